@@ -1,0 +1,13 @@
+#pragma once
+/* Time: a monotonic clock for durations, the wall clock for records, RFC 3339 text for people. */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define CLOCK_RFC3339_SIZE 32
+
+int64_t clock_mono_ns(void);
+int64_t clock_mono_ms(void);
+int64_t clock_wall_ms(void);
+/* Writes "2025-01-01T00:00:00.000Z" and returns out. */
+char *clock_rfc3339(int64_t wall_ms, char out[CLOCK_RFC3339_SIZE]);

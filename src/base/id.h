@@ -1,0 +1,16 @@
+#pragma once
+/* Identifiers that sort by time: a prefix, "_", 48 bits of milliseconds and 80 random bits in
+ * lower-case Crockford base 32 ("run_01jd3v..."). Safe in URLs, host names and file names. */
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define ID_SIZE 40 /* a prefix of up to 12 characters, "_", 26 characters, NUL */
+
+/* Returns out. The prefix has at most 12 characters of [a-z]. */
+char *id_new(const char *prefix, char out[ID_SIZE]);
+/* True if text is what id_new(prefix) can make. */
+bool id_is_valid(const char *prefix, const char *text, size_t len);
+/* 36 characters of a random UUID (version 4), for interfaces that ask for one. */
+#define UUID_SIZE 37
+char *id_uuid(char out[UUID_SIZE]);

@@ -1,0 +1,218 @@
+#include "base/json.h"
+
+#include "base/utf8.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+int json_parse(const char *text, size_t len, const char *what, json_t **ret_json, struct err *err) {
+    json_error_t e;
+    json_t *j =
+        json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
+    if (!j)
+        return err_set(err, ERR_BAD_REQUEST, "%s is not valid JSON: line %d, column %d: %s", what,
+                       e.line, e.column, e.text);
+    *ret_json = j;
+    return 0;
+}
+
+int json_check_keys(const json_t *obj, const char *what, const char *const *allowed,
+                    struct err *err) {
+    if (!json_is_object(obj))
+        return err_set(err, ERR_BAD_REQUEST, "%s must be a JSON object", what);
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)obj, key, value) {
+        const char *const *a = allowed;
+        while (*a && strcmp(*a, key) != 0)
+            a++;
+        if (!*a)
+            return err_set(err, ERR_BAD_REQUEST, "%s: unknown key \"%.80s\"", what, key);
+    }
+    return 0;
+}
+
+int json_get_str(const json_t *obj, const char *key, const char **ret, struct err *err) {
+    const json_t *v = json_object_get(obj, key);
+    if (!v || json_is_null(v))
+        return 0;
+    if (!json_is_string(v))
+        return err_set(err, ERR_BAD_REQUEST, "\"%s\" must be a string", key);
+    if (strlen(json_string_value(v)) != json_string_length(v))
+        return err_set(err, ERR_BAD_REQUEST, "\"%s\" must not hold a NUL character", key);
+    *ret = json_string_value(v);
+    return 0;
+}
+
+int json_get_int(const json_t *obj, const char *key, int64_t min, int64_t max, int64_t *ret,
+                 struct err *err) {
+    const json_t *v = json_object_get(obj, key);
+    if (!v || json_is_null(v))
+        return 0;
+    if (!json_is_integer(v) || json_integer_value(v) < min || json_integer_value(v) > max)
+        return err_set(err, ERR_BAD_REQUEST,
+                       "\"%s\" must be an integer from %" PRId64 " to %" PRId64, key, min, max);
+    *ret = json_integer_value(v);
+    return 0;
+}
+
+int json_get_bool(const json_t *obj, const char *key, bool *ret, struct err *err) {
+    const json_t *v = json_object_get(obj, key);
+    if (!v || json_is_null(v))
+        return 0;
+    if (!json_is_boolean(v))
+        return err_set(err, ERR_BAD_REQUEST, "\"%s\" must be true or false", key);
+    *ret = json_is_true(v);
+    return 0;
+}
+
+static int on_dump(const char *data, size_t len, void *ctx) {
+    return buf_add(ctx, data, len) ? 0 : -1;
+}
+
+bool json_dump(const json_t *j, struct buf *out) {
+    return json_dump_callback(j, on_dump, out, JSON_COMPACT | JSON_ENCODE_ANY) == 0;
+}
+
+void json_writer_init(struct json_writer *w, struct buf *out) {
+    *w = (struct json_writer){.out = out};
+}
+
+static void value(struct json_writer *w) {
+    if (w->comma)
+        (void)buf_add_char(w->out, ',');
+    w->comma = true;
+}
+
+static void open_with(struct json_writer *w, char c) {
+    value(w);
+    (void)buf_add_char(w->out, c);
+    w->comma = false;
+}
+
+static void close_with(struct json_writer *w, char c) {
+    (void)buf_add_char(w->out, c);
+    w->comma = true;
+}
+
+void json_writer_object_begin(struct json_writer *w) {
+    open_with(w, '{');
+}
+
+void json_writer_object_end(struct json_writer *w) {
+    close_with(w, '}');
+}
+
+void json_writer_array_begin(struct json_writer *w) {
+    open_with(w, '[');
+}
+
+void json_writer_array_end(struct json_writer *w) {
+    close_with(w, ']');
+}
+
+void json_writer_key(struct json_writer *w, const char *key) {
+    value(w);
+    json_write_str(w->out, key, strlen(key));
+    (void)buf_add_char(w->out, ':');
+    w->comma = false;
+}
+
+void json_writer_str(struct json_writer *w, const char *s) {
+    if (s)
+        json_writer_text(w, s, strlen(s));
+    else
+        json_writer_null(w);
+}
+
+void json_writer_text(struct json_writer *w, const char *s, size_t len) {
+    value(w);
+    json_write_str(w->out, s, len);
+}
+
+void json_writer_int(struct json_writer *w, int64_t v) {
+    value(w);
+    (void)buf_addf(w->out, "%" PRId64, v);
+}
+
+void json_writer_num(struct json_writer *w, double v) {
+    if (!isfinite(v)) {
+        json_writer_null(w);
+        return;
+    }
+    value(w);
+    (void)buf_addf(w->out, "%.17g", v);
+}
+
+void json_writer_bool(struct json_writer *w, bool v) {
+    value(w);
+    (void)buf_add_str(w->out, v ? "true" : "false");
+}
+
+void json_writer_null(struct json_writer *w) {
+    value(w);
+    (void)buf_add_str(w->out, "null");
+}
+
+void json_writer_raw(struct json_writer *w, const char *json, size_t len) {
+    value(w);
+    (void)buf_add(w->out, json, len);
+}
+
+void json_writer_tree(struct json_writer *w, const json_t *j) {
+    value(w);
+    if (!j)
+        (void)buf_add_str(w->out, "null");
+    else if (!json_dump(j, w->out))
+        w->out->full = true;
+}
+
+static void escape(struct buf *out, unsigned char c) {
+    switch (c) {
+    case '"':
+        (void)buf_add(out, "\\\"", 2);
+        break;
+    case '\\':
+        (void)buf_add(out, "\\\\", 2);
+        break;
+    case '\n':
+        (void)buf_add(out, "\\n", 2);
+        break;
+    case '\r':
+        (void)buf_add(out, "\\r", 2);
+        break;
+    case '\t':
+        (void)buf_add(out, "\\t", 2);
+        break;
+    default:
+        (void)buf_addf(out, "\\u%04x", c);
+    }
+}
+
+void json_write_str(struct buf *out, const char *s, size_t len) {
+    (void)buf_add_char(out, '"');
+    size_t done = 0;
+    size_t i = 0;
+    while (i < len) {
+        unsigned char c = (unsigned char)s[i];
+        if (c >= 0x20 && c < 0x7f && c != '"' && c != '\\') {
+            i++;
+            continue;
+        }
+        size_t n = c < 0x80 ? 0 : utf8_sequence(s + i, len - i);
+        if (n > 0) {
+            i += n;
+            continue;
+        }
+        (void)buf_add(out, s + done, i - done);
+        if (c < 0x80)
+            escape(out, c);
+        else
+            (void)buf_add(out, "\xef\xbf\xbd", 3);
+        i++;
+        done = i;
+    }
+    (void)buf_add(out, s + done, len - done);
+    (void)buf_add_char(out, '"');
+}

@@ -1,0 +1,51 @@
+#pragma once
+/* JSON. Reading is jansson's (strict: no NaN, no bad UTF-8, no lossy integers), with our error
+ * contract and readers that name the offending key. Writing goes straight into a struct buf without
+ * building a tree, because rows and events are written often. */
+
+#include "base/buf.h"
+#include "base/err.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+static inline void cleanup_json(json_t **j) {
+    json_decref(*j);
+}
+
+/* Parses one JSON value. `what` names the text in errors ("request body", "cay.json"). */
+int json_parse(const char *text, size_t len, const char *what, json_t **ret_json, struct err *err);
+/* Fails with ERR_BAD_REQUEST unless every key of obj is in the NULL-terminated list. */
+int json_check_keys(const json_t *obj, const char *what, const char *const *allowed,
+                    struct err *err);
+/* Each leaves *ret unchanged if the key is missing or null, and fails if it has another type. */
+int json_get_str(const json_t *obj, const char *key, const char **ret, struct err *err);
+int json_get_int(const json_t *obj, const char *key, int64_t min, int64_t max, int64_t *ret,
+                 struct err *err);
+int json_get_bool(const json_t *obj, const char *key, bool *ret, struct err *err);
+/* The tree as compact text, appended to out. False when the buffer is full. */
+bool json_dump(const json_t *j, struct buf *out);
+
+struct json_writer {
+    struct buf *out;
+    bool comma; /* a comma is due before the next value */
+};
+
+void json_writer_init(struct json_writer *w, struct buf *out);
+void json_writer_object_begin(struct json_writer *w);
+void json_writer_object_end(struct json_writer *w);
+void json_writer_array_begin(struct json_writer *w);
+void json_writer_array_end(struct json_writer *w);
+void json_writer_key(struct json_writer *w, const char *key);
+void json_writer_str(struct json_writer *w, const char *s); /* NULL writes null */
+void json_writer_text(struct json_writer *w, const char *s, size_t len);
+void json_writer_int(struct json_writer *w, int64_t v);
+void json_writer_num(struct json_writer *w, double v); /* NaN and infinities write null */
+void json_writer_bool(struct json_writer *w, bool v);
+void json_writer_null(struct json_writer *w);
+void json_writer_raw(struct json_writer *w, const char *json, size_t len);
+void json_writer_tree(struct json_writer *w, const json_t *j);
+
+/* One JSON string with quotes. Bytes that are not UTF-8 become U+FFFD. */
+void json_write_str(struct buf *out, const char *s, size_t len);

@@ -1,0 +1,17 @@
+#pragma once
+/* The default of every limit on what a client, a model or a guest can grow. Each has a config key
+ * of the same name in lower case under "limits" in cay.json, a test that reaches it, and an error
+ * that names it. */
+
+#define LIMIT_HEAD_BYTES        (16 * 1024)
+#define LIMIT_BODY_BYTES        (10 * 1024 * 1024)
+#define LIMIT_CONNECTIONS       4096
+#define LIMIT_HEADER_TIMEOUT_MS 10000
+#define LIMIT_BODY_TIMEOUT_MS   30000
+#define LIMIT_IDLE_TIMEOUT_MS   75000
+#define LIMIT_WRITE_TIMEOUT_MS  30000
+#define LIMIT_DRAIN_TIMEOUT_MS  10000
+#define LIMIT_WS_MESSAGE_BYTES  (4 * 1024 * 1024)
+#define LIMIT_WRITE_HIGH_BYTES  (256 * 1024)
+#define LIMIT_WRITE_LOW_BYTES   (64 * 1024)
+#define LIMIT_PAGE_ROWS         100

@@ -1,0 +1,51 @@
+#include "base/mem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *need(void *p) {
+    if (!p)
+        abort();
+    return p;
+}
+
+void *xmalloc(size_t n) {
+    return need(malloc(n ? n : 1));
+}
+
+void *xcalloc(size_t count, size_t size) {
+    return need(calloc(count ? count : 1, size ? size : 1));
+}
+
+void *xrealloc(void *p, size_t n) {
+    return need(realloc(p, n ? n : 1));
+}
+
+char *xstrdup(const char *s) {
+    return need(strdup(s));
+}
+
+char *xstrndup(const char *s, size_t n) {
+    char *p = xmalloc(n + 1);
+    if (n)
+        memcpy(p, s, n);
+    p[n] = 0;
+    return p;
+}
+
+char *xasprintf(const char *fmt, ...) {
+    char *out = NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vasprintf(&out, fmt, ap);
+    va_end(ap);
+    if (n < 0)
+        abort();
+    return need(out);
+}
+
+void mem_wipe(void *p, size_t n) {
+    explicit_bzero(p, n);
+}
