@@ -31,7 +31,8 @@ static const struct {
     [ERR_INTERNAL] = {"internal_error", 500, 70},
 };
 
-static void fill(struct err *err, enum err_code code, int sys, const char *fmt, va_list ap) {
+__attribute__((format(printf, 4, 0))) static void fill(struct err *err, enum err_code code, int sys,
+                                                       const char *fmt, va_list ap) {
     err->code = code;
     err->sys = sys;
     (void)vsnprintf(err->message, sizeof(err->message), fmt, ap);
