@@ -1,0 +1,8 @@
+#pragma once
+/* The endpoints: one thin file per family, each with one function that adds its routes. */
+
+#include "front/front.h"
+
+void api_health_routes(struct front *f);
+void api_status_routes(struct front *f);
+void api_runs_routes(struct front *f);

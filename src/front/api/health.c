@@ -1,0 +1,91 @@
+#include "base/clock.h"
+#include "base/json.h"
+#include "front/api/api.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+extern const char openapi_json[];
+extern const char openapi_json_end[];
+
+static void health(struct http_req *req, void *ctx) {
+    (void)ctx;
+    char time[CLOCK_RFC3339_SIZE];
+    char body[160];
+    int n = snprintf(body, sizeof(body),
+                     "{\"status\":\"healthy\",\"service\":\"sandbox-executor\","
+                     "\"timestamp\":\"%s\",\"version\":\"" CAY_VERSION "\"}",
+                     clock_rfc3339(clock_wall_ms(), time));
+    http_respond(req, 200, "application/json", body, (size_t)n);
+}
+
+static void openapi(struct http_req *req, void *ctx) {
+    (void)ctx;
+    http_respond(req, 200, "application/json", openapi_json,
+                 (size_t)(openapi_json_end - openapi_json));
+}
+
+static void gauge(struct buf *b, const char *name, const char *help, int64_t v) {
+    (void)buf_addf(b, "# HELP %s %s\n# TYPE %s gauge\n%s %lld\n", name, help, name, name,
+                   (long long)v);
+}
+
+static void metrics(struct http_req *req, void *ctx) {
+    struct front *f = ctx;
+    struct http_stats s = http_server_stats(f->http);
+    struct buf b;
+    buf_init(&b, 1 << 20);
+    (void)buf_addf(&b, "# HELP cay_info The version.\n# TYPE cay_info gauge\n"
+                       "cay_info{version=\"" CAY_VERSION "\"} 1\n");
+    gauge(&b, "cay_uptime_seconds", "Time since the start.",
+          (clock_mono_ms() - f->started_ms) / 1000);
+    gauge(&b, "cay_memory_bytes", "Resident memory of the front.", metrics_process_memory(getpid()));
+    gauge(&b, "cay_http_connections", "Open connections.", (int64_t)s.connections);
+    gauge(&b, "cay_http_websockets", "Open WebSockets.", (int64_t)s.websockets);
+    (void)buf_addf(&b,
+                   "# HELP cay_http_bytes_total Bytes read and written.\n"
+                   "# TYPE cay_http_bytes_total counter\n"
+                   "cay_http_bytes_total{direction=\"in\"} %llu\n"
+                   "cay_http_bytes_total{direction=\"out\"} %llu\n"
+                   "# HELP cay_http_refused_total Connections over the limit.\n"
+                   "# TYPE cay_http_refused_total counter\ncay_http_refused_total %llu\n",
+                   (unsigned long long)s.bytes_in, (unsigned long long)s.bytes_out,
+                   (unsigned long long)s.refused_total);
+    (void)buf_add_str(&b, "# HELP cay_child_up Whether a child program runs.\n"
+                          "# TYPE cay_child_up gauge\n");
+    for (size_t i = 0; i < f->nkeepers; i++) {
+        struct keeper_info k = keeper_info(f->keepers[i]);
+        (void)buf_addf(&b, "cay_child_up{child=\"%s\"} %d\n", k.name, k.state == KEEPER_RUNNING);
+    }
+    (void)buf_add_str(&b, "# HELP cay_child_restarts_total Restarts of a child program.\n"
+                          "# TYPE cay_child_restarts_total counter\n");
+    for (size_t i = 0; i < f->nkeepers; i++) {
+        struct keeper_info k = keeper_info(f->keepers[i]);
+        (void)buf_addf(&b, "cay_child_restarts_total{child=\"%s\"} %u\n", k.name, k.restarts);
+    }
+    (void)buf_add_str(&b, "# HELP cay_child_memory_bytes Resident memory of a child program.\n"
+                          "# TYPE cay_child_memory_bytes gauge\n");
+    for (size_t i = 0; i < f->nkeepers; i++) {
+        struct keeper_info k = keeper_info(f->keepers[i]);
+        (void)buf_addf(&b, "cay_child_memory_bytes{child=\"%s\"} %lld\n", k.name,
+                       (long long)(k.pid ? metrics_process_memory(k.pid) : 0));
+    }
+    metrics_write(f->metrics, &b);
+    http_respond_buf(req, 200, "text/plain; version=0.0.4; charset=utf-8", &b);
+}
+
+void api_health_routes(struct front *f) {
+    http_server_route(f->http, &(struct http_route){.methods = "GET",
+                                                    .pattern = "/health",
+                                                    .handler = health,
+                                                    .flags = FRONT_ROUTE_PUBLIC});
+    http_server_route(f->http, &(struct http_route){.methods = "GET",
+                                                    .pattern = "/openapi.json",
+                                                    .handler = openapi,
+                                                    .flags = FRONT_ROUTE_PUBLIC});
+    http_server_route(f->http, &(struct http_route){.methods = "GET",
+                                                    .pattern = "/metrics",
+                                                    .handler = metrics,
+                                                    .ctx = f,
+                                                    .flags = FRONT_ROUTE_READ});
+}

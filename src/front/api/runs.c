@@ -1,0 +1,173 @@
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "front/api/api.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ANSWER_MAX_BYTES = 32 << 20, EVENTS_MAX = 1000, RUNS_DEFAULT = 20 };
+
+static void write_run(struct json_writer *w, const struct store_run *r) {
+    char text[CLOCK_RFC3339_SIZE];
+    json_writer_key(w, "id");
+    json_writer_str(w, r->id);
+    json_writer_key(w, "kind");
+    json_writer_str(w, r->kind);
+    json_writer_key(w, "status");
+    json_writer_str(w, r->status);
+    json_writer_key(w, "title");
+    json_writer_str(w, r->title);
+    json_writer_key(w, "created_at");
+    json_writer_str(w, clock_rfc3339(r->created_ms, text));
+    json_writer_key(w, "finished_at");
+    json_writer_str(w, r->finished_ms ? clock_rfc3339(r->finished_ms, text) : NULL);
+    json_writer_key(w, "duration_ms");
+    if (r->finished_ms)
+        json_writer_int(w, r->finished_ms - r->created_ms);
+    else
+        json_writer_null(w);
+    json_writer_key(w, "error");
+    if (r->error_code) {
+        json_writer_object_begin(w);
+        json_writer_key(w, "code");
+        json_writer_str(w, r->error_code);
+        json_writer_key(w, "message");
+        json_writer_str(w, r->error_message);
+        json_writer_object_end(w);
+    } else {
+        json_writer_null(w);
+    }
+}
+
+struct page {
+    struct json_writer w;
+    size_t limit;
+    size_t n;
+    char last[ID_SIZE];
+    bool more;
+};
+
+static void on_run(void *ctx, const struct store_run *r) {
+    struct page *p = ctx;
+    if (p->n == p->limit) {
+        p->more = true;
+        return;
+    }
+    p->n++;
+    memcpy(p->last, r->id, sizeof(p->last));
+    json_writer_object_begin(&p->w);
+    write_run(&p->w, r);
+    json_writer_object_end(&p->w);
+}
+
+static int read_limit(const struct http_req *req, size_t *ret_limit, struct err *err) {
+    _cleanup_(free) char *text = NULL;
+    int rc = http_req_query_get(req, "limit", &text, err);
+    if (rc <= 0)
+        return rc;
+    char *end = NULL;
+    unsigned long v = strtoul(text, &end, 10);
+    if (*end || end == text || v < 1 || v > LIMIT_PAGE_ROWS)
+        return err_set(err, ERR_BAD_REQUEST, "\"limit\" must be a number from 1 to %d",
+                       LIMIT_PAGE_ROWS);
+    *ret_limit = v;
+    return 0;
+}
+
+static void list(struct http_req *req, void *ctx) {
+    struct front *f = ctx;
+    struct err err;
+    _cleanup_(free) char *cursor = NULL;
+    _cleanup_(free) char *kind = NULL;
+    struct page p = {.limit = RUNS_DEFAULT};
+    int rc = read_limit(req, &p.limit, &err);
+    if (rc >= 0)
+        rc = http_req_query_get(req, "cursor", &cursor, &err);
+    if (rc > 0 && !id_is_valid("run", cursor, strlen(cursor)))
+        rc = err_set(&err, ERR_BAD_REQUEST, "\"cursor\" must be a next_cursor of an earlier page");
+    if (rc >= 0)
+        rc = http_req_query_get(req, "kind", &kind, &err);
+    struct buf b;
+    buf_init(&b, ANSWER_MAX_BYTES);
+    json_writer_init(&p.w, &b);
+    json_writer_object_begin(&p.w);
+    json_writer_key(&p.w, "runs");
+    json_writer_array_begin(&p.w);
+    struct store_run_query q = {
+        .scope = front_scope(req), .kind = kind, .before = cursor, .limit = p.limit + 1};
+    if (rc >= 0)
+        rc = store_run_list(f->store, &q, on_run, &p, &err);
+    if (rc < 0) {
+        buf_finish(&b);
+        http_respond_err(req, &err);
+        return;
+    }
+    json_writer_array_end(&p.w);
+    json_writer_key(&p.w, "next_cursor");
+    json_writer_str(&p.w, p.more ? p.last : NULL);
+    json_writer_object_end(&p.w);
+    http_respond_buf(req, 200, "application/json", &b);
+}
+
+static void on_event(void *ctx, const struct store_event *e) {
+    struct json_writer *w = ctx;
+    char text[CLOCK_RFC3339_SIZE];
+    json_writer_object_begin(w);
+    json_writer_key(w, "seq");
+    json_writer_int(w, e->seq);
+    json_writer_key(w, "time");
+    json_writer_str(w, clock_rfc3339(e->time_ms, text));
+    json_writer_key(w, "type");
+    json_writer_str(w, e->type);
+    json_writer_key(w, "data");
+    json_writer_raw(w, e->json, strlen(e->json));
+    json_writer_object_end(w);
+}
+
+static void get(struct http_req *req, void *ctx) {
+    struct front *f = ctx;
+    struct err err;
+    struct store_run r;
+    const char *id = http_req_param(req, "id");
+    if (store_run_get(f->store, id, front_scope(req), &r, &err) < 0) {
+        http_respond_err(req, &err);
+        return;
+    }
+    struct buf b;
+    buf_init(&b, ANSWER_MAX_BYTES);
+    struct json_writer w;
+    json_writer_init(&w, &b);
+    json_writer_object_begin(&w);
+    write_run(&w, &r);
+    json_writer_key(&w, "detail");
+    if (r.detail)
+        json_writer_raw(&w, r.detail, strlen(r.detail));
+    else
+        json_writer_null(&w);
+    json_writer_key(&w, "events");
+    json_writer_array_begin(&w);
+    int rc = store_event_list(f->store, id, 0, EVENTS_MAX, on_event, &w, &err);
+    json_writer_array_end(&w);
+    json_writer_object_end(&w);
+    store_run_finish(&r);
+    if (rc < 0) {
+        buf_finish(&b);
+        http_respond_err(req, &err);
+        return;
+    }
+    http_respond_buf(req, 200, "application/json", &b);
+}
+
+void api_runs_routes(struct front *f) {
+    http_server_route(f->http, &(struct http_route){.methods = "GET",
+                                                    .pattern = "/v1/runs",
+                                                    .handler = list,
+                                                    .ctx = f,
+                                                    .flags = FRONT_ROUTE_READ});
+    http_server_route(f->http, &(struct http_route){.methods = "GET",
+                                                    .pattern = "/v1/runs/{id}",
+                                                    .handler = get,
+                                                    .ctx = f,
+                                                    .flags = FRONT_ROUTE_READ});
+}

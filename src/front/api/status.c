@@ -1,0 +1,180 @@
+#include "base/clock.h"
+#include "base/mem.h"
+#include "front/api/api.h"
+#include "front/guard.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { STATUS_EVERY_MS = 1000 };
+
+static void write_features(struct json_writer *w, const struct features *f) {
+    json_writer_key(w, "features");
+    json_writer_array_begin(w);
+    for (size_t i = 0; i < f->n; i++) {
+        json_writer_object_begin(w);
+        json_writer_key(w, "name");
+        json_writer_str(w, f->items[i].name);
+        json_writer_key(w, "status");
+        json_writer_str(w, feature_status_name(f->items[i].status));
+        json_writer_key(w, "detail");
+        json_writer_str(w, f->items[i].detail);
+        json_writer_key(w, "advice");
+        json_writer_str(w, f->items[i].advice);
+        json_writer_object_end(w);
+    }
+    json_writer_array_end(w);
+}
+
+static void write_children(struct json_writer *w, const struct front *f) {
+    json_writer_key(w, "children");
+    json_writer_array_begin(w);
+    for (size_t i = 0; i < f->nkeepers; i++) {
+        struct keeper_info k = keeper_info(f->keepers[i]);
+        json_writer_object_begin(w);
+        json_writer_key(w, "name");
+        json_writer_str(w, k.name);
+        json_writer_key(w, "pid");
+        json_writer_int(w, k.pid);
+        json_writer_key(w, "state");
+        json_writer_str(w, keeper_state_name(k.state));
+        json_writer_key(w, "restarts");
+        json_writer_int(w, k.restarts);
+        json_writer_key(w, "memory_bytes");
+        json_writer_int(w, k.pid ? metrics_process_memory(k.pid) : 0);
+        json_writer_key(w, "uptime_ms");
+        json_writer_int(w, k.pid ? clock_mono_ms() - k.started_ms : 0);
+        json_writer_object_end(w);
+    }
+    json_writer_array_end(w);
+}
+
+/* Where things lie on the machine is for the operator's eyes. */
+static void write_status(struct buf *b, const struct front *f, const struct identity *who) {
+    struct http_stats s = http_server_stats(f->http);
+    const char *provider;
+    const char *model;
+    front_model(f, &provider, &model);
+    bool admin = who && who->scope == KEY_SCOPE_ADMIN;
+    struct json_writer w;
+    json_writer_init(&w, b);
+    json_writer_object_begin(&w);
+    json_writer_key(&w, "version");
+    json_writer_str(&w, CAY_VERSION);
+    json_writer_key(&w, "uptime_ms");
+    json_writer_int(&w, clock_mono_ms() - f->started_ms);
+    json_writer_key(&w, "pid");
+    json_writer_int(&w, getpid());
+    json_writer_key(&w, "listen");
+    json_writer_array_begin(&w);
+    for (size_t i = 0; i < f->nurls; i++)
+        json_writer_str(&w, f->urls[i]);
+    json_writer_array_end(&w);
+    json_writer_key(&w, "data_dir");
+    json_writer_str(&w, admin ? f->config->data_dir : NULL);
+    json_writer_key(&w, "model");
+    json_writer_object_begin(&w);
+    json_writer_key(&w, "provider");
+    json_writer_str(&w, provider);
+    json_writer_key(&w, "name");
+    json_writer_str(&w, model);
+    json_writer_object_end(&w);
+    write_features(&w, &f->features);
+    write_children(&w, f);
+    json_writer_key(&w, "memory_bytes");
+    json_writer_int(&w, metrics_process_memory(getpid()));
+    json_writer_key(&w, "connections");
+    json_writer_int(&w, (int64_t)s.connections);
+    json_writer_key(&w, "requests_total");
+    json_writer_int(&w, (int64_t)s.requests_total);
+    json_writer_key(&w, "require_key");
+    json_writer_bool(&w, f->config->require_key || f->beyond_loopback);
+    json_writer_key(&w, "key");
+    if (who && !who->operator_) {
+        json_writer_object_begin(&w);
+        json_writer_key(&w, "id");
+        json_writer_str(&w, who->key_id);
+        json_writer_key(&w, "name");
+        json_writer_str(&w, who->name);
+        json_writer_object_end(&w);
+    } else {
+        json_writer_null(&w);
+    }
+    json_writer_object_end(&w);
+}
+
+/* One page that watches: a timer and the request that it writes to. */
+struct watch {
+    uv_timer_t timer;
+    struct front *front;
+    struct http_req *req;
+    struct identity who;
+};
+
+static void send_status(struct watch *w) {
+    struct buf b;
+    buf_init(&b, 65536);
+    write_status(&b, w->front, &w->who);
+    (void)http_sse_send(w->req, "status", NULL, b.data, b.len);
+    buf_finish(&b);
+}
+
+static void on_tick(uv_timer_t *t) {
+    struct watch *w = t->data;
+    if (w->req)
+        send_status(w);
+}
+
+static void on_timer_closed(uv_handle_t *h) {
+    free(h->data);
+}
+
+static void on_gone(void *ctx) {
+    struct watch *w = ctx;
+    struct http_req *req = w->req;
+    w->req = NULL;
+    http_stream_end(req);
+    uv_close((uv_handle_t *)&w->timer, on_timer_closed);
+}
+
+static void status(struct http_req *req, void *ctx) {
+    struct front *f = ctx;
+    if (!http_req_accepts(req, "text/event-stream")) {
+        struct buf b;
+        buf_init(&b, 65536);
+        write_status(&b, f, front_identity(req));
+        http_respond_buf(req, 200, "application/json", &b);
+        return;
+    }
+    struct watch *w = xcalloc(1, sizeof(*w));
+    w->front = f;
+    w->req = req;
+    w->who = *front_identity(req);
+    (void)uv_timer_init(f->loop, &w->timer);
+    w->timer.data = w;
+    http_res_header(req, "Cache-Control", "no-store");
+    http_req_on_gone(req, on_gone, w);
+    http_stream_begin(req, 200, "text/event-stream");
+    if (w->req)
+        send_status(w);
+    if (w->req)
+        (void)uv_timer_start(&w->timer, on_tick, STATUS_EVERY_MS, STATUS_EVERY_MS);
+}
+
+void api_status_routes(struct front *f) {
+    http_server_route(f->http, &(struct http_route){.methods = "GET",
+                                                    .pattern = "/v1/status",
+                                                    .handler = status,
+                                                    .ctx = f,
+                                                    .flags = FRONT_ROUTE_READ});
+    http_server_route(f->http, &(struct http_route){.methods = "POST",
+                                                    .pattern = "/v1/session",
+                                                    .handler = session_create,
+                                                    .ctx = f,
+                                                    .flags = FRONT_ROUTE_READ});
+    http_server_route(f->http, &(struct http_route){.methods = "DELETE",
+                                                    .pattern = "/v1/session",
+                                                    .handler = session_delete,
+                                                    .ctx = f,
+                                                    .flags = FRONT_ROUTE_PUBLIC});
+}

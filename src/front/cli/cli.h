@@ -1,0 +1,24 @@
+#pragma once
+/* The command line: one file per verb. A verb gets its own arguments (argv[0] is its name) and returns
+ * the exit status. */
+
+#include "base/err.h"
+
+#include <stddef.h>
+
+struct verb {
+    const char *name;
+    const char *summary;
+    int (*run)(int argc, char **argv);
+};
+
+int cli_serve(int argc, char **argv);
+int cli_doctor(int argc, char **argv);
+int cli_key(int argc, char **argv);
+
+/* Writes "cay: message" to standard error and returns the exit status of the error. */
+int cli_fail(const struct err *err);
+/* The same for wrong usage: adds where help is. */
+int cli_usage(const char *verb, const char *message);
+/* Where the sibling programs are: beside cay, or ../libexec/cay. The caller frees. */
+char *cli_sibling_dir(void);

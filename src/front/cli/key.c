@@ -1,0 +1,188 @@
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "front/cli/cli.h"
+#include "front/config.h"
+#include "front/keys.h"
+#include "front/store/store.h"
+
+#include <getopt.h>
+#include <grp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char usage[] =
+    "usage: cay key create --name NAME [--scope read|run|admin] [--rate N]\n"
+    "       cay key list [--json]\n"
+    "       cay key revoke ID\n\n"
+    "Keys for the API, sent as \"Authorization: Bearer KEY\". A key is shown once, when it is made;\n"
+    "only its hash is kept. What a key makes is seen by that key alone.\n\n"
+    "  --scope   read: look at its own records; run (the default): also run code;\n"
+    "            admin: also see what other keys made\n"
+    "  --rate    at most N requests a minute (default: no limit)\n"
+    "  --data-dir D, --config FILE   as for `cay serve`\n";
+
+struct args {
+    const char *name;
+    const char *scope;
+    const char *data_dir;
+    const char *config;
+    long rate;
+    bool json;
+};
+
+/* Files that root makes in the data folder would be closed to the server: act as its owner. */
+static int become_owner(const char *dir, struct err *err) {
+    struct stat st;
+    if (geteuid() != 0)
+        return 0;
+    if (stat(dir, &st) < 0)
+        return err_sys(err, "data folder %s", dir);
+    if (st.st_uid != 0 && (setgroups(0, NULL) < 0 || setresgid(st.st_gid, st.st_gid, st.st_gid) < 0 ||
+                           setresuid(st.st_uid, st.st_uid, st.st_uid) < 0))
+        return err_sys(err, "become the owner of %s", dir);
+    return 0;
+}
+
+static int open_store(const struct args *a, struct store **ret_store, struct err *err) {
+    struct config c;
+    config_init(&c);
+    int rc = config_load(&c, a->config, err);
+    if (rc == 0 && a->data_dir) {
+        free(c.data_dir);
+        c.data_dir = xstrdup(a->data_dir);
+    }
+    if (rc == 0) {
+        config_defaults(&c);
+        rc = path_mkdirs(c.data_dir, 0700, err);
+    }
+    if (rc == 0)
+        rc = become_owner(c.data_dir, err);
+    if (rc == 0) {
+        _cleanup_(free) char *file = path_join(c.data_dir, "cay.db");
+        rc = store_open(file, ret_store, err);
+    }
+    config_finish(&c);
+    return rc;
+}
+
+static int create(struct store *s, const struct args *a, struct err *err) {
+    struct key_request r = {.name = a->name ? a->name : "",
+                            .scope = a->scope ? a->scope : "run",
+                            .rate_per_minute = a->rate};
+    char text[KEY_TEXT_SIZE];
+    struct store_key k;
+    int rc = key_create(s, &r, text, &k, err);
+    if (rc < 0)
+        return rc;
+    (void)printf("%s\n", text);
+    (void)fprintf(stderr, "Key %s (\"%s\", scope %s). It is not shown again: keep it safe.\n", k.id,
+                  k.name, k.scope);
+    store_key_finish(&k);
+    return 0;
+}
+
+static void print_key(void *ctx, const struct store_key *k) {
+    char time[CLOCK_RFC3339_SIZE];
+    char rate[32] = "no limit";
+    if (k->rate_per_minute)
+        (void)snprintf(rate, sizeof(rate), "%lld/min", (long long)k->rate_per_minute);
+    clock_rfc3339(k->created_ms, time);
+    if (!ctx) {
+        (void)printf("%s  %-6s %-9s %.10s  %s%s\n", k->id, k->scope, rate, time, k->name,
+                     k->revoked_ms ? "  (revoked)" : "");
+        return;
+    }
+    json_t *j = json_pack("{s:s,s:s,s:s,s:I,s:s,s:b}", "id", k->id, "name", k->name, "scope",
+                          k->scope, "rate_per_minute", (json_int_t)k->rate_per_minute, "created_at",
+                          time, "revoked", k->revoked_ms != 0);
+    (void)json_array_append_new(ctx, j);
+}
+
+static int list(struct store *s, const struct args *a, struct err *err) {
+    _cleanup_(json) json_t *out = a->json ? json_array() : NULL;
+    int rc = store_key_list(s, print_key, out, err);
+    if (rc == 0 && out) {
+        _cleanup_(free) char *text = json_dumps(out, JSON_INDENT(2));
+        (void)printf("%s\n", text);
+    }
+    return rc;
+}
+
+static int parse(int argc, char **argv, struct args *a) {
+    static const struct option options[] = {{"name", required_argument, NULL, 'n'},
+                                            {"scope", required_argument, NULL, 's'},
+                                            {"rate", required_argument, NULL, 'r'},
+                                            {"data-dir", required_argument, NULL, 'd'},
+                                            {"config", required_argument, NULL, 'c'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
+    int c;
+    char *end;
+    while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        switch (c) {
+        case 'n':
+            a->name = optarg;
+            break;
+        case 's':
+            a->scope = optarg;
+            break;
+        case 'r':
+            a->rate = strtol(optarg, &end, 10);
+            if (*end || end == optarg)
+                return cli_usage("key", "--rate needs a number");
+            break;
+        case 'd':
+            a->data_dir = optarg;
+            break;
+        case 'c':
+            a->config = optarg;
+            break;
+        case 'j':
+            a->json = true;
+            break;
+        case 'h':
+            (void)fputs(usage, stdout);
+            return 0;
+        default:
+            return cli_usage("key", "unknown option");
+        }
+    }
+    return -1;
+}
+
+int cli_key(int argc, char **argv) {
+    struct args a = {0};
+    int done = parse(argc, argv, &a);
+    if (done >= 0)
+        return done;
+    const char *what = optind < argc ? argv[optind] : "";
+    const char *id = optind + 1 < argc ? argv[optind + 1] : NULL;
+    bool is_create = strcmp(what, "create") == 0;
+    bool is_revoke = strcmp(what, "revoke") == 0;
+    if (!is_create && !is_revoke && strcmp(what, "list") != 0)
+        return cli_usage("key", "say create, list or revoke");
+    if (is_create && !a.name)
+        return cli_usage("key", "a key needs a name: --name NAME");
+    if (is_revoke && !id)
+        return cli_usage("key", "say which key; `cay key list` shows their ids");
+    struct err err;
+    struct store *s = NULL;
+    int rc = open_store(&a, &s, &err);
+    if (rc == 0)
+        rc = is_create   ? create(s, &a, &err)
+             : is_revoke ? store_key_revoke(s, id, &err)
+                         : list(s, &a, &err);
+    store_close(s);
+    if (rc < 0)
+        return cli_fail(&err);
+    if (is_revoke)
+        (void)printf("revoked %s\n", id);
+    return 0;
+}

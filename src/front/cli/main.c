@@ -1,0 +1,96 @@
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "front/cli/cli.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int help(int argc, char **argv);
+static int version(int argc, char **argv);
+
+static const struct verb verbs[] = {
+    {"serve", "start the server", cli_serve},
+    {"doctor", "say what this machine offers and what to do about the rest", cli_doctor},
+    {"key", "create, list and revoke API keys", cli_key},
+    {"version", "print the version", version},
+    {"help", "print this, or the help of a command", help},
+};
+
+static void print_help(FILE *out) {
+    (void)fprintf(out,
+                  "cay " CAY_VERSION " - runs the code that AI agents write, and lets nothing in or "
+                  "out but what you hand it\n\nusage: cay COMMAND [OPTIONS]\n\n");
+    for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
+        (void)fprintf(out, "  %-10s %s\n", verbs[i].name, verbs[i].summary);
+    (void)fprintf(out, "\n`cay COMMAND --help` tells more; `man cay` tells all.\n");
+}
+
+static const struct verb *find(const char *name) {
+    for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
+        if (strcmp(verbs[i].name, name) == 0)
+            return &verbs[i];
+    return NULL;
+}
+
+static int help(int argc, char **argv) {
+    const struct verb *v = argc > 1 ? find(argv[1]) : NULL;
+    if (v && v->run != help && v->run != version) {
+        char *again[] = {argv[1], (char *)"--help", NULL};
+        return v->run(2, again);
+    }
+    print_help(stdout);
+    return 0;
+}
+
+static int version(int argc, char **argv) {
+    (void)argc;
+    (void)argv;
+    (void)printf("cay " CAY_VERSION "\n");
+    return 0;
+}
+
+int cli_fail(const struct err *err) {
+    (void)fprintf(stderr, "cay: %s\n", err->message);
+    return err_exit_status(err->code);
+}
+
+int cli_usage(const char *verb, const char *message) {
+    (void)fprintf(stderr, "cay %s: %s\n`cay %s --help` shows how it is used.\n", verb, message,
+                  verb);
+    return 2;
+}
+
+char *cli_sibling_dir(void) {
+    char *dir = path_self_dir();
+    _cleanup_(free) char *here = path_join(dir, "cay-isolate");
+    if (faccessat(AT_FDCWD, here, F_OK, 0) == 0)
+        return dir;
+    _cleanup_(free) char *libexec = path_join(dir, "../libexec/cay");
+    if (faccessat(AT_FDCWD, libexec, F_OK, 0) == 0) {
+        free(dir);
+        return steal_ptr(&libexec);
+    }
+    return dir;
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2) {
+        print_help(stderr);
+        return 2;
+    }
+    const char *name = argv[1];
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
+        name = "help";
+    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)
+        name = "version";
+    const struct verb *v = find(name);
+    if (!v) {
+        (void)fprintf(stderr, "cay: there is no command \"%s\"; `cay help` lists them\n", name);
+        return 2;
+    }
+    return v->run(argc - 1, argv + 1);
+}

@@ -1,0 +1,550 @@
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "front/api/api.h"
+#include "front/cli/cli.h"
+#include "front/front.h"
+#include "front/guard.h"
+#include "front/http/asset.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <getopt.h>
+#include <grp.h>
+#include <netdb.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static const char usage[] =
+    "usage: cay serve [OPTIONS]\n\n"
+    "Starts the server and, beside it, the programs that run code.\n\n"
+    "  --listen HOST:PORT|unix:PATH   where to listen (default 127.0.0.1:8787; may be repeated);\n"
+    "                                 beyond loopback a key must exist: `cay key create`\n"
+    "  --data-dir D                   where runs, agents and keys are kept\n"
+    "  --config FILE                  settings (default ./cay.json, then /etc/cay/cay.json); a\n"
+    "                                 .env file beside it may hold ANTHROPIC_API_KEY and the like\n"
+    "  --web-dir D                    serve the page from this folder instead of the built-in one\n"
+    "  --log-level L                  debug, info, warn, error or off\n\n"
+    "Started as root, everything but the sandbox launcher changes to the user \"cay\" (or, if there\n"
+    "is none, to an unused number).\n";
+
+/* The user that a server started as root changes to when there is no user "cay": an unused number out
+ * of the range that systemd keeps for dynamic users. */
+enum { FALLBACK_UID = 64737, CHECKPOINT_MS = 2000 };
+
+struct serve {
+    struct front front;
+    struct config config;
+    struct secrets secrets;
+    uv_loop_t loop;
+    uv_signal_t signals[2];
+    uv_timer_t checkpoint;
+    uv_work_t checkpoint_work;
+    bool checkpoint_busy;
+    int listen_fds[8];
+    size_t nlisten;
+    int web_fd;
+    int lock_fd;
+    char *sibling_dir;
+    uid_t uid;
+    gid_t gid;
+    bool drop;
+    bool stopping;
+    size_t stopping_keepers;
+};
+
+/* --- before the loop --- */
+
+static int parse(int argc, char **argv, struct serve *s, struct err *err) {
+    static const struct option options[] = {{"listen", required_argument, NULL, 'l'},
+                                            {"data-dir", required_argument, NULL, 'd'},
+                                            {"config", required_argument, NULL, 'c'},
+                                            {"web-dir", required_argument, NULL, 'w'},
+                                            {"log-level", required_argument, NULL, 'L'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
+    const char *listen[8];
+    size_t nlisten = 0;
+    const char *data_dir = NULL;
+    const char *web_dir = NULL;
+    const char *file = NULL;
+    const char *level = NULL;
+    int c;
+    while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        switch (c) {
+        case 'l':
+            if (nlisten == ARRAY_LEN(listen))
+                return cli_usage("serve", "too many --listen");
+            listen[nlisten++] = optarg;
+            break;
+        case 'd':
+            data_dir = optarg;
+            break;
+        case 'c':
+            file = optarg;
+            break;
+        case 'w':
+            web_dir = optarg;
+            break;
+        case 'L':
+            level = optarg;
+            break;
+        case 'h':
+            (void)fputs(usage, stdout);
+            return 0;
+        default:
+            return cli_usage("serve", "unknown option");
+        }
+    }
+    if (optind < argc)
+        return cli_usage("serve", "it takes no further words");
+    struct config *k = &s->config;
+    if (config_load(k, file, err) < 0)
+        return cli_fail(err);
+    if (level && !log_level_parse(level, &k->log_level))
+        return cli_usage("serve", "--log-level is debug, info, warn, error or off");
+    for (size_t i = 0; i < nlisten; i++) {
+        if (i == 0)
+            while (k->nlisten > 0)
+                free(k->listen[--k->nlisten]);
+        if (config_add_listen(k, listen[i], err) < 0)
+            return cli_fail(err);
+    }
+    if (data_dir) {
+        free(k->data_dir);
+        k->data_dir = xstrdup(data_dir);
+    }
+    if (web_dir) {
+        free(k->web_dir);
+        k->web_dir = xstrdup(web_dir);
+    }
+    config_defaults(k);
+    return -1;
+}
+
+static int load_secrets(struct serve *s, struct err *err) {
+    _cleanup_(free) char *dir = NULL;
+    const char *slash = s->config.file ? strrchr(s->config.file, '/') : NULL;
+    if (slash)
+        dir = xstrndup(s->config.file, (size_t)(slash - s->config.file) + 1);
+    _cleanup_(free) char *file = xasprintf("%s.env", dir ? dir : "");
+    return secrets_load(&s->secrets, file, err);
+}
+
+static void find_user(struct serve *s) {
+    s->uid = geteuid();
+    s->gid = getegid();
+    s->drop = s->uid == 0;
+    if (!s->drop)
+        return;
+    const struct passwd *pw = getpwnam(s->config.user ? s->config.user : "cay");
+    s->uid = pw ? pw->pw_uid : FALLBACK_UID;
+    s->gid = pw ? pw->pw_gid : FALLBACK_UID;
+}
+
+static uid_t tree_uid;
+static gid_t tree_gid;
+
+static int on_tree_entry(const char *path, const struct stat *st, int type, struct FTW *ftw) {
+    (void)type;
+    (void)ftw;
+    if (st->st_uid != tree_uid)
+        (void)lchown(path, tree_uid, tree_gid);
+    return 0;
+}
+
+/* What root made in the data folder (with `cay key create`, say) must be the server's. */
+static int make_data_dir(struct serve *s, struct err *err) {
+    const char *dir = s->config.data_dir;
+    int rc = path_mkdirs(dir, 0700, err);
+    if (rc < 0)
+        return err_wrap(err, "data folder (choose another with --data-dir)");
+    if (!s->drop)
+        return 0;
+    tree_uid = s->uid;
+    tree_gid = s->gid;
+    if (nftw(dir, on_tree_entry, 16, FTW_PHYS | FTW_MOUNT) < 0)
+        return err_sys(err, "data folder %s", dir);
+    return 0;
+}
+
+static int lock_data_dir(struct serve *s, struct err *err) {
+    _cleanup_(free) char *file = path_join(s->config.data_dir, "lock");
+    s->lock_fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (s->lock_fd < 0)
+        return err_sys(err, "data folder %s: open lock", s->config.data_dir);
+    char text[32];
+    if (flock(s->lock_fd, LOCK_EX | LOCK_NB) < 0) {
+        ssize_t n = pread(s->lock_fd, text, sizeof(text) - 1, 0);
+        text[n > 0 ? n : 0] = 0;
+        text[strcspn(text, "\n")] = 0;
+        return err_set(err, ERR_CONFLICT,
+                       "another cay (pid %s) is using the data folder %s: stop it, or choose "
+                       "another folder with --data-dir",
+                       text, s->config.data_dir);
+    }
+    int n = snprintf(text, sizeof(text), "%d\n", (int)getpid());
+    if (ftruncate(s->lock_fd, 0) < 0 || pwrite(s->lock_fd, text, (size_t)n, 0) < 0)
+        return err_sys(err, "data folder %s: write lock", s->config.data_dir);
+    return 0;
+}
+
+static int busy(const char *address, struct err *err) {
+    if (errno == EADDRINUSE)
+        return err_set(err, ERR_CONFLICT,
+                       "%s is in use: stop the program that listens there, or choose another "
+                       "address with --listen",
+                       address);
+    return err_sys(err, "listen on %s", address);
+}
+
+static int listen_unix(struct serve *s, const char *address, struct err *err) {
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    const char *path = address + 5;
+    if (strlen(path) >= sizeof(a.sun_path))
+        return err_set(err, ERR_BAD_REQUEST, "%s: the path is too long", address);
+    memcpy(a.sun_path, path, strlen(path) + 1);
+    _cleanup_(close) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    _cleanup_(close) int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || probe < 0)
+        return err_sys(err, "listen on %s", address);
+    /* A socket that a dead server left is taken away; a live one is not. */
+    if (connect(probe, (struct sockaddr *)&a, sizeof(a)) == 0) {
+        errno = EADDRINUSE;
+        return busy(address, err);
+    }
+    if (errno == ECONNREFUSED)
+        (void)unlink(path);
+    mode_t old = umask(0177);
+    int rc = bind(fd, (struct sockaddr *)&a, sizeof(a));
+    (void)umask(old);
+    if (rc < 0)
+        return busy(address, err);
+    if (s->drop && chown(path, s->uid, s->gid) < 0)
+        return err_sys(err, "listen on %s", address);
+    s->front.urls[s->front.nurls++] = xstrdup(address);
+    s->listen_fds[s->nlisten++] = steal_fd(&fd);
+    return 0;
+}
+
+static bool is_loopback(const struct sockaddr *a) {
+    if (a->sa_family == AF_INET)
+        return (ntohl(((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr) >> 24) == 127;
+    return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr);
+}
+
+static int listen_tcp(struct serve *s, const char *address, struct err *err) {
+    char host[256];
+    unsigned port;
+    int rc = config_parse_address(address, host, sizeof(host), &port, err);
+    if (rc < 0)
+        return rc;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+    struct addrinfo *list = NULL;
+    char service[8];
+    (void)snprintf(service, sizeof(service), "%u", port);
+    int e = getaddrinfo(host, service, &hints, &list);
+    if (e != 0)
+        return err_set(err, ERR_BAD_REQUEST, "listen on %s: %s", address, gai_strerror(e));
+    _cleanup_(close) int fd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int one = 1;
+    if (fd >= 0)
+        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    if (fd < 0 || bind(fd, list->ai_addr, list->ai_addrlen) < 0) {
+        freeaddrinfo(list);
+        return busy(address, err);
+    }
+    if (!is_loopback(list->ai_addr))
+        s->front.beyond_loopback = true;
+    freeaddrinfo(list);
+    /* Two servers on one port both bind with SO_REUSEADDR; only listen() tells them apart. */
+    if (listen(fd, 1) < 0)
+        return busy(address, err);
+    struct sockaddr_storage bound;
+    socklen_t n = sizeof(bound);
+    (void)getsockname(fd, (struct sockaddr *)&bound, &n);
+    unsigned got = bound.ss_family == AF_INET ? ntohs(((struct sockaddr_in *)&bound)->sin_port)
+                                              : ntohs(((struct sockaddr_in6 *)&bound)->sin6_port);
+    bool v6 = strchr(host, ':') != NULL;
+    s->front.urls[s->front.nurls++] =
+        xasprintf("http://%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "", got);
+    s->listen_fds[s->nlisten++] = steal_fd(&fd);
+    return 0;
+}
+
+static int bind_all(struct serve *s, struct err *err) {
+    const struct config *c = &s->config;
+    for (size_t i = 0; i < c->nlisten; i++) {
+        if (s->nlisten == ARRAY_LEN(s->listen_fds))
+            return err_set(err, ERR_BAD_REQUEST, "at most %zu addresses to listen on",
+                           ARRAY_LEN(s->listen_fds));
+        int rc = strncmp(c->listen[i], "unix:", 5) == 0 ? listen_unix(s, c->listen[i], err)
+                                                        : listen_tcp(s, c->listen[i], err);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+static int open_web_dir(struct serve *s, struct err *err) {
+    s->web_fd = -1;
+    if (!s->config.web_dir)
+        return 0;
+    s->web_fd = open(s->config.web_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return s->web_fd < 0 ? err_sys(err, "web folder %s", s->config.web_dir) : 0;
+}
+
+static int drop_privileges(struct serve *s, struct err *err) {
+    if (s->drop && (setgroups(0, NULL) < 0 || setresgid(s->gid, s->gid, s->gid) < 0 ||
+                    setresuid(s->uid, s->uid, s->uid) < 0))
+        return err_sys(err, "change to user %u", (unsigned)s->uid);
+    secrets_protect_process();
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r) == 0) {
+        r.rlim_cur = r.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &r);
+    }
+    return 0;
+}
+
+static int open_data(struct serve *s, struct err *err) {
+    int rc = lock_data_dir(s, err);
+    if (rc < 0)
+        return rc;
+    _cleanup_(free) char *file = path_join(s->config.data_dir, "cay.db");
+    rc = store_open(file, &s->front.store, err);
+    if (rc < 0)
+        return rc;
+    int64_t keys = 0;
+    int64_t interrupted = 0;
+    rc = store_key_count(s->front.store, &keys, err);
+    if (rc == 0)
+        rc = store_run_interrupt_all(s->front.store, &interrupted, err);
+    if (rc < 0)
+        return rc;
+    if (interrupted > 0)
+        log_warn("runs.interrupted", "count", interrupted);
+    if (keys == 0 && (s->front.beyond_loopback || s->config.require_key))
+        return err_set(err, ERR_FORBIDDEN,
+                       "%s, but there is no key yet: make one with `cay key create --name NAME "
+                       "--data-dir %s`",
+                       s->front.beyond_loopback ? "listening beyond this machine needs keys"
+                                                : "\"require_key\" is set",
+                       s->config.data_dir);
+    return 0;
+}
+
+/* --- the loop --- */
+
+static void on_request_done(const struct http_req *req, const char *route, int status,
+                            int64_t duration_us, void *ctx) {
+    struct front *f = ctx;
+    metrics_request(f->metrics, route, status, duration_us);
+    if (log_enabled(LOG_LEVEL_DEBUG) || status >= 500)
+        log_info("http.request", "id", http_req_id(req), "method",
+                 http_method_name(http_req_method(req)), "route", route, "status", status, "us",
+                 duration_us);
+}
+
+static void on_page(struct http_req *req, void *ctx) {
+    asset_respond(req, CONTAINER_OF(ctx, struct serve, front)->web_fd);
+}
+
+static void on_guest(struct http_req *req, void *ctx) {
+    (void)ctx;
+    struct err err;
+    (void)err_set(&err, ERR_NOT_FOUND, "there is no worker or sandbox port at this host name");
+    http_respond_err(req, &err);
+}
+
+void front_model(const struct front *f, const char **ret_provider, const char **ret_name) {
+    bool anthropic = f->secrets->values[SECRET_ANTHROPIC_API_KEY] ||
+                     f->secrets->values[SECRET_ANTHROPIC_AUTH_TOKEN];
+    bool openai = f->secrets->values[SECRET_OPENAI_API_KEY] != NULL;
+    *ret_provider = anthropic ? "anthropic" : openai ? "openai" : "demo";
+    *ret_name = anthropic ? "sonnet" : openai ? "gpt" : "demo";
+}
+
+static int start_http(struct serve *s, struct err *err) {
+    struct front *f = &s->front;
+    f->http = http_server_create(&(struct http_server_options){
+        .loop = &s->loop,
+        .limits = s->config.http,
+        .guard = guard_request,
+        .observer = on_request_done,
+        .is_guest_host = guard_is_guest_host,
+        .guest_handler = on_guest,
+        .fallback = on_page,
+        .ctx = f,
+    });
+    api_health_routes(f);
+    api_status_routes(f);
+    api_runs_routes(f);
+    for (size_t i = 0; i < s->nlisten; i++) {
+        int rc = http_server_listen(f->http, s->listen_fds[i], err);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+static void on_checkpoint_work(uv_work_t *w) {
+    struct serve *s = w->data;
+    store_checkpoint(s->front.store);
+}
+
+static void on_checkpoint_done(uv_work_t *w, int status) {
+    (void)status;
+    struct serve *s = w->data;
+    s->checkpoint_busy = false;
+}
+
+static void on_checkpoint(uv_timer_t *t) {
+    struct serve *s = t->data;
+    if (s->checkpoint_busy)
+        return;
+    s->checkpoint_busy = true;
+    s->checkpoint_work.data = s;
+    (void)uv_queue_work(&s->loop, &s->checkpoint_work, on_checkpoint_work, on_checkpoint_done);
+}
+
+static void on_keeper_stopped(void *ctx) {
+    struct serve *s = ctx;
+    s->stopping_keepers--;
+}
+
+static void on_drained(void *ctx) {
+    struct serve *s = ctx;
+    http_server_destroy(s->front.http);
+    for (size_t i = 0; i < s->front.nkeepers; i++) {
+        s->stopping_keepers++;
+        keeper_stop(s->front.keepers[i], on_keeper_stopped, s);
+    }
+    s->front.nkeepers = 0;
+    for (size_t i = 0; i < ARRAY_LEN(s->signals); i++)
+        uv_close((uv_handle_t *)&s->signals[i], NULL);
+    uv_close((uv_handle_t *)&s->checkpoint, NULL);
+}
+
+static void on_signal(uv_signal_t *h, int signo) {
+    struct serve *s = h->data;
+    if (s->stopping)
+        _exit(128 + signo); /* asked twice: do not wait */
+    s->stopping = true;
+    log_info("server.stopping", "signal", signo);
+    http_server_drain(s->front.http, s->config.drain_timeout_ms, on_drained, s);
+}
+
+static void print_banner(const struct serve *s) {
+    const char *provider;
+    const char *model;
+    front_model(&s->front, &provider, &model);
+    (void)printf("cay " CAY_VERSION "\n");
+    for (size_t i = 0; i < s->front.nurls; i++)
+        (void)printf("  listening  %s\n", s->front.urls[i]);
+    if (strcmp(provider, "demo") == 0)
+        (void)printf("  model      demo (a script; set ANTHROPIC_API_KEY or OPENAI_API_KEY for a "
+                     "real one)\n");
+    else
+        (void)printf("  model      %s (%s)\n", model, provider);
+    (void)printf("  isolation  ");
+    const struct features *f = &s->front.features;
+    for (size_t i = 0; i < f->n; i++)
+        (void)printf("%s%s %s", i ? ", " : "", f->items[i].name,
+                     feature_status_name(f->items[i].status));
+    (void)printf("\n  data       %s\n", s->config.data_dir);
+    (void)fflush(stdout);
+}
+
+static int run(struct serve *s, struct err *err) {
+    struct front *f = &s->front;
+    (void)uv_loop_init(&s->loop);
+    f->loop = &s->loop;
+    f->config = &s->config;
+    f->secrets = &s->secrets;
+    f->metrics = metrics_create();
+    f->sessions = sessions_create();
+    f->started_ms = clock_mono_ms();
+    features_probe(&f->features, s->sibling_dir, false);
+    int rc = start_http(s, err);
+    if (rc < 0)
+        return rc;
+    static const int signals[] = {SIGTERM, SIGINT};
+    for (size_t i = 0; i < ARRAY_LEN(signals); i++) {
+        (void)uv_signal_init(&s->loop, &s->signals[i]);
+        s->signals[i].data = s;
+        (void)uv_signal_start(&s->signals[i], on_signal, signals[i]);
+    }
+    (void)uv_timer_init(&s->loop, &s->checkpoint);
+    s->checkpoint.data = s;
+    (void)uv_timer_start(&s->checkpoint, on_checkpoint, CHECKPOINT_MS, CHECKPOINT_MS);
+    print_banner(s);
+    (void)uv_run(&s->loop, UV_RUN_DEFAULT);
+    (void)uv_loop_close(&s->loop);
+    return 0;
+}
+
+static void finish(struct serve *s) {
+    struct front *f = &s->front;
+    store_close(f->store);
+    metrics_destroy(f->metrics);
+    sessions_destroy(f->sessions);
+    for (size_t i = 0; i < f->nurls; i++) {
+        if (strncmp(f->urls[i], "unix:", 5) == 0)
+            (void)unlink(f->urls[i] + 5);
+        free(f->urls[i]);
+    }
+    fd_close(&s->web_fd);
+    fd_close(&s->lock_fd);
+    secrets_finish(&s->secrets);
+    config_finish(&s->config);
+    free(s->sibling_dir);
+    free(s);
+}
+
+int cli_serve(int argc, char **argv) {
+    struct err err;
+    struct serve *s = xcalloc(1, sizeof(*s));
+    s->web_fd = s->lock_fd = -1;
+    config_init(&s->config);
+    int done = parse(argc, argv, s, &err);
+    if (done >= 0) {
+        config_finish(&s->config);
+        free(s);
+        return done;
+    }
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    (void)sigaction(SIGPIPE, &ignore, NULL);
+    log_init("cay", s->config.log_level);
+    s->sibling_dir = cli_sibling_dir();
+    find_user(s);
+    int rc = load_secrets(s, &err);
+    if (rc == 0)
+        rc = make_data_dir(s, &err);
+    if (rc == 0)
+        rc = open_web_dir(s, &err);
+    if (rc == 0)
+        rc = bind_all(s, &err);
+    if (rc == 0)
+        rc = drop_privileges(s, &err);
+    if (rc == 0)
+        rc = open_data(s, &err);
+    if (rc == 0)
+        rc = run(s, &err);
+    finish(s);
+    return rc < 0 ? cli_fail(&err) : 0;
+}

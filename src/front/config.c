@@ -1,0 +1,225 @@
+#include "front/config.h"
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/limits.h"
+#include "base/mem.h"
+#include "base/path.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CONFIG_MAX_BYTES = 1 << 20 };
+
+void config_init(struct config *c) {
+    *c = (struct config){.log_level = LOG_LEVEL_INFO,
+                         .http = http_limits_default(),
+                         .drain_timeout_ms = LIMIT_DRAIN_TIMEOUT_MS};
+}
+
+static void free_list(char **list, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        free(list[i]);
+    free(list);
+}
+
+void config_finish(struct config *c) {
+    free_list(c->listen, c->nlisten);
+    free_list(c->hosts, c->nhosts);
+    free_list(c->origins, c->norigins);
+    free(c->data_dir);
+    free(c->web_dir);
+    free(c->user);
+    free(c->file);
+    *c = (struct config){0};
+}
+
+static void add(char ***list, size_t *n, const char *text) {
+    *list = xrealloc(*list, (*n + 1) * sizeof(**list));
+    (*list)[(*n)++] = xstrdup(text);
+}
+
+int config_parse_address(const char *address, char *ret_host, size_t size, unsigned *ret_port,
+                         struct err *err) {
+    const char *colon = strrchr(address, ':');
+    char *end = NULL;
+    unsigned long port = colon && colon[1] ? strtoul(colon + 1, &end, 10) : 65536;
+    size_t n = colon ? (size_t)(colon - address) : 0;
+    if (n == 0 || port > 65535 || *end)
+        return err_set(err, ERR_BAD_REQUEST,
+                       "\"%.200s\" is no address: write HOST:PORT (127.0.0.1:8787, [::1]:8787) or "
+                       "unix:PATH",
+                       address);
+    if (address[0] == '[' && address[n - 1] == ']') {
+        address++;
+        n -= 2;
+    }
+    if (n == 0 || n >= size)
+        return err_set(err, ERR_BAD_REQUEST, "\"%.200s\" is no address", address);
+    memcpy(ret_host, address, n);
+    ret_host[n] = 0;
+    *ret_port = (unsigned)port;
+    return 0;
+}
+
+int config_add_listen(struct config *c, const char *address, struct err *err) {
+    if (strncmp(address, "unix:", 5) == 0) {
+        if (address[5] == 0)
+            return err_set(err, ERR_BAD_REQUEST, "unix: needs a path");
+    } else {
+        char host[256];
+        unsigned port;
+        int rc = config_parse_address(address, host, sizeof(host), &port, err);
+        if (rc < 0)
+            return rc;
+    }
+    add(&c->listen, &c->nlisten, address);
+    return 0;
+}
+
+static int read_strings(const json_t *root, const char *key, char ***list, size_t *n,
+                        struct err *err) {
+    const json_t *v = json_object_get(root, key);
+    if (!v)
+        return 0;
+    if (json_is_string(v)) {
+        add(list, n, json_string_value(v));
+        return 0;
+    }
+    size_t i;
+    const json_t *item;
+    if (!json_is_array(v))
+        return err_set(err, ERR_BAD_REQUEST, "\"%s\" must be a list of strings", key);
+    json_array_foreach(v, i, item) {
+        if (!json_is_string(item))
+            return err_set(err, ERR_BAD_REQUEST, "\"%s\" must be a list of strings", key);
+        add(list, n, json_string_value(item));
+    }
+    return 0;
+}
+
+/* A limit by its name in limits.h, in lower case. */
+static int read_limits(struct config *c, const json_t *obj, struct err *err) {
+    if (!obj)
+        return 0;
+    struct {
+        const char *key;
+        size_t *size;
+        unsigned *ms;
+        int64_t min;
+        int64_t max;
+    } table[] = {
+        {"head_bytes", &c->http.head_bytes, NULL, 1024, 1 << 20},
+        {"body_bytes", &c->http.body_bytes, NULL, 1024, (int64_t)1 << 32},
+        {"connections", &c->http.connections, NULL, 1, 1000000},
+        {"ws_message_bytes", &c->http.ws_message_bytes, NULL, 1024, 1 << 30},
+        {"header_timeout_ms", NULL, &c->http.header_timeout_ms, 100, 3600000},
+        {"body_timeout_ms", NULL, &c->http.body_timeout_ms, 100, 3600000},
+        {"idle_timeout_ms", NULL, &c->http.idle_timeout_ms, 100, 3600000},
+        {"write_timeout_ms", NULL, &c->http.write_timeout_ms, 100, 3600000},
+        {"drain_timeout_ms", NULL, &c->drain_timeout_ms, 0, 3600000},
+    };
+    const char *keys[ARRAY_LEN(table) + 1] = {NULL};
+    for (size_t i = 0; i < ARRAY_LEN(table); i++)
+        keys[i] = table[i].key;
+    int rc = json_check_keys(obj, "\"limits\"", keys, err);
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(table); i++) {
+        int64_t v = table[i].size ? (int64_t)*table[i].size : (int64_t)*table[i].ms;
+        rc = json_get_int(obj, table[i].key, table[i].min, table[i].max, &v, err);
+        if (table[i].size)
+            *table[i].size = (size_t)v;
+        else
+            *table[i].ms = (unsigned)v;
+    }
+    return rc;
+}
+
+static int read_str(const json_t *root, const char *key, char **ret, struct err *err) {
+    const char *v = NULL;
+    int rc = json_get_str(root, key, &v, err);
+    if (rc == 0 && v) {
+        free(*ret);
+        *ret = xstrdup(v);
+    }
+    return rc;
+}
+
+static int read_root(struct config *c, const json_t *root, struct err *err) {
+    static const char *const keys[] = {"listen",  "data_dir",    "web_dir", "user",
+                                       "hosts",   "origins",     "limits",  "require_key",
+                                       "log_level", "$schema", NULL};
+    int rc = json_check_keys(root, "the settings", keys, err);
+    const char *level = NULL;
+    if (rc == 0)
+        rc = read_strings(root, "listen", &c->listen, &c->nlisten, err);
+    if (rc == 0)
+        rc = read_strings(root, "hosts", &c->hosts, &c->nhosts, err);
+    if (rc == 0)
+        rc = read_strings(root, "origins", &c->origins, &c->norigins, err);
+    if (rc == 0)
+        rc = read_str(root, "data_dir", &c->data_dir, err);
+    if (rc == 0)
+        rc = read_str(root, "web_dir", &c->web_dir, err);
+    if (rc == 0)
+        rc = read_str(root, "user", &c->user, err);
+    if (rc == 0)
+        rc = json_get_bool(root, "require_key", &c->require_key, err);
+    if (rc == 0)
+        rc = json_get_str(root, "log_level", &level, err);
+    if (rc == 0 && level && !log_level_parse(level, &c->log_level))
+        rc = err_set(err, ERR_BAD_REQUEST,
+                     "\"log_level\" must be debug, info, warn, error or off");
+    if (rc == 0)
+        rc = read_limits(c, json_object_get(root, "limits"), err);
+    char host[256];
+    unsigned port;
+    for (size_t i = 0; rc == 0 && i < c->nlisten; i++)
+        if (strncmp(c->listen[i], "unix:", 5) != 0)
+            rc = config_parse_address(c->listen[i], host, sizeof(host), &port, err);
+    return rc;
+}
+
+int config_load(struct config *c, const char *path, struct err *err) {
+    static const char *const usual[] = {"cay.json", "/etc/cay/cay.json"};
+    for (size_t i = 0; !path && i < ARRAY_LEN(usual); i++)
+        if (faccessat(AT_FDCWD, usual[i], R_OK, 0) == 0)
+            path = usual[i];
+    if (!path)
+        return 0;
+    _cleanup_(buf) struct buf text;
+    buf_init(&text, CONFIG_MAX_BYTES);
+    int rc = fd_read_file(AT_FDCWD, path, &text, err);
+    if (rc < 0)
+        return rc;
+    _cleanup_(json) json_t *root = NULL;
+    rc = json_parse(text.data ? text.data : "", text.len, path, &root, err);
+    if (rc == 0) {
+        rc = read_root(c, root, err);
+        if (rc < 0)
+            rc = err_wrap(err, "%s", path);
+    }
+    if (rc == 0)
+        c->file = xstrdup(path);
+    return rc;
+}
+
+void config_defaults(struct config *c) {
+    if (c->nlisten == 0)
+        add(&c->listen, &c->nlisten, "127.0.0.1:8787");
+    if (c->data_dir)
+        return;
+    /* Root's own folders are closed to the user that the server changes to. */
+    const char *xdg = getenv("XDG_DATA_HOME");
+    const char *home = getenv("HOME");
+    if (geteuid() == 0)
+        c->data_dir = xstrdup("/var/lib/cay");
+    else if (xdg && xdg[0] == '/')
+        c->data_dir = path_join(xdg, "cay");
+    else
+        c->data_dir = path_join(home && *home ? home : "/tmp", ".local/share/cay");
+}

@@ -1,0 +1,40 @@
+#pragma once
+/* The operator's settings: cay.json, then the command line over it. Unknown keys are errors that name
+ * the file and the key, so that a misspelt limit is not silently the default. */
+
+#include "base/err.h"
+#include "base/log.h"
+#include "front/http/server.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct config {
+    char **listen; /* "HOST:PORT" or "unix:PATH" */
+    size_t nlisten;
+    char *data_dir;
+    char *web_dir;
+    char *user;
+    char *file; /* the file that was read, or NULL */
+    char **hosts; /* further host names that this server answers for */
+    size_t nhosts;
+    char **origins; /* pages of other origins that may call the API */
+    size_t norigins;
+    bool require_key;
+    enum log_level log_level;
+    struct http_limits http;
+    unsigned drain_timeout_ms;
+};
+
+void config_init(struct config *c);
+void config_finish(struct config *c);
+/* path NULL: ./cay.json, then /etc/cay/cay.json, then none. */
+int config_load(struct config *c, const char *path, struct err *err);
+/* Adds "HOST:PORT" or "unix:PATH"; the first call of the command line replaces the file's list. */
+int config_add_listen(struct config *c, const char *address, struct err *err);
+/* Fills what nothing has set. */
+void config_defaults(struct config *c);
+
+/* Splits "HOST:PORT" ("[::1]:80"); the host is written to ret_host without brackets. */
+int config_parse_address(const char *address, char *ret_host, size_t size, unsigned *ret_port,
+                         struct err *err);

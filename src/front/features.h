@@ -1,0 +1,27 @@
+#pragma once
+/* What this machine offers for isolation, probed for real, with advice: for `cay doctor`, the status
+ * page and the lines at start. */
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum feature_status { FEATURE_OK, FEATURE_DEGRADED, FEATURE_MISSING };
+
+struct feature {
+    const char *name;
+    enum feature_status status;
+    char detail[160];
+    char advice[240];
+};
+
+#define FEATURES_MAX 16
+
+struct features {
+    struct feature items[FEATURES_MAX];
+    size_t n;
+};
+
+/* sibling_dir: where cay-isolate and the others are. Starts short-lived children to try things.
+ * load_engine: loads JavaScriptCore into this process to ask for its version; not for the server. */
+void features_probe(struct features *f, const char *sibling_dir, bool load_engine);
+const char *feature_status_name(enum feature_status s);

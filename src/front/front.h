@@ -1,0 +1,52 @@
+#pragma once
+/* The front: one loop that holds the server, the store, the keys and the child programs. What the
+ * endpoints need is reached from here. */
+
+#include "base/err.h"
+#include "front/config.h"
+#include "front/features.h"
+#include "front/http/server.h"
+#include "front/keys.h"
+#include "front/metrics.h"
+#include "front/secrets.h"
+#include "front/store/store.h"
+#include "loop/keeper.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#define FRONT_KEEPERS_MAX 8
+
+struct front {
+    uv_loop_t *loop;
+    const struct config *config;
+    const struct secrets *secrets;
+    struct store *store;
+    struct http_server *http;
+    struct metrics *metrics;
+    struct sessions *sessions;
+    struct features features;
+    struct keeper *keepers[FRONT_KEEPERS_MAX];
+    size_t nkeepers;
+    char *urls[8]; /* where it listens, as a person would type it */
+    size_t nurls;
+    int64_t started_ms; /* monotonic */
+    bool beyond_loopback;
+};
+
+/* Route flags that the guard reads. A route without FRONT_ROUTE_PUBLIC needs an identity, with at
+ * least the scope "run" unless it says FRONT_ROUTE_READ or FRONT_ROUTE_ADMIN. */
+enum {
+    FRONT_ROUTE_PUBLIC = HTTP_ROUTE_USER,
+    FRONT_ROUTE_READ = HTTP_ROUTE_USER << 1,
+    FRONT_ROUTE_ADMIN = HTTP_ROUTE_USER << 2,
+};
+
+/* Who sent the request; set by the guard on every route that is not public, and on public ones when
+ * a valid key came with it. NULL otherwise. */
+const struct identity *front_identity(const struct http_req *req);
+/* Which records that identity may see. */
+struct store_scope front_scope(const struct http_req *req);
+/* The name of the model in use and its provider ("demo" when there is no key). */
+void front_model(const struct front *f, const char **ret_provider, const char **ret_name);

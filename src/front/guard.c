@@ -1,0 +1,305 @@
+#include "front/guard.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/rand.h"
+
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { SESSIONS_MAX = 256, BUCKETS_MAX = 1024, SESSION_MS = 12 * 3600 * 1000, TOKEN_BYTES = 24 };
+
+struct session {
+    unsigned char hash[SHA256_DIGEST_LENGTH];
+    char key_id[ID_SIZE];
+    int64_t expires_ms;
+};
+
+/* A token bucket per key: full at rate_per_minute, refilled evenly. */
+struct bucket {
+    char key_id[ID_SIZE];
+    double tokens;
+    int64_t filled_ms;
+};
+
+struct sessions {
+    struct session items[SESSIONS_MAX];
+    size_t next; /* the oldest goes first */
+    struct bucket buckets[BUCKETS_MAX];
+    size_t nbuckets;
+};
+
+struct sessions *sessions_create(void) {
+    return xcalloc(1, sizeof(struct sessions));
+}
+
+void sessions_destroy(struct sessions *s) {
+    free(s);
+}
+
+static bool refuse(struct http_req *req, enum err_code code, const char *message) {
+    struct err err;
+    (void)err_set(&err, code, "%s", message);
+    http_respond_err(req, &err);
+    return false;
+}
+
+/* --- Host and Origin --- */
+
+static bool ends_with(const char *text, const char *end) {
+    size_t n = strlen(text);
+    size_t k = strlen(end);
+    return n > k && strcmp(text + n - k, end) == 0;
+}
+
+bool guard_is_guest_host(const char *host, void *front) {
+    (void)front;
+    return ends_with(host, ".localhost");
+}
+
+static bool is_loopback_name(const char *host) {
+    return strcmp(host, "localhost") == 0 || strcmp(host, "[::1]") == 0 ||
+           strncmp(host, "127.", 4) == 0;
+}
+
+static bool is_listen_host(const struct config *c, const char *host) {
+    for (size_t i = 0; i < c->nlisten; i++) {
+        char name[256];
+        unsigned port;
+        if (strncmp(c->listen[i], "unix:", 5) == 0) {
+            if (*host == 0)
+                return true;
+        } else if (config_parse_address(c->listen[i], name, sizeof(name), &port, NULL) == 0) {
+            if (strcasecmp(name, host) == 0)
+                return true;
+            size_t n = strlen(name); /* an IPv6 address is in brackets in a Host field */
+            if (host[0] == '[' && strlen(host) == n + 2 && strncasecmp(host + 1, name, n) == 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* A page on evil.example whose name is made to resolve to us still says Host: evil.example. */
+static bool host_is_ours(const struct front *f, const char *host) {
+    if (is_loopback_name(host) || is_listen_host(f->config, host))
+        return true;
+    for (size_t i = 0; i < f->config->nhosts; i++)
+        if (strcasecmp(f->config->hosts[i], host) == 0)
+            return true;
+    return false;
+}
+
+static bool origin_is_ours(const struct front *f, const struct http_req *req, const char *origin) {
+    const char *sep = strstr(origin, "://");
+    if (sep && (strncmp(origin, "http://", 7) == 0 || strncmp(origin, "https://", 8) == 0) &&
+        strcasecmp(sep + 3, http_req_authority(req)) == 0)
+        return true;
+    for (size_t i = 0; i < f->config->norigins; i++)
+        if (strcasecmp(f->config->origins[i], origin) == 0)
+            return true;
+    return false;
+}
+
+static bool check_site(struct http_req *req, const struct front *f) {
+    if (!host_is_ours(f, http_req_host(req)))
+        return refuse(req, ERR_MISDIRECTED,
+                      "this server does not answer for that host name; add it to \"hosts\" in "
+                      "cay.json if it should");
+    const char *origin = http_req_header(req, "origin");
+    if (origin && !origin_is_ours(f, req, origin))
+        return refuse(req, ERR_FORBIDDEN,
+                      "requests from pages of another origin are refused; add the origin to "
+                      "\"origins\" in cay.json if it may call");
+    /* A form or link of another site that sends no Origin still says where it comes from. */
+    const char *site = http_req_header(req, "sec-fetch-site");
+    bool changes =
+        http_req_method(req) != HTTP_METHOD_GET && http_req_method(req) != HTTP_METHOD_HEAD;
+    if (!origin && changes && site && strcmp(site, "cross-site") == 0)
+        return refuse(req, ERR_FORBIDDEN, "requests from pages of another site are refused");
+    return true;
+}
+
+/* --- who --- */
+
+static bool cookie_get(const char *cookies, const char *name, char *out, size_t size) {
+    size_t n = strlen(name);
+    while (cookies && *cookies) {
+        cookies += strspn(cookies, "; ");
+        size_t len = strcspn(cookies, ";");
+        if (len > n && strncmp(cookies, name, n) == 0 && cookies[n] == '=' && len - n - 1 < size) {
+            memcpy(out, cookies + n + 1, len - n - 1);
+            out[len - n - 1] = 0;
+            return true;
+        }
+        cookies += len;
+    }
+    return false;
+}
+
+static struct session *session_find(struct front *f, const struct http_req *req) {
+    char token[2 * TOKEN_BYTES + 1];
+    if (!cookie_get(http_req_header(req, "cookie"), "cay_session", token, sizeof(token)))
+        return NULL;
+    unsigned char hash[SHA256_DIGEST_LENGTH];
+    (void)SHA256((const unsigned char *)token, strlen(token), hash);
+    int64_t now = clock_mono_ms();
+    for (size_t i = 0; i < SESSIONS_MAX; i++) {
+        struct session *s = &f->sessions->items[i];
+        if (s->expires_ms > now && CRYPTO_memcmp(s->hash, hash, sizeof(hash)) == 0)
+            return s;
+    }
+    return NULL;
+}
+
+/* 1: found; 0: the request names nobody; negative: it names somebody who is not valid. */
+static int identify(struct front *f, const struct http_req *req, struct identity *who,
+                    struct err *err) {
+    const char *auth = http_req_header(req, "authorization");
+    if (auth) {
+        if (strncasecmp(auth, "bearer ", 7) != 0)
+            return err_set(err, ERR_UNAUTHORIZED, "send the key as \"Authorization: Bearer KEY\"");
+        auth += 7;
+        auth += strspn(auth, " ");
+        int rc = key_check(f->store, auth, who, err);
+        return rc < 0 ? rc : 1;
+    }
+    const struct session *s = session_find(f, req);
+    if (s) {
+        int rc = key_identity(f->store, s->key_id, who, err);
+        return rc < 0 ? rc : 1;
+    }
+    if (http_req_is_local(req) && !f->config->require_key && !f->beyond_loopback) {
+        *who = (struct identity){.operator_ = true, .name = "operator", .scope = KEY_SCOPE_ADMIN};
+        return 1;
+    }
+    return 0;
+}
+
+static bool take_token(struct front *f, const struct identity *who, int64_t *ret_wait_s) {
+    if (who->rate_per_minute <= 0)
+        return true;
+    struct sessions *s = f->sessions;
+    struct bucket *b = NULL;
+    int64_t now = clock_mono_ms();
+    for (size_t i = 0; i < s->nbuckets && !b; i++)
+        if (strcmp(s->buckets[i].key_id, who->key_id) == 0)
+            b = &s->buckets[i];
+    if (!b) {
+        /* More keys than that at a time: the first bucket is used again, which only costs it a
+         * fresh start. */
+        b = &s->buckets[s->nbuckets < BUCKETS_MAX ? s->nbuckets++ : 0];
+        *b = (struct bucket){.tokens = (double)who->rate_per_minute, .filled_ms = now};
+        memcpy(b->key_id, who->key_id, sizeof(b->key_id));
+    }
+    double per_ms = (double)who->rate_per_minute / 60000.0;
+    b->tokens += (double)(now - b->filled_ms) * per_ms;
+    if (b->tokens > (double)who->rate_per_minute)
+        b->tokens = (double)who->rate_per_minute;
+    b->filled_ms = now;
+    if (b->tokens < 1) {
+        *ret_wait_s = (int64_t)((1 - b->tokens) / per_ms / 1000) + 1;
+        return false;
+    }
+    b->tokens -= 1;
+    return true;
+}
+
+static bool check_scope(struct http_req *req, const struct identity *who, unsigned flags) {
+    enum key_scope need = flags & FRONT_ROUTE_ADMIN  ? KEY_SCOPE_ADMIN
+                          : flags & FRONT_ROUTE_READ ? KEY_SCOPE_READ
+                                                     : KEY_SCOPE_RUN;
+    if (who->scope >= need)
+        return true;
+    return refuse(req, ERR_FORBIDDEN, need == KEY_SCOPE_ADMIN
+                                          ? "this needs a key with the scope \"admin\""
+                                          : "this needs a key with the scope \"run\"");
+}
+
+bool guard_request(struct http_req *req, unsigned flags, void *front) {
+    struct front *f = front;
+    /* Guests' content has its own origin: it sees none of our credentials, and we see none of its. */
+    if (flags & HTTP_ROUTE_GUEST)
+        return true;
+    if (!check_site(req, f))
+        return false;
+    bool public = (flags & (FRONT_ROUTE_PUBLIC | HTTP_ROUTE_PAGE)) != 0;
+    struct err err;
+    struct identity who;
+    int rc = identify(f, req, &who, &err);
+    if (rc < 0 && !public) {
+        http_respond_err(req, &err);
+        return false;
+    }
+    if (rc == 0 && !public)
+        return refuse(req, ERR_UNAUTHORIZED,
+                      "a key is needed: `cay key create` makes one on the server's machine; send it "
+                      "as \"Authorization: Bearer KEY\"");
+    if (rc == 1) {
+        struct identity *copy = xmalloc(sizeof(*copy));
+        *copy = who;
+        http_req_set_user(req, copy, free);
+    }
+    if (public)
+        return true;
+    if (!check_scope(req, &who, flags))
+        return false;
+    int64_t wait_s = 0;
+    if (!take_token(f, &who, &wait_s)) {
+        char text[24];
+        (void)snprintf(text, sizeof(text), "%lld", (long long)wait_s);
+        http_res_header(req, "Retry-After", text);
+        (void)err_set(&err, ERR_RATE, "this key may send %lld requests a minute",
+                      (long long)who.rate_per_minute);
+        http_respond_err(req, &err);
+        return false;
+    }
+    return true;
+}
+
+const struct identity *front_identity(const struct http_req *req) {
+    return http_req_user(req);
+}
+
+struct store_scope front_scope(const struct http_req *req) {
+    const struct identity *who = front_identity(req);
+    return (struct store_scope){.all = who && who->scope == KEY_SCOPE_ADMIN,
+                                .owner = who ? who->key_id : "?"};
+}
+
+void session_create(struct http_req *req, void *front) {
+    struct front *f = front;
+    const struct identity *who = front_identity(req);
+    if (who->operator_) {
+        http_respond_empty(req, 204); /* the operator needs no session */
+        return;
+    }
+    unsigned char raw[TOKEN_BYTES];
+    rand_bytes(raw, sizeof(raw));
+    char token[2 * TOKEN_BYTES + 1];
+    for (size_t i = 0; i < sizeof(raw); i++)
+        (void)snprintf(token + 2 * i, 3, "%02x", raw[i]);
+    struct session *s = &f->sessions->items[f->sessions->next++ % SESSIONS_MAX];
+    (void)SHA256((const unsigned char *)token, strlen(token), s->hash);
+    memcpy(s->key_id, who->key_id, sizeof(s->key_id));
+    s->expires_ms = clock_mono_ms() + SESSION_MS;
+    char cookie[160];
+    (void)snprintf(cookie, sizeof(cookie),
+                   "cay_session=%s; Path=/; HttpOnly; SameSite=Strict; Max-Age=%d", token,
+                   SESSION_MS / 1000);
+    http_res_header(req, "Set-Cookie", cookie);
+    http_respond_empty(req, 204);
+}
+
+void session_delete(struct http_req *req, void *front) {
+    struct session *s = session_find(front, req);
+    if (s)
+        *s = (struct session){0};
+    http_res_header(req, "Set-Cookie", "cay_session=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0");
+    http_respond_empty(req, 204);
+}

@@ -1,0 +1,522 @@
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/mem.h"
+#include "front/http/internal.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One connection: bytes in, requests out, answers back in order. The input window is either the
+ * loop's shared read buffer or, when a piece had to be kept, the connection's own `in`. Reading stops
+ * while an answer is being made and more than a head is already waiting. */
+
+enum { LINGER_MS = 2000 };
+
+static uint64_t now_ms(const struct http_conn *c) {
+    return uv_now(c->server->opt.loop);
+}
+
+static void on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *out) {
+    (void)hint;
+    struct http_conn *c = h->data;
+    *out = uv_buf_init(c->server->read_buf, sizeof(c->server->read_buf));
+}
+
+static void on_closed(uv_handle_t *h) {
+    struct http_conn *c = h->data;
+    struct http_server *s = c->server;
+    buf_finish(&c->in);
+    free(c);
+    s->stats.connections--;
+    if (s->draining && s->stats.connections == 0 && s->on_drained) {
+        void (*cb)(void *) = s->on_drained;
+        s->on_drained = NULL;
+        cb(s->drained_ctx);
+    }
+    server_release(s);
+}
+
+void conn_close(struct http_conn *c) {
+    if (c->closing)
+        return;
+    c->closing = true;
+    c->state = CONN_CLOSING;
+    if (c->prev)
+        c->prev->next = c->next;
+    else
+        c->server->conns = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    if (c->ws) {
+        struct http_ws *ws = c->ws;
+        c->ws = NULL;
+        ws_conn_gone(ws);
+    }
+    if (c->req) {
+        struct http_req *req = c->req;
+        c->req = NULL;
+        req_gone(req);
+    }
+    uv_close(&c->uv.handle, on_closed);
+}
+
+static void on_shutdown(uv_shutdown_t *r, int status) {
+    struct http_conn *c = r->data;
+    free(r);
+    if (status < 0)
+        conn_close(c);
+}
+
+/* All is written: close, or, when the client may still be sending, shut our side and read on for a
+ * while, since a close with unread bytes would reset the connection and lose the answer. */
+static void finish_writes(struct http_conn *c) {
+    if (c->queued > 0 || c->closing)
+        return;
+    if (c->state != CONN_LINGER || c->eof) {
+        conn_close(c);
+        return;
+    }
+    if (c->shut)
+        return;
+    c->shut = true;
+    uv_shutdown_t *r = xmalloc(sizeof(*r));
+    r->data = c;
+    if (uv_shutdown(r, &c->uv.stream, on_shutdown) < 0) {
+        free(r);
+        conn_close(c);
+    }
+}
+
+void conn_end_after_writes(struct http_conn *c) {
+    if (c->closing)
+        return;
+    if (c->state != CONN_LINGER)
+        c->state = CONN_CLOSING;
+    c->deadline_ms = c->state == CONN_LINGER ? now_ms(c) + LINGER_MS : 0;
+    finish_writes(c);
+}
+
+void conn_linger(struct http_conn *c) {
+    if (c->closing)
+        return;
+    c->state = CONN_LINGER;
+    conn_read_start(c);
+    conn_end_after_writes(c);
+}
+
+struct write {
+    uv_write_t req;
+    struct http_conn *conn;
+    size_t len;
+    char data[];
+};
+
+static void on_written(uv_write_t *r, int status) {
+    struct write *w = (struct write *)r;
+    struct http_conn *c = w->conn;
+    c->queued -= w->len;
+    free(w);
+    if (status < 0) {
+        conn_close(c);
+        return;
+    }
+    if (c->closing)
+        return;
+    c->write_deadline_ms = c->queued ? now_ms(c) + c->server->opt.limits.write_timeout_ms : 0;
+    if (c->throttled && c->queued <= LIMIT_WRITE_LOW_BYTES) {
+        c->throttled = false;
+        if (c->ws)
+            ws_drained(c->ws);
+        else if (c->req && c->req->on_drain)
+            c->req->on_drain(c->req->drain_ctx);
+    }
+    if (!c->closing && (c->state == CONN_CLOSING || c->state == CONN_LINGER))
+        finish_writes(c);
+}
+
+bool conn_write(struct http_conn *c, const uv_buf_t *pieces, unsigned n) {
+    if (c->closing)
+        return false;
+    size_t total = 0;
+    for (unsigned i = 0; i < n; i++)
+        total += pieces[i].len;
+    if (total == 0)
+        return true;
+    c->server->stats.bytes_out += total;
+    size_t sent = 0;
+    if (c->queued == 0) {
+        int k = uv_try_write(&c->uv.stream, pieces, n);
+        if (k < 0 && k != UV_EAGAIN) {
+            conn_close(c);
+            return false;
+        }
+        sent = k > 0 ? (size_t)k : 0;
+        if (sent == total)
+            return true;
+    }
+    struct write *w = xmalloc(sizeof(*w) + total - sent);
+    w->conn = c;
+    w->len = total - sent;
+    size_t at = 0;
+    for (unsigned i = 0; i < n; i++) {
+        size_t skip = MIN(sent, pieces[i].len);
+        memcpy(w->data + at, pieces[i].base + skip, pieces[i].len - skip);
+        at += pieces[i].len - skip;
+        sent -= skip;
+    }
+    uv_buf_t b = uv_buf_init(w->data, (unsigned)w->len);
+    if (c->queued == 0)
+        c->write_deadline_ms = now_ms(c) + c->server->opt.limits.write_timeout_ms;
+    c->queued += w->len;
+    if (c->queued > LIMIT_WRITE_HIGH_BYTES)
+        c->throttled = true;
+    if (uv_write(&w->req, &c->uv.stream, &b, 1, on_written) < 0) {
+        c->queued -= w->len;
+        free(w);
+        conn_close(c);
+        return false;
+    }
+    return true;
+}
+
+static void fail(struct http_conn *c, const struct err *err, int status) {
+    req_fail(c, err, status);
+    conn_linger(c);
+}
+
+static bool streams_body(const struct http_req *req) {
+    return (req->route->flags & HTTP_ROUTE_STREAM) != 0;
+}
+
+static size_t body_max(const struct http_req *req) {
+    return req->route->body_bytes ? req->route->body_bytes : req->server->opt.limits.body_bytes;
+}
+
+/* Takes the request from its handler, for which the client is gone from here. */
+static void abandon(struct http_conn *c) {
+    struct http_req *req = c->req;
+    if (req && streams_body(req)) {
+        c->req = NULL;
+        req_gone(req);
+    }
+}
+
+void conn_feed_body(struct http_conn *c, const char *data, size_t len) {
+    struct http_req *req = c->req;
+    if (!req || c->state != CONN_BODY)
+        return;
+    req->body_seen += len;
+    size_t max = body_max(req);
+    if (req->body_seen > max) {
+        struct err err;
+        (void)err_set(&err, ERR_TOO_LARGE, "the body exceeds %zu bytes (limit body_bytes)", max);
+        abandon(c);
+        fail(c, &err, 0);
+        return;
+    }
+    if (!streams_body(req)) {
+        (void)buf_add(&req->body, data, len);
+        return;
+    }
+    c->deadline_ms = now_ms(c) + c->server->opt.limits.body_timeout_ms;
+    if (req->on_data)
+        req->on_data(req->body_ctx, data, len);
+}
+
+/* The whole body is here. */
+static void message_complete(struct http_conn *c) {
+    struct http_req *req = c->req;
+    c->state = CONN_HANDLE;
+    c->deadline_ms = 0;
+    req->body_done = true;
+    if (!streams_body(req))
+        req->route->handler(req, req->route->ctx);
+    else if (req->on_end)
+        req->on_end(req->body_ctx);
+}
+
+/* Parses one head. Returns the bytes used, 0 if more are needed. */
+static size_t take_head(struct http_conn *c, const char *data, size_t len) {
+    struct http_server *s = c->server;
+    struct err err;
+    /* An empty line before a request is tolerated, as RFC 9112 asks. */
+    if (c->scanned == 0 && len >= 2 && data[0] == '\r' && data[1] == '\n')
+        return 2;
+    ssize_t end = head_find_end(data, len, &c->scanned, &err);
+    if (end == 0 && len <= s->opt.limits.head_bytes) {
+        return 0;
+    }
+    if (end >= 0 && (end == 0 || (size_t)end > s->opt.limits.head_bytes)) {
+        (void)err_set(&err, ERR_TOO_LARGE, "the head of the request exceeds %zu bytes (limit "
+                                           "head_bytes)",
+                      s->opt.limits.head_bytes);
+        fail(c, &err, 431);
+        return len;
+    }
+    c->scanned = 0;
+    if (end < 0) {
+        fail(c, &err, 0);
+        return len;
+    }
+    struct http_req *req = req_create(s);
+    req->conn = c;
+    c->req = req;
+    if (head_parse(c, req, data, (size_t)end, &err) < 0) {
+        fail(c, &err, 0);
+        return len;
+    }
+    req->owed = true;
+    req->body_done = !req->has_body;
+    c->state = req->has_body ? CONN_BODY : CONN_HANDLE;
+    c->deadline_ms = req->has_body ? now_ms(c) + s->opt.limits.body_timeout_ms : 0;
+    if (!router_admit(s, req))
+        return (size_t)end;
+    size_t max = body_max(req);
+    if ((c->parser.flags & F_CONTENT_LENGTH) && c->parser.content_length > max) {
+        (void)err_set(&err, ERR_TOO_LARGE, "the body exceeds %zu bytes (limit body_bytes)", max);
+        http_respond_err(req, &err);
+        return (size_t)end;
+    }
+    buf_init(&req->body, max);
+    if (req->expects_continue) {
+        uv_buf_t b = uv_buf_init((char *)"HTTP/1.1 100 Continue\r\n\r\n", 25);
+        if (!conn_write(c, &b, 1))
+            return len;
+    }
+    if (streams_body(req) || req->body_done)
+        req->route->handler(req, req->route->ctx);
+    /* The handler may have answered, which ends the request. */
+    if (c->req == req && req->body_done && req->on_end)
+        req->on_end(req->body_ctx);
+    return (size_t)end;
+}
+
+static size_t take_body(struct http_conn *c, const char *data, size_t len) {
+    enum llhttp_errno e = llhttp_execute(&c->parser, data, len);
+    if (c->state != CONN_BODY)
+        return len;
+    if (e == HPE_OK)
+        return len;
+    if (e == HPE_PAUSED || e == HPE_PAUSED_UPGRADE) {
+        size_t used = (size_t)(llhttp_get_error_pos(&c->parser) - data);
+        message_complete(c);
+        return MIN(used, len);
+    }
+    struct err err;
+    (void)err_set(&err, ERR_BAD_REQUEST, "malformed body: %.100s",
+                  llhttp_get_error_reason(&c->parser));
+    abandon(c);
+    fail(c, &err, 0);
+    return len;
+}
+
+static size_t run(struct http_conn *c, const char *data, size_t len) {
+    size_t used = 0;
+    c->running = true;
+    while (used < len) {
+        size_t k;
+        if (c->state == CONN_HEAD) {
+            if (c->server->draining && c->scanned == 0 && used > 0) {
+                conn_end_after_writes(c);
+                break;
+            }
+            k = take_head(c, data + used, len - used);
+            if (k == 0)
+                break;
+        } else if (c->state == CONN_BODY) {
+            if (c->req->body_paused)
+                break;
+            k = take_body(c, data + used, len - used);
+        } else if (c->state == CONN_WS) {
+            k = len - used;
+            ws_feed(c->ws, data + used, k);
+        } else if (c->state == CONN_HANDLE) {
+            break;
+        } else {
+            k = len - used; /* lingering or closing: nobody wants it */
+        }
+        used += k;
+    }
+    c->running = false;
+    return MIN(used, len);
+}
+
+/* Runs over what is kept in `in`. */
+static void run_kept(struct http_conn *c) {
+    size_t used = run(c, c->in.data, c->in.len);
+    if (used == c->in.len)
+        buf_finish(&c->in); /* an idle connection keeps no buffer */
+    else
+        buf_consume(&c->in, used);
+}
+
+static bool wants_input(const struct http_conn *c) {
+    if (c->state == CONN_HANDLE)
+        return c->in.len < c->server->opt.limits.head_bytes;
+    if (c->state == CONN_BODY)
+        return !c->req->body_paused;
+    return true;
+}
+
+static void on_eof(struct http_conn *c) {
+    c->eof = true;
+    conn_read_stop(c);
+    /* A client that shut its side after a whole request still gets its answer; one that is sent a
+     * stream is taken for gone, since a closed page looks the same. */
+    if (c->state == CONN_HANDLE && c->req && !c->req->streaming)
+        return;
+    conn_close(c);
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *b) {
+    struct http_conn *c = stream->data;
+    if (n == 0 || c->closing)
+        return;
+    if (n == UV_EOF) {
+        on_eof(c);
+        return;
+    }
+    if (n < 0) {
+        conn_close(c);
+        return;
+    }
+    struct http_server *s = c->server;
+    s->stats.bytes_in += (uint64_t)n;
+    if (c->state == CONN_HEAD && c->in.len == 0)
+        c->deadline_ms = now_ms(c) + s->opt.limits.header_timeout_ms;
+    if (c->in.len > 0) {
+        (void)buf_add(&c->in, b->base, (size_t)n);
+        run_kept(c);
+    } else {
+        size_t used = run(c, b->base, (size_t)n);
+        if (used < (size_t)n && !c->closing)
+            (void)buf_add(&c->in, b->base + used, (size_t)n - used);
+    }
+    if (!c->closing && !wants_input(c))
+        conn_read_stop(c);
+}
+
+void conn_read_start(struct http_conn *c) {
+    if (c->reading || c->closing || c->eof)
+        return;
+    if (uv_read_start(&c->uv.stream, on_alloc, on_read) < 0) {
+        conn_close(c);
+        return;
+    }
+    c->reading = true;
+}
+
+void conn_read_stop(struct http_conn *c) {
+    if (!c->reading)
+        return;
+    (void)uv_read_stop(&c->uv.stream);
+    c->reading = false;
+}
+
+/* Goes on with input that was kept, and reads on. Inside run() the loop there does that. */
+void conn_resume(struct http_conn *c) {
+    if (c->running || c->closing)
+        return;
+    if (c->in.len > 0)
+        run_kept(c);
+    if (!c->closing && wants_input(c))
+        conn_read_start(c);
+}
+
+void conn_answered(struct http_conn *c, struct http_req *req) {
+    bool whole = c->state == CONN_HANDLE;
+    bool keep = req->keep_alive && whole && !c->eof && !c->server->draining;
+    c->req = NULL;
+    req_destroy(req);
+    if (!whole) {
+        /* Answered before the body was read: what follows is discarded with the connection. */
+        conn_linger(c);
+    } else if (!keep) {
+        conn_end_after_writes(c);
+    } else {
+        c->state = CONN_HEAD;
+        c->deadline_ms = now_ms(c) + c->server->opt.limits.idle_timeout_ms;
+        conn_resume(c);
+    }
+}
+
+void conn_accept(struct listener *l) {
+    struct http_server *s = l->server;
+    struct http_conn *c = xcalloc(1, sizeof(*c));
+    c->server = s;
+    c->state = CONN_HEAD;
+    buf_init(&c->in, s->opt.limits.head_bytes + 2 * sizeof(s->read_buf));
+    if (l->unix_socket)
+        (void)uv_pipe_init(s->opt.loop, &c->uv.pipe, 0);
+    else
+        (void)uv_tcp_init(s->opt.loop, &c->uv.tcp);
+    c->uv.handle.data = c;
+    s->stats.connections++;
+    s->stats.accepted_total++;
+    c->next = s->conns;
+    if (s->conns)
+        s->conns->prev = c;
+    s->conns = c;
+    if (uv_accept(&l->uv.stream, &c->uv.stream) < 0) {
+        conn_close(c);
+        return;
+    }
+    if (s->stats.connections > s->opt.limits.connections) {
+        static char full[] = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n"
+                             "Content-Length: 0\r\nConnection: close\r\n\r\n";
+        uv_buf_t b = uv_buf_init(full, sizeof(full) - 1);
+        s->stats.refused_total++;
+        (void)uv_try_write(&c->uv.stream, &b, 1);
+        conn_close(c);
+        return;
+    }
+    c->local = true;
+    if (!l->unix_socket) {
+        struct sockaddr_storage a;
+        int n = sizeof(a);
+        c->local = false;
+        if (uv_tcp_getpeername(&c->uv.tcp, (struct sockaddr *)&a, &n) == 0) {
+            if (a.ss_family == AF_INET)
+                c->local = (ntohl(((struct sockaddr_in *)&a)->sin_addr.s_addr) >> 24) == 127;
+            else if (a.ss_family == AF_INET6)
+                c->local = IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)&a)->sin6_addr);
+        }
+        (void)uv_tcp_nodelay(&c->uv.tcp, 1);
+    }
+    c->deadline_ms = now_ms(c) + s->opt.limits.header_timeout_ms;
+    conn_read_start(c);
+}
+
+/* A head or a body that does not come in time gets 408; an idle connection is just closed. */
+static void on_deadline(struct http_conn *c) {
+    if (c->state == CONN_HEAD && c->in.len == 0) {
+        conn_close(c);
+        return;
+    }
+    if (c->state == CONN_HEAD || c->state == CONN_BODY) {
+        struct err err;
+        (void)err_set(&err, ERR_TIMEOUT, "the %s of the request did not come in time",
+                      c->state == CONN_HEAD ? "head" : "body");
+        abandon(c);
+        fail(c, &err, 0);
+        return;
+    }
+    conn_close(c);
+}
+
+void conn_sweep(struct http_server *s) {
+    uint64_t now = uv_now(s->opt.loop);
+    struct http_conn *next;
+    for (struct http_conn *c = s->conns; c; c = next) {
+        next = c->next;
+        if (c->write_deadline_ms && now > c->write_deadline_ms)
+            conn_close(c);
+        else if (c->deadline_ms && now > c->deadline_ms)
+            on_deadline(c);
+        else if (c->ws)
+            ws_tick(c->ws, now);
+    }
+}

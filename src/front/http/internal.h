@@ -1,0 +1,189 @@
+#pragma once
+/* What the files of http/ share; nobody else includes this. */
+
+#include "base/buf.h"
+#include "front/http/server.h"
+
+#include <llhttp.h>
+#include <uv.h>
+#include <wslay/wslay.h>
+
+enum { HEADERS_MAX = 100, PARAMS_MAX = 4 };
+
+enum conn_state {
+    CONN_HEAD,   /* waiting for or reading a head */
+    CONN_BODY,   /* reading a body */
+    CONN_HANDLE, /* the message is complete, the answer is not */
+    CONN_WS,     /* the connection is a WebSocket */
+    CONN_LINGER, /* answered with an error in the middle of a body: discarding what comes */
+    CONN_CLOSING,
+};
+
+struct header {
+    const char *name;
+    const char *value;
+};
+
+struct http_conn;
+
+struct http_req {
+    struct http_server *server;
+    struct http_conn *conn; /* NULL when the client is gone */
+    const struct http_route *route;
+    int64_t start_ns;
+    char id[28];
+
+    /* The head: one copy, with NULs written over the separators. */
+    char *head;
+    size_t head_cap;
+    enum http_method method;
+    struct http_text method_text;
+    const char *path;
+    const char *query;
+    const char *authority;
+    char *host;
+    struct header headers[HEADERS_MAX];
+    size_t nheaders;
+    char *params[PARAMS_MAX];
+    const char *param_names[PARAMS_MAX];
+    size_t nparams;
+
+    struct buf body;
+    size_t body_seen;
+    bool keep_alive;
+    bool http10;
+    bool has_body;
+    bool body_done;
+    bool body_paused;
+    bool expects_continue;
+    void (*on_data)(void *ctx, const char *data, size_t len);
+    void (*on_end)(void *ctx);
+    void *body_ctx;
+    void (*on_gone)(void *ctx);
+    void *gone_ctx;
+    void (*on_drain)(void *ctx);
+    void *drain_ctx;
+    void *user;
+    void (*free_user)(void *);
+
+    struct buf extra; /* further header fields of the answer, ready to send */
+    int status;
+    bool streaming; /* the answer's head is out */
+    bool chunked;
+    bool owed; /* a handler owes an answer */
+};
+
+struct http_conn {
+    struct http_server *server;
+    struct http_conn *prev;
+    struct http_conn *next;
+    union {
+        uv_handle_t handle;
+        uv_stream_t stream;
+        uv_tcp_t tcp;
+        uv_pipe_t pipe;
+    } uv;
+    llhttp_t parser;
+    struct buf in; /* bytes that wait: a part of a head, or what was pipelined */
+    size_t scanned; /* bytes of a part of a head that hold no end of it */
+    struct http_req *req;
+    struct http_ws *ws;
+    enum conn_state state;
+    uint64_t deadline_ms;       /* of the present state, 0: none */
+    uint64_t write_deadline_ms; /* while bytes wait to be written */
+    size_t queued;
+    bool local;
+    bool reading;
+    bool eof;       /* the client will send no more */
+    bool throttled; /* the producer was told to wait */
+    bool running; /* run() is on the stack */
+    bool closing;
+    bool shut; /* our side is shut down after the last write */
+};
+
+struct http_server {
+    struct http_server_options opt;
+    struct http_route *routes;
+    size_t nroutes;
+    struct http_route guest_route;
+    struct http_route fallback_route;
+    struct http_conn *conns;
+    struct http_stats stats;
+    uv_timer_t sweep;
+    struct listener *listeners;
+    char date[40];
+    uint64_t date_ms;
+    char id_prefix[9];
+    uint64_t next_id;
+    bool draining;
+    void (*on_drained)(void *ctx);
+    void *drained_ctx;
+    uv_timer_t drain_timer;
+    bool drain_timer_used;
+    int handles; /* of the server itself that are open */
+    bool destroyed;
+    char read_buf[65536];
+};
+
+struct listener {
+    struct listener *next;
+    struct http_server *server;
+    union {
+        uv_handle_t handle;
+        uv_stream_t stream;
+        uv_tcp_t tcp;
+        uv_pipe_t pipe;
+    } uv;
+    bool unix_socket;
+};
+
+/* conn.c */
+void conn_accept(struct listener *l);
+void conn_close(struct http_conn *c);
+/* Writes the pieces now or queues them. False if the connection is of no more use. */
+bool conn_write(struct http_conn *c, const uv_buf_t *pieces, unsigned n);
+void conn_sweep(struct http_server *s);
+/* The answer is complete: go on with the next request, or close. */
+void conn_answered(struct http_conn *c, struct http_req *req);
+/* Handles input that was kept, and reads on. */
+void conn_resume(struct http_conn *c);
+void conn_read_start(struct http_conn *c);
+void conn_read_stop(struct http_conn *c);
+void conn_linger(struct http_conn *c);
+void conn_end_after_writes(struct http_conn *c);
+void conn_feed_body(struct http_conn *c, const char *data, size_t len);
+
+/* head.c */
+/* Looks for the end of a head in data[0..len), beginning at *scanned. Returns its length with the
+ * empty line, 0 if it is not there yet, or negative with err for what is never allowed. */
+ssize_t head_find_end(const char *data, size_t len, size_t *scanned, struct err *err);
+/* Parses a whole head into req (and readies the parser for the body). */
+int head_parse(struct http_conn *c, struct http_req *req, const char *head, size_t len,
+               struct err *err);
+extern const llhttp_settings_t head_settings;
+
+/* request.c */
+struct http_req *req_create(struct http_server *s);
+void req_destroy(struct http_req *req);
+/* The error answer of the parser: no handler owes anything. */
+void req_fail(struct http_conn *c, const struct err *err, int status);
+/* Drops the link to a connection that goes away. */
+void req_gone(struct http_req *req);
+
+/* router.c */
+/* At the end of the head: chooses the route and asks the guard. False if the request was answered. */
+bool router_admit(struct http_server *s, struct http_req *req);
+
+/* websocket.c */
+void ws_feed(struct http_ws *ws, const char *data, size_t len);
+void ws_conn_gone(struct http_ws *ws);
+void ws_drained(struct http_ws *ws);
+void ws_going_away(struct http_ws *ws);
+void ws_tick(struct http_ws *ws, uint64_t now_ms);
+
+/* server.c */
+/* Frees a destroyed server once nothing of it is open any more. */
+void server_release(struct http_server *s);
+
+const char *status_text(int status);
+const char *server_date(struct http_server *s);

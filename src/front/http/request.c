@@ -1,0 +1,480 @@
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/mem.h"
+#include "front/http/internal.h"
+#include "front/http/url.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+static const struct {
+    int status;
+    const char *text;
+} status_texts[] = {
+    {200, "OK"},
+    {101, "Switching Protocols"},
+    {201, "Created"},
+    {202, "Accepted"},
+    {204, "No Content"},
+    {206, "Partial Content"},
+    {301, "Moved Permanently"},
+    {302, "Found"},
+    {303, "See Other"},
+    {304, "Not Modified"},
+    {307, "Temporary Redirect"},
+    {308, "Permanent Redirect"},
+    {400, "Bad Request"},
+    {401, "Unauthorized"},
+    {403, "Forbidden"},
+    {404, "Not Found"},
+    {405, "Method Not Allowed"},
+    {408, "Request Timeout"},
+    {409, "Conflict"},
+    {413, "Content Too Large"},
+    {415, "Unsupported Media Type"},
+    {421, "Misdirected Request"},
+    {422, "Unprocessable Content"},
+    {426, "Upgrade Required"},
+    {429, "Too Many Requests"},
+    {431, "Request Header Fields Too Large"},
+    {499, "Client Closed Request"},
+    {500, "Internal Server Error"},
+    {501, "Not Implemented"},
+    {502, "Bad Gateway"},
+    {503, "Service Unavailable"},
+    {504, "Gateway Timeout"},
+};
+
+const char *status_text(int status) {
+    for (size_t i = 0; i < ARRAY_LEN(status_texts); i++)
+        if (status_texts[i].status == status)
+            return status_texts[i].text;
+    return "Status";
+}
+
+static const char *method_names[] = {"GET",   "HEAD",   "POST",    "PUT",
+                                     "PATCH", "DELETE", "OPTIONS", "OTHER"};
+
+const char *http_method_name(enum http_method method) {
+    return method_names[method];
+}
+
+struct http_req *req_create(struct http_server *s) {
+    struct http_req *req = xmalloc(sizeof(*req));
+    /* All but the header table, which nheaders bounds. */
+    memset(req, 0, offsetof(struct http_req, headers));
+    memset(&req->nheaders, 0, sizeof(*req) - offsetof(struct http_req, nheaders));
+    req->server = s;
+    req->start_ns = clock_mono_ns();
+    (void)snprintf(req->id, sizeof(req->id), "%s-%llx", s->id_prefix,
+                   (unsigned long long)++s->next_id);
+    buf_init(&req->extra, 8192);
+    return req;
+}
+
+void req_destroy(struct http_req *req) {
+    if (!req)
+        return;
+    if (req->free_user)
+        req->free_user(req->user);
+    for (size_t i = 0; i < req->nparams; i++)
+        free(req->params[i]);
+    buf_finish(&req->body);
+    buf_finish(&req->extra);
+    free(req->head);
+    free(req);
+}
+
+void req_gone(struct http_req *req) {
+    req->conn = NULL;
+    if (req->status == 0)
+        req->status = 499;
+    if (!req->owed) {
+        req_destroy(req);
+        return;
+    }
+    void (*on_gone)(void *) = req->on_gone;
+    req->on_gone = NULL;
+    req->on_data = NULL;
+    req->on_end = NULL;
+    req->on_drain = NULL;
+    if (on_gone)
+        on_gone(req->gone_ctx);
+}
+
+enum http_method http_req_method(const struct http_req *req) {
+    return req->method;
+}
+
+struct http_text http_req_method_text(const struct http_req *req) {
+    return req->method_text;
+}
+
+const char *http_req_path(const struct http_req *req) {
+    return req->path;
+}
+
+const char *http_req_query(const struct http_req *req) {
+    return req->query;
+}
+
+const char *http_req_host(const struct http_req *req) {
+    return req->host;
+}
+
+const char *http_req_authority(const struct http_req *req) {
+    return req->authority;
+}
+
+const char *http_req_header(const struct http_req *req, const char *name) {
+    for (size_t i = 0; i < req->nheaders; i++)
+        if (strcasecmp(req->headers[i].name, name) == 0)
+            return req->headers[i].value;
+    return NULL;
+}
+
+size_t http_req_header_count(const struct http_req *req, const char *name) {
+    size_t n = 0;
+    for (size_t i = 0; i < req->nheaders; i++)
+        n += strcasecmp(req->headers[i].name, name) == 0;
+    return n;
+}
+
+bool http_req_header_at(const struct http_req *req, size_t i, const char **ret_name,
+                        const char **ret_value) {
+    if (i >= req->nheaders)
+        return false;
+    *ret_name = req->headers[i].name;
+    *ret_value = req->headers[i].value;
+    return true;
+}
+
+const char *http_req_param(const struct http_req *req, const char *name) {
+    for (size_t i = 0; i < req->nparams; i++)
+        if (strcmp(req->param_names[i], name) == 0)
+            return req->params[i];
+    return NULL;
+}
+
+int http_req_query_get(const struct http_req *req, const char *name, char **ret_value,
+                       struct err *err) {
+    return url_query_get(req->query, name, ret_value, err);
+}
+
+bool http_req_accepts(const struct http_req *req, const char *type) {
+    const char *accept = http_req_header(req, "accept");
+    size_t n = strlen(type);
+    while (accept && *accept) {
+        accept += strspn(accept, " ,\t");
+        size_t len = strcspn(accept, ",;");
+        size_t end = len;
+        while (end > 0 && (accept[end - 1] == ' ' || accept[end - 1] == '\t'))
+            end--;
+        if (end == n && strncasecmp(accept, type, n) == 0)
+            return true;
+        accept += strcspn(accept, ",");
+    }
+    return false;
+}
+
+const char *http_req_id(const struct http_req *req) {
+    return req->id;
+}
+
+const char *http_req_body(const struct http_req *req, size_t *ret_len) {
+    *ret_len = req->body.len;
+    return req->body.data ? req->body.data : "";
+}
+
+int http_req_json(const struct http_req *req, json_t **ret_json, struct err *err) {
+    if (req->body.len == 0)
+        return err_set(err, ERR_BAD_REQUEST, "the request body is empty; send a JSON object");
+    return json_parse(req->body.data, req->body.len, "the request body", ret_json, err);
+}
+
+void *http_req_ctx(const struct http_req *req) {
+    return req->route->ctx;
+}
+
+void http_req_set_user(struct http_req *req, void *user, void (*free_user)(void *)) {
+    req->user = user;
+    req->free_user = free_user;
+}
+
+void *http_req_user(const struct http_req *req) {
+    return req->user;
+}
+
+bool http_req_is_local(const struct http_req *req) {
+    return req->conn && req->conn->local;
+}
+
+void http_req_on_gone(struct http_req *req, void (*on_gone)(void *ctx), void *ctx) {
+    req->on_gone = on_gone;
+    req->gone_ctx = ctx;
+}
+
+void http_req_on_body(struct http_req *req, void (*on_data)(void *ctx, const char *data, size_t len),
+                      void (*on_end)(void *ctx), void *ctx) {
+    req->on_data = on_data;
+    req->on_end = on_end;
+    req->body_ctx = ctx;
+}
+
+void http_req_body_pause(struct http_req *req) {
+    req->body_paused = true;
+    if (req->conn)
+        conn_read_stop(req->conn);
+}
+
+void http_req_body_resume(struct http_req *req) {
+    req->body_paused = false;
+    if (req->conn)
+        conn_resume(req->conn);
+}
+
+void http_res_header(struct http_req *req, const char *name, const char *value) {
+    for (const char *p = name; *p; p++)
+        if (*p <= ' ' || *p == ':' || *p == 127)
+            return;
+    for (const char *p = value; *p; p++)
+        if (((unsigned char)*p < ' ' && *p != '\t') || *p == 127)
+            return;
+    (void)buf_addf(&req->extra, "%s: %s\r\n", name, value);
+}
+
+const char *server_date(struct http_server *s) {
+    uint64_t now = uv_now(s->opt.loop);
+    if (s->date_ms == 0 || now - s->date_ms >= 1000) {
+        time_t t = time(NULL);
+        struct tm tm;
+        (void)gmtime_r(&t, &tm);
+        (void)strftime(s->date, sizeof(s->date), "%a, %d %b %Y %H:%M:%S GMT", &tm);
+        s->date_ms = now ? now : 1;
+    }
+    return s->date;
+}
+
+/* Status line and fields, up to the empty line. len < 0: the length is not known. */
+static size_t make_head(struct http_req *req, char *out, size_t size, int status, const char *type,
+                        ssize_t len) {
+    struct http_conn *c = req->conn;
+    bool close_after = !req->keep_alive || (c && (c->server->draining || c->state == CONN_BODY));
+    if (close_after)
+        req->keep_alive = false;
+    char length[48] = "";
+    if (len >= 0 && status != 304 && status >= 200)
+        (void)snprintf(length, sizeof(length), "Content-Length: %zd\r\n", len);
+    else if (req->chunked)
+        (void)snprintf(length, sizeof(length), "Transfer-Encoding: chunked\r\n");
+    int n = snprintf(out, size, "HTTP/1.1 %d %s\r\nDate: %s\r\n%s%s%s%s%sX-Request-Id: %s\r\n%s",
+                     status, status_text(status), server_date(req->server),
+                     type ? "Content-Type: " : "", type ? type : "", type ? "\r\n" : "", length,
+                     "X-Content-Type-Options: nosniff\r\n", req->id,
+                     close_after && status != 101 ? "Connection: close\r\n" : "");
+    return n > 0 && (size_t)n < size ? (size_t)n : 0;
+}
+
+static void observe(struct http_req *req) {
+    struct http_server *s = req->server;
+    s->stats.requests_total++;
+    if (s->opt.observer)
+        s->opt.observer(req, req->route ? req->route->pattern : "", req->status,
+                        (clock_mono_ns() - req->start_ns) / 1000, s->opt.ctx);
+}
+
+/* The answer is complete; the request ends here. */
+static void finish(struct http_req *req) {
+    observe(req);
+    req->owed = false;
+    req->on_gone = NULL;
+    if (req->conn)
+        conn_answered(req->conn, req);
+    else
+        req_destroy(req);
+}
+
+static bool send_whole(struct http_req *req, int status, const char *type, const void *body,
+                       size_t len) {
+    if (!req->conn)
+        return false;
+    char head[1024];
+    size_t n = make_head(req, head, sizeof(head), status, type, status == 204 ? -1 : (ssize_t)len);
+    bool bodyless = req->method == HTTP_METHOD_HEAD || status == 204 || status == 304;
+    uv_buf_t pieces[4] = {uv_buf_init(head, (unsigned)n)};
+    unsigned k = 1;
+    if (req->extra.len > 0)
+        pieces[k++] = uv_buf_init(req->extra.data, (unsigned)req->extra.len);
+    pieces[k++] = uv_buf_init((char *)"\r\n", 2);
+    if (!bodyless && len > 0)
+        pieces[k++] = uv_buf_init((char *)(uintptr_t)body, (unsigned)len);
+    return conn_write(req->conn, pieces, k);
+}
+
+void http_respond(struct http_req *req, int status, const char *type, const void *body,
+                  size_t len) {
+    req->status = status;
+    (void)send_whole(req, status, type, body, len);
+    finish(req);
+}
+
+void http_respond_text(struct http_req *req, int status, const char *text) {
+    http_respond(req, status, "text/plain; charset=utf-8", text, strlen(text));
+}
+
+void http_respond_buf(struct http_req *req, int status, const char *type, struct buf *body) {
+    if (body->full) {
+        struct err err;
+        (void)err_set(&err, ERR_INTERNAL, "the answer exceeds %zu bytes; ask for less at a time",
+                      body->max);
+        http_respond_err(req, &err);
+    } else {
+        http_respond(req, status, type, body->data, body->len);
+    }
+    buf_finish(body);
+}
+
+void http_respond_json(struct http_req *req, int status, const json_t *json) {
+    struct buf b;
+    buf_init(&b, (size_t)64 << 20);
+    if (!json_dump(json, &b))
+        b.full = true;
+    http_respond_buf(req, status, "application/json", &b);
+}
+
+void http_respond_empty(struct http_req *req, int status) {
+    http_respond(req, status, NULL, NULL, 0);
+}
+
+static void error_body(struct buf *b, const char *id, const struct err *err) {
+    struct json_writer w;
+    json_writer_init(&w, b);
+    json_writer_object_begin(&w);
+    json_writer_key(&w, "error");
+    json_writer_object_begin(&w);
+    json_writer_key(&w, "code");
+    json_writer_str(&w, err_name(err->code));
+    json_writer_key(&w, "message");
+    json_writer_str(&w, err->message);
+    json_writer_key(&w, "request_id");
+    json_writer_str(&w, id);
+    json_writer_object_end(&w);
+    json_writer_object_end(&w);
+}
+
+void http_respond_err(struct http_req *req, const struct err *err) {
+    struct buf b;
+    buf_init(&b, 8192);
+    error_body(&b, req->id, err);
+    if (err->code == ERR_UNAUTHORIZED)
+        http_res_header(req, "WWW-Authenticate", "Bearer");
+    http_respond_buf(req, err_http_status(err->code), "application/json", &b);
+}
+
+void req_fail(struct http_conn *c, const struct err *err, int status) {
+    struct http_req *req = c->req;
+    if (!req) {
+        req = req_create(c->server);
+        req->conn = c;
+    }
+    c->req = NULL;
+    req->keep_alive = false;
+    req->status = status ? status : err_http_status(err->code);
+    struct buf b;
+    buf_init(&b, 8192);
+    error_body(&b, req->id, err);
+    (void)send_whole(req, req->status, "application/json", b.data, b.len);
+    buf_finish(&b);
+    observe(req);
+    req_destroy(req);
+}
+
+void http_stream_begin(struct http_req *req, int status, const char *type) {
+    req->status = status;
+    req->streaming = true;
+    struct http_conn *c = req->conn;
+    if (!c)
+        return;
+    req->chunked = !req->http10;
+    if (req->http10)
+        req->keep_alive = false;
+    char head[1024];
+    size_t n = make_head(req, head, sizeof(head), status, type, -1);
+    uv_buf_t pieces[3] = {uv_buf_init(head, (unsigned)n),
+                          uv_buf_init(req->extra.data, (unsigned)req->extra.len),
+                          uv_buf_init((char *)"\r\n", 2)};
+    (void)conn_write(c, pieces, 3);
+}
+
+bool http_stream_write(struct http_req *req, const void *data, size_t len) {
+    struct http_conn *c = req->conn;
+    /* A chunk of no bytes would end the body. */
+    if (!c || len == 0 || req->method == HTTP_METHOD_HEAD)
+        return true;
+    char size[24];
+    uv_buf_t pieces[3];
+    unsigned k = 0;
+    if (req->chunked) {
+        int n = snprintf(size, sizeof(size), "%zx\r\n", len);
+        pieces[k++] = uv_buf_init(size, (unsigned)n);
+    }
+    pieces[k++] = uv_buf_init((char *)(uintptr_t)data, (unsigned)len);
+    if (req->chunked)
+        pieces[k++] = uv_buf_init((char *)"\r\n", 2);
+    if (!conn_write(c, pieces, k))
+        return true; /* gone: on_gone has been called, further writes go nowhere */
+    return !c->throttled;
+}
+
+void http_stream_on_drain(struct http_req *req, void (*on_drain)(void *ctx), void *ctx) {
+    req->on_drain = on_drain;
+    req->drain_ctx = ctx;
+}
+
+void http_stream_end(struct http_req *req) {
+    if (req->conn && req->chunked && req->method != HTTP_METHOD_HEAD) {
+        uv_buf_t b = uv_buf_init((char *)"0\r\n\r\n", 5);
+        (void)conn_write(req->conn, &b, 1);
+    }
+    finish(req);
+}
+
+void http_stream_break(struct http_req *req) {
+    req->on_gone = NULL;
+    if (req->conn) {
+        struct http_conn *c = req->conn;
+        c->req = NULL;
+        req->conn = NULL;
+        conn_close(c);
+    }
+    finish(req);
+}
+
+bool http_sse_send(struct http_req *req, const char *event, const char *id, const char *data,
+                   size_t len) {
+    struct buf b;
+    buf_init(&b, len * 2 + 65536);
+    if (event)
+        (void)buf_addf(&b, "event: %s\n", event);
+    if (id)
+        (void)buf_addf(&b, "id: %s\n", id);
+    while (true) {
+        const char *lf = memchr(data, '\n', len);
+        size_t n = lf ? (size_t)(lf - data) : len;
+        (void)buf_add_str(&b, "data: ");
+        (void)buf_add(&b, data, n);
+        (void)buf_add_char(&b, '\n');
+        if (!lf)
+            break;
+        data += n + 1;
+        len -= n + 1;
+    }
+    (void)buf_add_char(&b, '\n');
+    bool more = http_stream_write(req, b.data, b.len);
+    buf_finish(&b);
+    return more;
+}

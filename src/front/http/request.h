@@ -1,0 +1,124 @@
+#pragma once
+/* One HTTP request and its response, as a handler sees them. A handler gets a request and owes it one
+ * answer: http_respond*() at once or later, or http_stream_begin() ... http_stream_end(). Until that
+ * answer the request lives, even when the client is gone: then on_gone is called once, and what is
+ * written goes nowhere. After the answer the pointer is dead. */
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct http_req;
+struct http_ws;
+
+enum http_method {
+    HTTP_METHOD_GET,
+    HTTP_METHOD_HEAD,
+    HTTP_METHOD_POST,
+    HTTP_METHOD_PUT,
+    HTTP_METHOD_PATCH,
+    HTTP_METHOD_DELETE,
+    HTTP_METHOD_OPTIONS,
+    HTTP_METHOD_OTHER,
+};
+
+/* A slice of the request's head. */
+struct http_text {
+    const char *data;
+    size_t len;
+};
+
+enum http_method http_req_method(const struct http_req *req);
+const char *http_method_name(enum http_method method);
+/* The method as it was sent, for proxies. */
+struct http_text http_req_method_text(const struct http_req *req);
+/* Percent-encoded, as sent, without the query; NUL-terminated. */
+const char *http_req_path(const struct http_req *req);
+/* Without "?", "" if there is none; NUL-terminated. */
+const char *http_req_query(const struct http_req *req);
+/* Lower-case host of the request without its port ("127.0.0.1", "a.localhost", "[::1]"). */
+const char *http_req_host(const struct http_req *req);
+/* The Host field as sent, with its port. */
+const char *http_req_authority(const struct http_req *req);
+/* The value of a header field as a NUL-terminated string, or NULL. A field that was sent more than
+ * once gives the first; see http_req_header_count(). */
+const char *http_req_header(const struct http_req *req, const char *name);
+size_t http_req_header_count(const struct http_req *req, const char *name);
+/* Field i, for proxies; false at the end. */
+bool http_req_header_at(const struct http_req *req, size_t i, const char **ret_name,
+                        const char **ret_value);
+/* A path parameter, decoded, as the route names it. NUL-terminated; never NULL for a name that the
+ * route has. */
+const char *http_req_param(const struct http_req *req, const char *name);
+/* A query parameter, decoded: 1 and a string that the caller frees, 0 if it is not there, negative if
+ * it is malformed. */
+int http_req_query_get(const struct http_req *req, const char *name, char **ret_value,
+                       struct err *err);
+/* True if the client lists the media type in Accept, other than by a wildcard. */
+bool http_req_accepts(const struct http_req *req, const char *type);
+const char *http_req_id(const struct http_req *req);
+/* The whole body, for routes that do not stream it. NUL-terminated; the NUL does not count. */
+const char *http_req_body(const struct http_req *req, size_t *ret_len);
+/* The body as JSON; an empty body is an error. */
+int http_req_json(const struct http_req *req, json_t **ret_json, struct err *err);
+/* The route's own pointer, and one that the guard may set (the caller's identity). */
+void *http_req_ctx(const struct http_req *req);
+void http_req_set_user(struct http_req *req, void *user, void (*free_user)(void *));
+void *http_req_user(const struct http_req *req);
+/* True when the peer is on this machine: loopback, or a Unix socket. */
+bool http_req_is_local(const struct http_req *req);
+
+/* on_gone is called when the client leaves before the answer is complete. */
+void http_req_on_gone(struct http_req *req, void (*on_gone)(void *ctx), void *ctx);
+
+/* Streaming bodies (routes with HTTP_ROUTE_STREAM): data as it comes, then end. A body that breaks off
+ * gives on_gone, no end. */
+void http_req_on_body(struct http_req *req, void (*on_data)(void *ctx, const char *data, size_t len),
+                      void (*on_end)(void *ctx), void *ctx);
+void http_req_body_pause(struct http_req *req);
+void http_req_body_resume(struct http_req *req);
+
+/* Adds a field to the answer's head. Name and value must not hold control characters: those that do
+ * are left out (values from guests cannot split the head). */
+void http_res_header(struct http_req *req, const char *name, const char *value);
+
+void http_respond(struct http_req *req, int status, const char *type, const void *body, size_t len);
+void http_respond_text(struct http_req *req, int status, const char *text);
+/* Takes the writer's buffer: 500 if it overflowed. */
+void http_respond_buf(struct http_req *req, int status, const char *type, struct buf *body);
+void http_respond_json(struct http_req *req, int status, const json_t *json);
+void http_respond_empty(struct http_req *req, int status);
+/* {"error":{"code","message","request_id"}} with the status of the error's code. */
+void http_respond_err(struct http_req *req, const struct err *err);
+
+void http_stream_begin(struct http_req *req, int status, const char *type);
+/* True if more may be written now; false: wait for on_drain. */
+bool http_stream_write(struct http_req *req, const void *data, size_t len);
+void http_stream_on_drain(struct http_req *req, void (*on_drain)(void *ctx), void *ctx);
+void http_stream_end(struct http_req *req);
+/* Ends the connection in the middle of the body, so that the client knows that it is not whole. */
+void http_stream_break(struct http_req *req);
+/* One server-sent event; data may have several lines. event and id may be NULL. */
+bool http_sse_send(struct http_req *req, const char *event, const char *id, const char *data,
+                   size_t len);
+
+/* WebSocket: takes over the request if it is a proper handshake, else answers with an error. */
+struct http_ws_callbacks {
+    void (*on_message)(void *ctx, struct http_ws *ws, const char *data, size_t len, bool text);
+    /* Called once; the pointer is dead afterwards. */
+    void (*on_close)(void *ctx, struct http_ws *ws, int code);
+    void (*on_drain)(void *ctx, struct http_ws *ws); /* may be NULL */
+};
+bool http_req_is_upgrade(const struct http_req *req);
+/* NULL if the handshake was refused (and answered). protocol may be NULL. */
+struct http_ws *http_ws_accept(struct http_req *req, const char *protocol,
+                               const struct http_ws_callbacks *callbacks, void *ctx);
+/* False when the peer reads too slowly and the message was not queued: the socket is being closed. */
+bool http_ws_send(struct http_ws *ws, const char *data, size_t len, bool text);
+/* Bytes that wait to be sent. */
+size_t http_ws_queued(const struct http_ws *ws);
+void http_ws_close(struct http_ws *ws, int code, const char *reason);

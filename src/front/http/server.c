@@ -1,0 +1,173 @@
+#include "front/http/server.h"
+
+#include "base/limits.h"
+#include "base/mem.h"
+#include "base/rand.h"
+#include "front/http/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+enum { SWEEP_MS = 500, BACKLOG = 4096 };
+
+struct http_limits http_limits_default(void) {
+    return (struct http_limits){
+        .head_bytes = LIMIT_HEAD_BYTES,
+        .body_bytes = LIMIT_BODY_BYTES,
+        .connections = LIMIT_CONNECTIONS,
+        .ws_message_bytes = LIMIT_WS_MESSAGE_BYTES,
+        .header_timeout_ms = LIMIT_HEADER_TIMEOUT_MS,
+        .body_timeout_ms = LIMIT_BODY_TIMEOUT_MS,
+        .idle_timeout_ms = LIMIT_IDLE_TIMEOUT_MS,
+        .write_timeout_ms = LIMIT_WRITE_TIMEOUT_MS,
+    };
+}
+
+static void on_sweep(uv_timer_t *t) {
+    conn_sweep(t->data);
+}
+
+struct http_server *http_server_create(const struct http_server_options *options) {
+    struct http_server *s = xcalloc(1, sizeof(*s));
+    s->opt = *options;
+    s->guest_route = (struct http_route){.methods = "",
+                                         .pattern = "(guest)",
+                                         .handler = options->guest_handler,
+                                         .ctx = options->ctx,
+                                         .flags = HTTP_ROUTE_STREAM | HTTP_ROUTE_GUEST,
+                                         .body_bytes = (size_t)1 << 30};
+    s->fallback_route = (struct http_route){.methods = "GET",
+                                            .pattern = "(page)",
+                                            .handler = options->fallback,
+                                            .ctx = options->ctx,
+                                            .flags = HTTP_ROUTE_PAGE};
+    (void)snprintf(s->id_prefix, sizeof(s->id_prefix), "%08x", (unsigned)rand_u64());
+    (void)uv_timer_init(options->loop, &s->sweep);
+    s->sweep.data = s;
+    (void)uv_timer_start(&s->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
+    uv_unref((uv_handle_t *)&s->sweep);
+    s->handles = 1;
+    return s;
+}
+
+void http_server_route(struct http_server *s, const struct http_route *route) {
+    s->routes = xrealloc(s->routes, (s->nroutes + 1) * sizeof(*route));
+    s->routes[s->nroutes++] = *route;
+}
+
+static void on_connection(uv_stream_t *stream, int status) {
+    if (status == 0)
+        conn_accept(stream->data);
+}
+
+int http_server_listen(struct http_server *s, int fd, struct err *err) {
+    struct sockaddr_storage a;
+    socklen_t n = sizeof(a);
+    if (getsockname(fd, (struct sockaddr *)&a, &n) < 0)
+        return err_sys(err, "listen");
+    struct listener *l = xcalloc(1, sizeof(*l));
+    l->server = s;
+    l->unix_socket = a.ss_family == AF_UNIX;
+    int rc;
+    if (l->unix_socket) {
+        (void)uv_pipe_init(s->opt.loop, &l->uv.pipe, 0);
+        rc = uv_pipe_open(&l->uv.pipe, fd);
+    } else {
+        (void)uv_tcp_init(s->opt.loop, &l->uv.tcp);
+        rc = uv_tcp_open(&l->uv.tcp, fd);
+    }
+    l->uv.handle.data = l;
+    l->next = s->listeners;
+    s->listeners = l;
+    s->handles++;
+    if (rc == 0)
+        rc = uv_listen(&l->uv.stream, BACKLOG, on_connection);
+    if (rc < 0)
+        return err_set(err, ERR_IO, "listen: %s", uv_strerror(rc));
+    return 0;
+}
+
+struct http_stats http_server_stats(const struct http_server *s) {
+    return s->stats;
+}
+
+void server_release(struct http_server *s) {
+    if (!s->destroyed || s->handles > 0 || s->stats.connections > 0)
+        return;
+    free(s->routes);
+    free(s);
+}
+
+static void on_listener_closed(uv_handle_t *h) {
+    struct listener *l = h->data;
+    struct http_server *s = l->server;
+    free(l);
+    s->handles--;
+    server_release(s);
+}
+
+static void stop_listening(struct http_server *s) {
+    while (s->listeners) {
+        struct listener *l = s->listeners;
+        s->listeners = l->next;
+        uv_close(&l->uv.handle, on_listener_closed);
+    }
+}
+
+static void tell_drained(struct http_server *s) {
+    void (*cb)(void *) = s->on_drained;
+    s->on_drained = NULL;
+    if (cb)
+        cb(s->drained_ctx);
+}
+
+static void on_drain_timeout(uv_timer_t *t) {
+    struct http_server *s = t->data;
+    while (s->conns)
+        conn_close(s->conns);
+}
+
+void http_server_drain(struct http_server *s, unsigned timeout_ms, void (*on_drained)(void *ctx),
+                       void *ctx) {
+    if (s->draining)
+        return;
+    s->draining = true;
+    s->on_drained = on_drained;
+    s->drained_ctx = ctx;
+    stop_listening(s);
+    (void)uv_timer_init(s->opt.loop, &s->drain_timer);
+    s->drain_timer.data = s;
+    s->drain_timer_used = true;
+    s->handles++;
+    (void)uv_timer_start(&s->drain_timer, on_drain_timeout, timeout_ms, 0);
+    struct http_conn *next;
+    for (struct http_conn *c = s->conns; c; c = next) {
+        next = c->next;
+        if (c->ws)
+            ws_going_away(c->ws);
+        else if (c->state == CONN_HEAD && c->in.len == 0)
+            conn_close(c);
+    }
+    if (s->stats.connections == 0)
+        tell_drained(s);
+}
+
+static void on_timer_closed(uv_handle_t *h) {
+    struct http_server *s = h->data;
+    s->handles--;
+    server_release(s);
+}
+
+void http_server_destroy(struct http_server *s) {
+    if (!s || s->destroyed)
+        return;
+    stop_listening(s);
+    while (s->conns)
+        conn_close(s->conns);
+    s->destroyed = true;
+    uv_close((uv_handle_t *)&s->sweep, on_timer_closed);
+    if (s->drain_timer_used)
+        uv_close((uv_handle_t *)&s->drain_timer, on_timer_closed);
+}

@@ -1,0 +1,86 @@
+#pragma once
+/* The HTTP/1.1 server: listeners, limits, routes, the guard that every request passes, graceful end.
+ * One loop thread owns all of it. */
+
+#include "base/err.h"
+#include "front/http/request.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct http_server;
+
+struct http_limits {
+    size_t head_bytes;
+    size_t body_bytes;
+    size_t connections;
+    size_t ws_message_bytes;
+    unsigned header_timeout_ms;
+    unsigned body_timeout_ms;
+    unsigned idle_timeout_ms;
+    unsigned write_timeout_ms;
+};
+
+typedef void (*http_handler)(struct http_req *req, void *ctx);
+/* Returns true if the request may go on; else it has been answered. */
+typedef bool (*http_guard)(struct http_req *req, unsigned flags, void *ctx);
+/* Told once for every answered request, for logs and metrics. */
+typedef void (*http_observer)(const struct http_req *req, const char *route, int status,
+                              int64_t duration_us, void *ctx);
+
+enum {
+    HTTP_ROUTE_STREAM = 1 << 0, /* the handler starts at the end of the head and streams the body */
+    HTTP_ROUTE_GUEST = 1 << 1,  /* content that guests make, on a host of its own */
+    HTTP_ROUTE_PAGE = 1 << 2,   /* the fallback */
+    HTTP_ROUTE_USER = 1 << 8,   /* first bit that the guard may give a meaning */
+};
+
+struct http_route {
+    const char *methods; /* "GET", "GET,POST"; HEAD comes with GET */
+    const char *pattern; /* "/v1/runs/{id}"; a last "{rest...}" takes the rest, slashes too */
+    http_handler handler;
+    void *ctx;
+    unsigned flags;
+    size_t body_bytes; /* 0: the server's limit */
+};
+
+struct http_server_options {
+    uv_loop_t *loop;
+    struct http_limits limits;
+    http_guard guard;
+    http_observer observer;
+    /* Requests for which this returns true go to guest_handler instead of the routes (content that
+     * guests make must not share our origin). */
+    bool (*is_guest_host)(const char *host, void *ctx);
+    http_handler guest_handler; /* always streaming */
+    http_handler fallback;      /* for GET paths that no route has; may be NULL */
+    void *ctx;
+};
+
+struct http_limits http_limits_default(void);
+
+struct http_server *http_server_create(const struct http_server_options *options);
+/* The route's strings are borrowed for the server's life. */
+void http_server_route(struct http_server *s, const struct http_route *route);
+/* Listens on a descriptor that is bound already. */
+int http_server_listen(struct http_server *s, int fd, struct err *err);
+
+struct http_stats {
+    size_t connections;
+    size_t websockets;
+    uint64_t accepted_total;
+    uint64_t refused_total; /* connections over the limit */
+    uint64_t requests_total;
+    uint64_t bytes_in;
+    uint64_t bytes_out;
+};
+struct http_stats http_server_stats(const struct http_server *s);
+
+/* Stops listening, lets requests finish, closes WebSockets with 1001; on_drained is called when the
+ * last connection is gone or after timeout_ms, whichever is first. */
+void http_server_drain(struct http_server *s, unsigned timeout_ms, void (*on_drained)(void *ctx),
+                       void *ctx);
+/* After on_drained, with the loop still running one more turn. */
+void http_server_destroy(struct http_server *s);

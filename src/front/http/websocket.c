@@ -1,0 +1,268 @@
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/mem.h"
+#include "front/http/internal.h"
+
+#include <openssl/evp.h>
+#include <openssl/sha.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { PING_AFTER_MS = 30000, DEAD_AFTER_MS = 75000 };
+
+struct http_ws {
+    struct http_conn *conn; /* NULL when the connection is gone */
+    wslay_event_context_ptr ctx;
+    struct http_ws_callbacks callbacks;
+    void *user;
+    const char *in;
+    size_t in_len;
+    uint64_t heard_ms;
+    bool pinged;
+    bool closed; /* on_close was called */
+    unsigned busy;
+};
+
+static void release(struct http_ws *ws) {
+    if (ws->busy > 0 || ws->conn)
+        return;
+    wslay_event_context_free(ws->ctx);
+    free(ws);
+}
+
+static void tell_closed(struct http_ws *ws) {
+    if (ws->closed)
+        return;
+    ws->closed = true;
+    int code = wslay_event_get_close_received(ws->ctx)
+                   ? wslay_event_get_status_code_received(ws->ctx)
+                   : 1006;
+    ws->callbacks.on_close(ws->user, ws, code);
+}
+
+static ssize_t on_recv(wslay_event_context_ptr ctx, uint8_t *out, size_t len, int flags, void *p) {
+    (void)flags;
+    struct http_ws *ws = p;
+    if (ws->in_len == 0) {
+        wslay_event_set_error(ctx, WSLAY_ERR_WOULDBLOCK);
+        return -1;
+    }
+    size_t n = MIN(len, ws->in_len);
+    memcpy(out, ws->in, n);
+    ws->in += n;
+    ws->in_len -= n;
+    return (ssize_t)n;
+}
+
+static ssize_t on_send(wslay_event_context_ptr ctx, const uint8_t *data, size_t len, int flags,
+                       void *p) {
+    (void)flags;
+    struct http_ws *ws = p;
+    uv_buf_t b = uv_buf_init((char *)(uintptr_t)data, (unsigned)len);
+    if (!ws->conn || !conn_write(ws->conn, &b, 1)) {
+        wslay_event_set_error(ctx, WSLAY_ERR_CALLBACK_FAILURE);
+        return -1;
+    }
+    return (ssize_t)len;
+}
+
+static void on_msg(wslay_event_context_ptr ctx, const struct wslay_event_on_msg_recv_arg *arg,
+                   void *p) {
+    (void)ctx;
+    struct http_ws *ws = p;
+    if (wslay_is_ctrl_frame(arg->opcode) || ws->closed)
+        return;
+    ws->callbacks.on_message(ws->user, ws, (const char *)arg->msg, arg->msg_length,
+                             arg->opcode == WSLAY_TEXT_FRAME);
+}
+
+static const struct wslay_event_callbacks wslay_callbacks = {
+    .recv_callback = on_recv,
+    .send_callback = on_send,
+    .on_msg_recv_callback = on_msg,
+};
+
+/* Sends what is queued; ends the connection when the closing handshake is done. */
+static void flush(struct http_ws *ws) {
+    ws->busy++;
+    int rc = ws->conn ? wslay_event_send(ws->ctx) : 0;
+    if (ws->conn && rc != 0) {
+        conn_close(ws->conn);
+    } else if (ws->conn && !wslay_event_want_read(ws->ctx) && !wslay_event_want_write(ws->ctx)) {
+        struct http_conn *c = ws->conn;
+        tell_closed(ws);
+        c->ws = NULL;
+        ws->conn = NULL;
+        conn_end_after_writes(c);
+    }
+    ws->busy--;
+    release(ws);
+}
+
+void ws_feed(struct http_ws *ws, const char *data, size_t len) {
+    ws->in = data;
+    ws->in_len = len;
+    ws->heard_ms = uv_now(ws->conn->server->opt.loop);
+    ws->pinged = false;
+    ws->busy++;
+    int rc = wslay_event_recv(ws->ctx);
+    if (rc != 0 && ws->conn)
+        conn_close(ws->conn);
+    ws->busy--;
+    flush(ws);
+}
+
+void ws_conn_gone(struct http_ws *ws) {
+    ws->conn->server->stats.websockets--;
+    ws->conn = NULL;
+    ws->busy++;
+    tell_closed(ws);
+    ws->busy--;
+    release(ws);
+}
+
+void ws_drained(struct http_ws *ws) {
+    if (ws->callbacks.on_drain && !ws->closed)
+        ws->callbacks.on_drain(ws->user, ws);
+}
+
+void ws_going_away(struct http_ws *ws) {
+    http_ws_close(ws, 1001, "the server is shutting down");
+}
+
+void ws_tick(struct http_ws *ws, uint64_t now_ms) {
+    if (now_ms > ws->heard_ms + DEAD_AFTER_MS) {
+        conn_close(ws->conn);
+    } else if (!ws->pinged && now_ms > ws->heard_ms + PING_AFTER_MS) {
+        ws->pinged = true;
+        struct wslay_event_msg ping = {.opcode = WSLAY_PING};
+        (void)wslay_event_queue_msg(ws->ctx, &ping);
+        flush(ws);
+    }
+}
+
+static bool has_token(const char *list, const char *token) {
+    size_t n = strlen(token);
+    while (list && *list) {
+        list += strspn(list, " ,\t");
+        size_t len = strcspn(list, ", \t");
+        if (len == n && strncasecmp(list, token, n) == 0)
+            return true;
+        list += len;
+    }
+    return false;
+}
+
+bool http_req_is_upgrade(const struct http_req *req) {
+    return has_token(http_req_header(req, "upgrade"), "websocket");
+}
+
+static bool check_handshake(struct http_req *req, const char **ret_key, struct err *err) {
+    const char *key = http_req_header(req, "sec-websocket-key");
+    const char *version = http_req_header(req, "sec-websocket-version");
+    if (req->method != HTTP_METHOD_GET || req->http10 || !http_req_is_upgrade(req) ||
+        !has_token(http_req_header(req, "connection"), "upgrade")) {
+        (void)err_set(err, ERR_BAD_REQUEST, "this address speaks WebSocket: send an upgrade");
+        return false;
+    }
+    if (!version || strcmp(version, "13") != 0) {
+        http_res_header(req, "Sec-WebSocket-Version", "13");
+        (void)err_set(err, ERR_BAD_REQUEST, "only WebSocket version 13 is spoken here");
+        return false;
+    }
+    unsigned char raw[20];
+    if (!key || strlen(key) != 24 || EVP_DecodeBlock(raw, (const unsigned char *)key, 24) != 18) {
+        (void)err_set(err, ERR_BAD_REQUEST, "Sec-WebSocket-Key is missing or malformed");
+        return false;
+    }
+    *ret_key = key;
+    return true;
+}
+
+struct http_ws *http_ws_accept(struct http_req *req, const char *protocol,
+                               const struct http_ws_callbacks *callbacks, void *ctx) {
+    const char *key = NULL;
+    struct err err;
+    if (!req->conn)
+        (void)err_set(&err, ERR_CANCELLED, "the client is gone");
+    if (!req->conn || !check_handshake(req, &key, &err)) {
+        http_respond_err(req, &err);
+        return NULL;
+    }
+    struct http_conn *c = req->conn;
+    char text[64];
+    int n = snprintf(text, sizeof(text), "%s258EAFA5-E914-47DA-95CA-C5AB0DC85B11", key);
+    unsigned char digest[SHA_DIGEST_LENGTH];
+    (void)SHA1((const unsigned char *)text, (size_t)n, digest);
+    char accept[32];
+    (void)EVP_EncodeBlock((unsigned char *)accept, digest, sizeof(digest));
+    char head[512];
+    n = snprintf(head, sizeof(head),
+                 "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                 "Sec-WebSocket-Accept: %s\r\n%s%.64s%s",
+                 accept, protocol ? "Sec-WebSocket-Protocol: " : "", protocol ? protocol : "",
+                 protocol ? "\r\n" : "");
+    uv_buf_t pieces[3] = {uv_buf_init(head, (unsigned)n),
+                          uv_buf_init(req->extra.data, (unsigned)req->extra.len),
+                          uv_buf_init((char *)"\r\n", 2)};
+    if (!conn_write(c, pieces, 3)) {
+        http_respond_empty(req, 499);
+        return NULL;
+    }
+    struct http_ws *ws = xcalloc(1, sizeof(*ws));
+    ws->conn = c;
+    ws->callbacks = *callbacks;
+    ws->user = ctx;
+    ws->heard_ms = uv_now(c->server->opt.loop);
+    if (wslay_event_context_server_init(&ws->ctx, &wslay_callbacks, ws) != 0)
+        abort(); /* out of memory */
+    wslay_event_config_set_max_recv_msg_length(ws->ctx, c->server->opt.limits.ws_message_bytes);
+    req->status = 101;
+    struct http_server *s = c->server;
+    s->stats.websockets++;
+    s->stats.requests_total++;
+    if (s->opt.observer)
+        s->opt.observer(req, req->route->pattern, 101, 0, s->opt.ctx);
+    c->req = NULL;
+    c->ws = ws;
+    c->state = CONN_WS;
+    c->deadline_ms = 0;
+    req_destroy(req);
+    conn_resume(c);
+    return ws;
+}
+
+bool http_ws_send(struct http_ws *ws, const char *data, size_t len, bool text) {
+    if (!ws->conn || ws->closed)
+        return false;
+    if (ws->conn->queued + len > LIMIT_WS_QUEUE_BYTES) {
+        conn_close(ws->conn);
+        return false;
+    }
+    struct wslay_event_msg msg = {.opcode = text ? WSLAY_TEXT_FRAME : WSLAY_BINARY_FRAME,
+                                  .msg = (const uint8_t *)data,
+                                  .msg_length = len};
+    if (wslay_event_queue_msg(ws->ctx, &msg) != 0)
+        return false;
+    ws->busy++;
+    flush(ws);
+    ws->busy--;
+    bool alive = ws->conn != NULL;
+    release(ws);
+    return alive;
+}
+
+size_t http_ws_queued(const struct http_ws *ws) {
+    return ws->conn ? ws->conn->queued : 0;
+}
+
+void http_ws_close(struct http_ws *ws, int code, const char *reason) {
+    if (!ws->conn || ws->closed)
+        return;
+    size_t n = reason ? MIN(strlen(reason), (size_t)120) : 0;
+    (void)wslay_event_queue_close(ws->ctx, (uint16_t)code, (const uint8_t *)reason, n);
+    ws->conn->deadline_ms = uv_now(ws->conn->server->opt.loop) + 5000;
+    flush(ws);
+}

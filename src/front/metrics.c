@@ -1,0 +1,106 @@
+#include "front/metrics.h"
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/mem.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { ROUTES_MAX = 128, BUCKETS = 8 };
+
+static const int64_t bucket_us[BUCKETS] = {100, 500, 1000, 5000, 25000, 100000, 1000000, 10000000};
+
+struct route {
+    const char *name;
+    uint64_t by_class[6]; /* 1xx to 5xx */
+    uint64_t buckets[BUCKETS];
+    uint64_t count;
+    double sum_s;
+};
+
+struct metrics {
+    struct route routes[ROUTES_MAX];
+    size_t n;
+    uint64_t requests;
+};
+
+struct metrics *metrics_create(void) {
+    return xcalloc(1, sizeof(struct metrics));
+}
+
+void metrics_destroy(struct metrics *m) {
+    free(m);
+}
+
+static struct route *find(struct metrics *m, const char *name) {
+    /* The same pattern is the same pointer, but for patterns with several routes. */
+    for (size_t i = 0; i < m->n; i++)
+        if (m->routes[i].name == name || strcmp(m->routes[i].name, name) == 0)
+            return &m->routes[i];
+    if (m->n == ROUTES_MAX)
+        return &m->routes[0];
+    m->routes[m->n].name = name;
+    return &m->routes[m->n++];
+}
+
+void metrics_request(struct metrics *m, const char *route, int status, int64_t duration_us) {
+    struct route *r = find(m, route);
+    int class = status / 100;
+    r->by_class[class >= 1 && class <= 5 ? class : 5]++;
+    for (int i = 0; i < BUCKETS; i++)
+        if (duration_us <= bucket_us[i]) {
+            r->buckets[i]++;
+            break;
+        }
+    r->count++;
+    r->sum_s += (double)duration_us / 1e6;
+    m->requests++;
+}
+
+uint64_t metrics_requests(const struct metrics *m) {
+    return m->requests;
+}
+
+void metrics_write(const struct metrics *m, struct buf *out) {
+    (void)buf_add_str(out, "# HELP cay_http_requests_total Answered requests.\n"
+                           "# TYPE cay_http_requests_total counter\n");
+    for (size_t i = 0; i < m->n; i++)
+        for (int c = 1; c <= 5; c++)
+            if (m->routes[i].by_class[c])
+                (void)buf_addf(out, "cay_http_requests_total{route=\"%s\",status=\"%dxx\"} %llu\n",
+                               m->routes[i].name, c, (unsigned long long)m->routes[i].by_class[c]);
+    (void)buf_add_str(out, "# HELP cay_http_request_seconds Time from the head of a request to the "
+                           "end of its answer.\n# TYPE cay_http_request_seconds histogram\n");
+    for (size_t i = 0; i < m->n; i++) {
+        const struct route *r = &m->routes[i];
+        uint64_t sum = 0;
+        for (int b = 0; b < BUCKETS; b++) {
+            sum += r->buckets[b];
+            (void)buf_addf(out, "cay_http_request_seconds_bucket{route=\"%s\",le=\"%g\"} %llu\n",
+                           r->name, (double)bucket_us[b] / 1e6, (unsigned long long)sum);
+        }
+        (void)buf_addf(out,
+                       "cay_http_request_seconds_bucket{route=\"%s\",le=\"+Inf\"} %llu\n"
+                       "cay_http_request_seconds_sum{route=\"%s\"} %.6f\n"
+                       "cay_http_request_seconds_count{route=\"%s\"} %llu\n",
+                       r->name, (unsigned long long)r->count, r->name, r->sum_s, r->name,
+                       (unsigned long long)r->count);
+    }
+}
+
+int64_t metrics_process_memory(int pid) {
+    char path[64];
+    (void)snprintf(path, sizeof(path), "/proc/%d/statm", pid);
+    _cleanup_(buf) struct buf b;
+    buf_init(&b, 256);
+    unsigned long long size = 0;
+    unsigned long long resident = 0;
+    if (fd_read_file(AT_FDCWD, path, &b, NULL) < 0 ||
+        sscanf(b.data ? b.data : "", "%llu %llu", &size, &resident) != 2)
+        return 0;
+    return (int64_t)resident * sysconf(_SC_PAGESIZE);
+}

@@ -1,0 +1,19 @@
+#pragma once
+/* Counters for GET /metrics. */
+
+#include "base/buf.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct metrics;
+
+struct metrics *metrics_create(void);
+void metrics_destroy(struct metrics *m);
+/* The route's text is borrowed: a pattern of the route table. */
+void metrics_request(struct metrics *m, const char *route, int status, int64_t duration_us);
+/* Prometheus text of what was counted, appended. */
+void metrics_write(const struct metrics *m, struct buf *out);
+uint64_t metrics_requests(const struct metrics *m);
+/* Resident memory of a process in bytes, 0 if it cannot be read. */
+int64_t metrics_process_memory(int pid);

@@ -1,0 +1,108 @@
+#pragma once
+/* The store: what cay remembers about runs, their events and keys. One SQLite file behind this
+ * header, so that another engine can come later. Calls are synchronous and short (a commit does not
+ * wait for the disk: it survives the death of any process; checkpoints run on a worker thread).
+ * Strings in records that a call fills are owned by the record: store_*_finish() frees them. */
+
+#include "base/err.h"
+#include "base/id.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct store;
+
+int store_open(const char *path, struct store **ret_store, struct err *err);
+void store_close(struct store *s);
+/* Moves the log into the database file if it has grown. Safe to call from another thread. */
+void store_checkpoint(struct store *s);
+
+/* --- keys --- */
+
+#define STORE_HASH_SIZE 32
+
+struct store_key {
+    char id[ID_SIZE];
+    char *name;
+    char *scope;
+    unsigned char hash[STORE_HASH_SIZE];
+    int64_t rate_per_minute; /* 0: no limit */
+    int64_t created_ms;
+    int64_t revoked_ms; /* 0: valid */
+    char *grants;       /* JSON object, or NULL */
+};
+
+void store_key_finish(struct store_key *k);
+int store_key_add(struct store *s, const struct store_key *key, struct err *err);
+/* ERR_NOT_FOUND if there is no such key. Revoked keys are found too. */
+int store_key_get(struct store *s, const char *id, struct store_key *ret_key, struct err *err);
+int store_key_revoke(struct store *s, const char *id, struct err *err);
+/* Calls on_key for each, oldest first. */
+int store_key_list(struct store *s, void (*on_key)(void *ctx, const struct store_key *key),
+                   void *ctx, struct err *err);
+int store_key_count(struct store *s, int64_t *ret_valid, struct err *err);
+
+/* --- runs --- */
+
+struct store_run {
+    char id[ID_SIZE];
+    char owner[ID_SIZE]; /* the key's id, "" for the operator */
+    char *kind;          /* "run", "chat", "sandbox", "task" */
+    char *status;        /* "running", "done", "failed", "interrupted", "cancelled" */
+    char *title;
+    char *detail; /* JSON, or NULL */
+    char *error_code;
+    char *error_message;
+    int64_t created_ms;
+    int64_t finished_ms; /* 0 while it runs */
+};
+
+void store_run_finish(struct store_run *r);
+/* Recorded before the run starts: id, owner, kind, title, detail and created_ms are read. */
+int store_run_begin(struct store *s, const struct store_run *run, struct err *err);
+
+struct store_run_end {
+    const char *status;
+    const char *error_code;
+    const char *error_message;
+    const char *detail; /* replaces the detail unless NULL */
+    size_t detail_len;
+};
+int store_run_end(struct store *s, const char *id, const struct store_run_end *end,
+                  struct err *err);
+
+/* Whose runs may be seen: an owner's own, or all. */
+struct store_scope {
+    bool all;
+    const char *owner;
+};
+/* ERR_NOT_FOUND if there is no such run in that scope. */
+int store_run_get(struct store *s, const char *id, struct store_scope scope,
+                  struct store_run *ret_run, struct err *err);
+/* Newest first, those older than `before` (an id, or NULL), at most `limit`. kind may be NULL. */
+struct store_run_query {
+    struct store_scope scope;
+    const char *kind;
+    const char *before;
+    size_t limit;
+};
+int store_run_list(struct store *s, const struct store_run_query *query,
+                   void (*on_run)(void *ctx, const struct store_run *run), void *ctx,
+                   struct err *err);
+/* At start: what a crash left "running" becomes "interrupted". */
+int store_run_interrupt_all(struct store *s, int64_t *ret_count, struct err *err);
+
+/* --- events of a run --- */
+
+int store_event_add(struct store *s, const char *run_id, const char *type, const char *json,
+                    size_t len, struct err *err);
+struct store_event {
+    int64_t seq;
+    int64_t time_ms;
+    const char *type;
+    const char *json;
+};
+int store_event_list(struct store *s, const char *run_id, int64_t after_seq, size_t limit,
+                     void (*on_event)(void *ctx, const struct store_event *event), void *ctx,
+                     struct err *err);

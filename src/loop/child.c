@@ -1,0 +1,283 @@
+#include "loop/child.h"
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { LINE_MAX_BYTES = 8192 };
+
+struct child {
+    char *name;
+    pid_t pid;
+    int pidfd;
+    uv_poll_t exit_poll;
+    uv_pipe_t log_pipe;
+    struct buf line;
+    int handles;
+    bool exited;
+    bool abandoned;
+    bool log_closed;
+    void (*on_exit)(void *ctx, int wait_status, const struct rusage *usage);
+    void *ctx;
+};
+
+struct plan {
+    const struct child_options *opt;
+    char *const *argv;
+    int channel;
+    int log;
+    pid_t parent;
+};
+
+/* Runs between vfork and exec, in our memory: only system calls, no allocation, no libc state. The
+ * descriptors are first copied above the range that they will be put into, so that none is
+ * overwritten before its turn. */
+__attribute__((noreturn)) static void exec_child(const struct plan *p) {
+    int from[3 + 1 + CHILD_FDS_MAX];
+    int n = 0;
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    from[n++] = null;
+    from[n++] = null;
+    from[n++] = p->log >= 0 ? p->log : null;
+    from[n++] = p->channel;
+    for (size_t i = 0; i < p->opt->nfds; i++)
+        from[n++] = p->opt->fds[i];
+    for (int i = 0; i < n; i++)
+        from[i] = fcntl(from[i], F_DUPFD_CLOEXEC, 64);
+    int exec_fd = fcntl(p->opt->exec_fd, F_DUPFD_CLOEXEC, 64);
+    for (int i = 0; i < n; i++)
+        if (from[i] < 0 || dup2(from[i], i) < 0)
+            _exit(126);
+    (void)syscall(SYS_close_range, n, exec_fd - 1, 0);
+    (void)syscall(SYS_close_range, exec_fd + 1, ~0U, 0);
+    if (p->opt->drop) {
+        /* The raw calls: libc's would signal threads that vfork did not copy. */
+        if (syscall(SYS_setgroups, 0, NULL) < 0 ||
+            syscall(SYS_setresgid, p->opt->gid, p->opt->gid, p->opt->gid) < 0 ||
+            syscall(SYS_setresuid, p->opt->uid, p->opt->uid, p->opt->uid) < 0)
+            _exit(126);
+    }
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != p->parent)
+        _exit(126); /* the parent died before the line above */
+    sigset_t none;
+    sigemptyset(&none);
+    for (int s = 1; s < 32; s++)
+        if (s != SIGKILL && s != SIGSTOP) {
+            struct sigaction dfl = {.sa_handler = SIG_DFL};
+            (void)sigaction(s, &dfl, NULL);
+        }
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    char *env[] = {NULL};
+    (void)syscall(SYS_execveat, exec_fd, "", p->argv, env, AT_EMPTY_PATH);
+    _exit(127);
+}
+
+static pid_t start(const struct plan *p) {
+    sigset_t all;
+    sigset_t old;
+    sigfillset(&all);
+    (void)sigprocmask(SIG_SETMASK, &all, &old);
+    pid_t pid = vfork();
+    if (pid == 0)
+        exec_child(p);
+    int saved = errno;
+    (void)sigprocmask(SIG_SETMASK, &old, NULL);
+    errno = saved;
+    return pid;
+}
+
+static void on_handle_closed(uv_handle_t *h) {
+    struct child *c = h->data;
+    if (--c->handles > 0)
+        return;
+    fd_close(&c->pidfd);
+    buf_finish(&c->line);
+    free(c->name);
+    free(c);
+}
+
+/* A line of one of our programs is a JSON record: it keeps its level and event and gets the program's
+ * name. Any other line is shown as text. */
+static void log_line(const struct child *c, const char *line, size_t len) {
+    if (len == 0)
+        return;
+    _cleanup_(json) json_t *j =
+        line[0] == '{' ? json_loadb(line, len, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    const char *event = json_string_value(json_object_get(j, "event"));
+    const char *level_text = json_string_value(json_object_get(j, "level"));
+    enum log_level level = LOG_LEVEL_INFO;
+    if (!event || !level_text || !log_level_parse(level_text, &level)) {
+        log_info("child.stderr", "child", c->name, "text", line);
+        return;
+    }
+    struct log_field fields[12] = {log_field_text("child", c->name)};
+    size_t n = 1;
+    const char *key;
+    json_t *v;
+    json_object_foreach(j, key, v) {
+        if (n == ARRAY_LEN(fields) || !strcmp(key, "event") || !strcmp(key, "level") ||
+            !strcmp(key, "time") || !strcmp(key, "program"))
+            continue;
+        if (json_is_string(v))
+            fields[n++] = log_field_text(key, json_string_value(v));
+        else if (json_is_integer(v))
+            fields[n++] = log_field_int(key, json_integer_value(v));
+        else if (json_is_boolean(v))
+            fields[n++] = log_field_bool(key, json_is_true(v));
+    }
+    log_write(level, event, fields, n);
+}
+
+static void on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *out) {
+    (void)h;
+    (void)hint;
+    static char space[16384];
+    *out = uv_buf_init(space, sizeof(space));
+}
+
+static void close_log(struct child *c) {
+    if (c->log_closed)
+        return;
+    c->log_closed = true;
+    uv_close((uv_handle_t *)&c->log_pipe, on_handle_closed);
+}
+
+static void on_log(uv_stream_t *s, ssize_t n, const uv_buf_t *b) {
+    struct child *c = s->data;
+    if (n < 0) {
+        log_line(c, c->line.data ? c->line.data : "", c->line.len);
+        close_log(c);
+        return;
+    }
+    for (ssize_t i = 0; i < n; i++) {
+        if (b->base[i] == '\n') {
+            log_line(c, c->line.data ? c->line.data : "", c->line.len);
+            buf_clear(&c->line);
+        } else {
+            (void)buf_add_char(&c->line, b->base[i]); /* what passes the bound is left out */
+        }
+    }
+}
+
+static void on_exit_poll(uv_poll_t *p, int status, int events) {
+    (void)status;
+    (void)events;
+    struct child *c = p->data;
+    int st = 0;
+    struct rusage usage;
+    pid_t r = wait4(c->pid, &st, WNOHANG, &usage);
+    if (r == 0)
+        return;
+    c->exited = true;
+    (void)uv_poll_stop(p);
+    uv_close((uv_handle_t *)p, on_handle_closed);
+    if (c->abandoned)
+        close_log(c);
+    else
+        c->on_exit(c->ctx, r < 0 ? 0 : st, &usage);
+}
+
+static int open_log(int fds[2], bool quiet, struct err *err) {
+    fds[0] = fds[1] = -1;
+    if (!quiet && pipe2(fds, O_CLOEXEC) < 0)
+        return err_sys(err, "pipe");
+    return 0;
+}
+
+int child_spawn(uv_loop_t *loop, const struct child_options *options, struct child **ret_child,
+                int *ret_channel_fd, struct err *err) {
+    int pair[2];
+    int rc = fd_pair(pair, err);
+    if (rc < 0)
+        return rc;
+    _cleanup_(close) int ours = pair[0];
+    _cleanup_(close) int theirs = pair[1];
+    int log[2];
+    rc = open_log(log, options->quiet, err);
+    if (rc < 0)
+        return rc;
+    _cleanup_(close) int log_ours = log[0];
+    _cleanup_(close) int log_theirs = log[1];
+    const char *argv[16] = {options->name};
+    for (size_t i = 0; options->args && options->args[i] && i + 2 < ARRAY_LEN(argv); i++)
+        argv[i + 1] = options->args[i];
+    struct plan plan = {.opt = options,
+                        .argv = (char *const *)argv,
+                        .channel = theirs,
+                        .log = log_theirs,
+                        .parent = getpid()};
+    pid_t pid = start(&plan);
+    if (pid < 0)
+        return err_sys(err, "start %s", options->name);
+    int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (pidfd < 0) {
+        rc = err_sys(err, "pidfd_open");
+        (void)kill(pid, SIGKILL);
+        (void)waitpid(pid, NULL, 0);
+        return rc;
+    }
+    struct child *c = xcalloc(1, sizeof(*c));
+    c->name = xstrdup(options->name);
+    c->pid = pid;
+    c->pidfd = pidfd;
+    c->on_exit = options->on_exit;
+    c->ctx = options->ctx;
+    buf_init(&c->line, LINE_MAX_BYTES);
+    (void)uv_poll_init(loop, &c->exit_poll, pidfd);
+    (void)uv_pipe_init(loop, &c->log_pipe, 0);
+    c->exit_poll.data = c->log_pipe.data = c;
+    c->handles = 2;
+    (void)uv_poll_start(&c->exit_poll, UV_READABLE, on_exit_poll);
+    if (log_ours >= 0) {
+        (void)uv_pipe_open(&c->log_pipe, steal_fd(&log_ours));
+        (void)uv_read_start((uv_stream_t *)&c->log_pipe, on_alloc, on_log);
+    } else {
+        close_log(c);
+    }
+    *ret_child = c;
+    *ret_channel_fd = steal_fd(&ours);
+    return 0;
+}
+
+pid_t child_pid(const struct child *c) {
+    return c->pid;
+}
+
+void child_kill(struct child *c, int signo) {
+    if (!c->exited)
+        (void)syscall(SYS_pidfd_send_signal, c->pidfd, signo, NULL, 0);
+}
+
+void child_abandon(struct child *c) {
+    if (!c || c->abandoned)
+        return;
+    c->abandoned = true;
+    child_kill(c, SIGKILL);
+    if (c->exited)
+        close_log(c);
+}
+
+char *child_status_text(int wait_status, char *out, size_t size) {
+    if (WIFEXITED(wait_status))
+        (void)snprintf(out, size, "exit status %d", WEXITSTATUS(wait_status));
+    else
+        (void)snprintf(out, size, "signal %d (%s)", WTERMSIG(wait_status),
+                       strsignal(WTERMSIG(wait_status)));
+    return out;
+}

@@ -1,0 +1,167 @@
+#include "loop/keeper.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+enum { BACKOFF_FIRST_MS = 100, BACKOFF_MAX_MS = 10000, STABLE_MS = 10000, STOP_WAIT_MS = 2000 };
+
+struct keeper {
+    uv_loop_t *loop;
+    struct keeper_options opt;
+    struct child *child;
+    struct channel *channel;
+    uv_timer_t timer;
+    enum keeper_state state;
+    unsigned restarts;
+    unsigned backoff_ms;
+    int64_t started_ms;
+    bool stopping;
+    void (*on_stopped)(void *ctx);
+    void *stopped_ctx;
+};
+
+static void start(struct keeper *k);
+
+static void on_timer_closed(uv_handle_t *h) {
+    struct keeper *k = h->data;
+    if (k->on_stopped)
+        k->on_stopped(k->stopped_ctx);
+    free(k);
+}
+
+static void on_retry(uv_timer_t *t) {
+    start(t->data);
+}
+
+static void retry_later(struct keeper *k) {
+    k->state = KEEPER_BACKOFF;
+    (void)uv_timer_start(&k->timer, on_retry, k->backoff_ms, 0);
+    k->backoff_ms = k->backoff_ms * 2 > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : k->backoff_ms * 2;
+}
+
+static void drop_channel(struct keeper *k) {
+    if (!k->channel)
+        return;
+    channel_close(k->channel);
+    k->channel = NULL;
+    if (k->opt.on_end && !k->stopping)
+        k->opt.on_end(k->opt.ctx);
+}
+
+static void on_exit(void *ctx, int wait_status, const struct rusage *usage) {
+    (void)usage;
+    struct keeper *k = ctx;
+    k->child = NULL;
+    drop_channel(k);
+    if (k->stopping) {
+        k->state = KEEPER_STOPPED;
+        uv_close((uv_handle_t *)&k->timer, on_timer_closed);
+        return;
+    }
+    char text[64];
+    if (clock_mono_ms() - k->started_ms > STABLE_MS)
+        k->backoff_ms = BACKOFF_FIRST_MS;
+    log_warn("child.ended", "child", k->opt.name, "status",
+             child_status_text(wait_status, text, sizeof(text)), "restart_in_ms", k->backoff_ms);
+    k->restarts++;
+    retry_later(k);
+}
+
+static void on_frame(void *ctx, struct wire_frame *frame) {
+    struct keeper *k = ctx;
+    k->opt.on_frame(k->opt.ctx, frame);
+}
+
+/* The child closed its end or broke the contract: its life is over either way. */
+static void on_end(void *ctx, const struct err *err) {
+    struct keeper *k = ctx;
+    if (err->code == ERR_PROTOCOL)
+        log_error("child.protocol", "child", k->opt.name, "error", err->message);
+    if (k->child)
+        child_kill(k->child, SIGKILL);
+}
+
+static void start(struct keeper *k) {
+    struct err err;
+    int fd = -1;
+    struct child_options o = {.name = k->opt.name,
+                              .exec_fd = k->opt.exec_fd,
+                              .args = k->opt.args,
+                              .drop = k->opt.drop,
+                              .uid = k->opt.uid,
+                              .gid = k->opt.gid,
+                              .on_exit = on_exit,
+                              .ctx = k};
+    k->state = KEEPER_STARTING;
+    k->started_ms = clock_mono_ms();
+    if (child_spawn(k->loop, &o, &k->child, &fd, &err) < 0) {
+        log_error("child.start", "child", k->opt.name, "error", err.message);
+        retry_later(k);
+        return;
+    }
+    struct channel_options co = {.max_frame_bytes = k->opt.max_frame_bytes,
+                                 .max_queue_bytes = k->opt.max_queue_bytes,
+                                 .on_frame = on_frame,
+                                 .on_end = on_end,
+                                 .ctx = k};
+    if (channel_create(k->loop, fd, &co, &k->channel, &err) < 0) {
+        log_error("child.start", "child", k->opt.name, "error", err.message);
+        child_kill(k->child, SIGKILL);
+        return;
+    }
+    k->state = KEEPER_RUNNING;
+    log_debug("child.started", "child", k->opt.name, "pid", child_pid(k->child));
+    if (k->opt.on_start)
+        k->opt.on_start(k->opt.ctx, k->channel);
+}
+
+struct keeper *keeper_create(uv_loop_t *loop, const struct keeper_options *options) {
+    struct keeper *k = xcalloc(1, sizeof(*k));
+    k->loop = loop;
+    k->opt = *options;
+    k->backoff_ms = BACKOFF_FIRST_MS;
+    (void)uv_timer_init(loop, &k->timer);
+    k->timer.data = k;
+    start(k);
+    return k;
+}
+
+struct channel *keeper_channel(struct keeper *k) {
+    return k->channel;
+}
+
+struct keeper_info keeper_info(const struct keeper *k) {
+    return (struct keeper_info){.name = k->opt.name,
+                                .state = k->state,
+                                .pid = k->child ? child_pid(k->child) : 0,
+                                .restarts = k->restarts,
+                                .started_ms = k->started_ms};
+}
+
+const char *keeper_state_name(enum keeper_state state) {
+    static const char *names[] = {"starting", "running", "backoff", "stopped"};
+    return names[state];
+}
+
+static void on_stop_timeout(uv_timer_t *t) {
+    struct keeper *k = t->data;
+    if (k->child)
+        child_kill(k->child, SIGKILL);
+}
+
+void keeper_stop(struct keeper *k, void (*on_stopped)(void *ctx), void *ctx) {
+    k->stopping = true;
+    k->on_stopped = on_stopped;
+    k->stopped_ctx = ctx;
+    if (!k->child) {
+        k->state = KEEPER_STOPPED;
+        uv_close((uv_handle_t *)&k->timer, on_timer_closed);
+        return;
+    }
+    drop_channel(k);
+    (void)uv_timer_start(&k->timer, on_stop_timeout, STOP_WAIT_MS, 0);
+}

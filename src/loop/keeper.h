@@ -1,0 +1,44 @@
+#pragma once
+/* Keeps one child program running: starts it, connects a channel to it, starts it again with a growing
+ * pause when it ends. */
+
+#include "loop/channel.h"
+#include "loop/child.h"
+
+struct keeper;
+
+enum keeper_state { KEEPER_STARTING, KEEPER_RUNNING, KEEPER_BACKOFF, KEEPER_STOPPED };
+
+struct keeper_options {
+    const char *name;
+    int exec_fd;
+    const char *const *args;
+    bool drop;
+    uid_t uid;
+    gid_t gid;
+    size_t max_frame_bytes;
+    size_t max_queue_bytes;
+    /* A new life has begun: send it its configuration. */
+    void (*on_start)(void *ctx, struct channel *channel);
+    void (*on_frame)(void *ctx, struct wire_frame *frame);
+    /* This life has ended: what was asked of it gets no answer. May be NULL. */
+    void (*on_end)(void *ctx);
+    void *ctx;
+};
+
+struct keeper_info {
+    const char *name;
+    enum keeper_state state;
+    pid_t pid;
+    unsigned restarts;
+    int64_t started_ms; /* monotonic */
+};
+
+struct keeper *keeper_create(uv_loop_t *loop, const struct keeper_options *options);
+/* NULL while it is not running. */
+struct channel *keeper_channel(struct keeper *k);
+struct keeper_info keeper_info(const struct keeper *k);
+const char *keeper_state_name(enum keeper_state state);
+/* Closes the channel, which ends the child; kills it after a while if it does not go. on_stopped may
+ * be NULL. The pointer is dead after that. */
+void keeper_stop(struct keeper *k, void (*on_stopped)(void *ctx), void *ctx);
