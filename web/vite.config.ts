@@ -35,6 +35,9 @@ function themeBoot(): Plugin {
 }
 
 export default defineConfig(async ({ command, mode }) => {
+  // A NODE_ENV that happens to be set must not turn the build into a development one.
+  if (command === 'build') process.env.NODE_ENV = 'production';
+
   // `npm run dev` talks to the mock unless CAY_URL names a running cay.
   const developing = command === 'serve' && mode === 'development';
   let target = process.env.CAY_URL ?? '';

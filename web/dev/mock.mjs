@@ -78,7 +78,11 @@ function pastRun(created, n) {
       status === 'failed'
         ? { code: 'limit_time', message: 'The program ran longer than 2000 ms' }
         : null,
-    detail: { isolation: 'fresh', limits: { time_ms: 2000, memory_bytes: 134217728 } },
+    detail: {
+      code: 'const rows = await env.db.query(\n  "SELECT region FROM customers",\n);\nreturn rows.length;\n',
+      isolation: 'fresh',
+      limits: { time_ms: 2000, memory_bytes: 134217728 },
+    },
     events: [
       { seq: 1, time: at(0), type: 'started', data: null },
       { seq: 2, time: at(1), type: 'console', data: 'West: 3\nEast: 3\nCentral: 2' },

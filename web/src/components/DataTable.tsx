@@ -10,6 +10,8 @@ export type Column<Row> = {
   head?: boolean;
   /** Takes the room the others leave. */
   wide?: boolean;
+  /** Needs no label on a phone, where the heads of the columns are not seen. */
+  plain?: boolean;
 };
 
 type Props<Row> = {
@@ -27,7 +29,9 @@ type Props<Row> = {
 export function DataTable<Row>({ caption, columns, rows, rowKey, empty }: Props<Row>) {
   if (rows.length === 0 && empty !== undefined) return <p className="table-empty">{empty}</p>;
   const kind = (column: Column<Row>) =>
-    [column.numeric && 'numeric', column.wide && 'wide'].filter(Boolean).join(' ') || undefined;
+    [column.numeric && 'numeric', column.wide && 'wide', column.plain && 'plain']
+      .filter(Boolean)
+      .join(' ') || undefined;
   return (
     <table className="data-table" role="table">
       <caption className="visually-hidden">{caption}</caption>

@@ -42,10 +42,12 @@ export function KeyPrompt() {
     <section className="key-prompt card" aria-labelledby="key-prompt-title">
       <h1 id="key-prompt-title">This server asks for a key</h1>
       <p>
-        Whoever runs it can make one with <code>cay key create</code>. The key is traded for a
-        session cookie and not kept by this page.
+        Whoever runs it can give you one. The key is traded for a session cookie and not kept by
+        this page.
       </p>
       <form onSubmit={(event) => void submit(event)} noValidate>
+        {/* Password managers file a key under a name. */}
+        <input type="text" autoComplete="username" value="cay" readOnly hidden />
         <label htmlFor="key">Key</label>
         <input
           id="key"

@@ -26,9 +26,14 @@ export function RunTable({ runs, now }: { runs: readonly Run[]; now: number }) {
         </Link>
       ),
     },
-    { title: 'Kind', cell: (run) => run.kind },
-    { title: 'Status', cell: (run) => <RunBadge status={run.status} /> },
-    { title: 'When', numeric: true, cell: (run) => <TimeAgo time={run.createdAt} now={now} /> },
+    { title: 'Kind', plain: true, cell: (run) => run.kind },
+    { title: 'Status', plain: true, cell: (run) => <RunBadge status={run.status} /> },
+    {
+      title: 'When',
+      numeric: true,
+      plain: true,
+      cell: (run) => <TimeAgo time={run.createdAt} now={now} />,
+    },
     { title: 'Duration', numeric: true, cell: (run) => formatDuration(runDuration(run, now)) },
   ];
   return (

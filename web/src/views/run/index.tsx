@@ -1,4 +1,4 @@
-import { useState } from 'react';
+import { Fragment, useState } from 'react';
 import { api } from '../../api/client.ts';
 import type { RunDetail, RunEvent } from '../../api/types.ts';
 import { RunBadge } from '../../components/Badge.tsx';
@@ -85,11 +85,34 @@ function Run({ run }: { run: RunDetail }) {
       </Section>
       {run.detail !== null && (
         <Section title="Detail">
-          <JsonBlock value={run.detail} label="Detail" />
+          <Detail value={run.detail} />
         </Section>
       )}
       <Events events={run.events} start={run.createdAt} />
     </>
+  );
+}
+
+/** Text of several lines (a program, its output) is shown as it is, the rest as JSON. */
+function Detail({ value }: { value: unknown }) {
+  const isObject = typeof value === 'object' && value !== null && !Array.isArray(value);
+  const entries = isObject ? Object.entries(value) : [];
+  const isLong = ([, item]: [string, unknown]) => typeof item === 'string' && item.includes('\n');
+  const long = entries.filter(isLong);
+  const rest = entries.filter((entry) => !isLong(entry));
+  return (
+    <div className="detail">
+      {long.map(([name, item]) => (
+        <Fragment key={name}>
+          <h3>{name}</h3>
+          <JsonBlock value={item} label={name} />
+        </Fragment>
+      ))}
+      {long.length > 0 && rest.length > 0 && <h3>other</h3>}
+      {(long.length === 0 || rest.length > 0) && (
+        <JsonBlock value={long.length === 0 ? value : Object.fromEntries(rest)} label="Detail" />
+      )}
+    </div>
   );
 }
 
@@ -133,7 +156,7 @@ function offset(time: string, start: string): string {
 
 function EventData({ event }: { event: RunEvent }) {
   const { data } = event;
-  if (data === null || data === '') return <span className="event-none">–</span>;
+  if (data === null || data === '') return null;
   const text = typeof data === 'string' ? data : JSON.stringify(data);
   if (typeof data === 'string' || text.length <= 120) return <code>{text}</code>;
   return <JsonBlock value={data} label={`Data of event ${event.seq}`} />;

@@ -6,7 +6,7 @@ import { formatAge, formatBytes, formatCount } from '../../format.ts';
 
 const columns: Column<Child>[] = [
   { title: 'Program', head: true, wide: true, cell: (child) => child.name },
-  { title: 'State', cell: (child) => <ChildBadge state={child.state} /> },
+  { title: 'State', plain: true, cell: (child) => <ChildBadge state={child.state} /> },
   { title: 'Pid', numeric: true, cell: (child) => child.pid ?? '–' },
   { title: 'Uptime', numeric: true, cell: (child) => formatAge(child.uptimeMs) },
   { title: 'Restarts', numeric: true, cell: (child) => formatCount(child.restarts) },

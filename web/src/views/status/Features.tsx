@@ -5,10 +5,11 @@ import { Section } from '../../components/Section.tsx';
 
 const columns: Column<Feature>[] = [
   { title: 'Feature', head: true, cell: (feature) => feature.name },
-  { title: 'Status', cell: (feature) => <FeatureBadge status={feature.status} /> },
+  { title: 'Status', plain: true, cell: (feature) => <FeatureBadge status={feature.status} /> },
   {
     title: 'Detail',
     wide: true,
+    plain: true,
     cell: (feature) => (
       <div>
         {feature.detail || '–'}
