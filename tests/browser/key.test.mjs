@@ -1,7 +1,7 @@
 // A server that asks for a key: the prompt, signing in, signing out.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { openPage, screenshot, startBrowser, startServer, viewports } from './support.mjs';
+import { assertFits, openPage, screenshot, startBrowser, startServer, viewports } from './support.mjs';
 
 const limit = { timeout: 90_000 };
 /** The browser logs every refusal by itself. */
@@ -96,8 +96,7 @@ test('the prompt looks right everywhere', limit, async () => {
     const { context, page } = await openPage(browser, cay.url, { ...options, expected: refusals });
     await page.goto(`${cay.url}/`);
     await keyField(page).waitFor();
-    const [inner, content] = await page.evaluate(() => [innerWidth, document.documentElement.scrollWidth]);
-    assert.ok(content <= inner, `${name}: ${content} > ${inner}`);
+    await assertFits(page, name);
     await screenshot(page, `key-${name}`);
     await context.close();
   }

@@ -77,6 +77,13 @@ export async function openPage(browser, origin, options = {}) {
   return { context, page, problems };
 }
 
+/** Fails when the page is wider than the screen. (A phone's innerWidth grows with what sticks out.) */
+export async function assertFits(page, what) {
+  const width = await page.evaluate(() => document.documentElement.scrollWidth);
+  const screen = page.viewportSize().width;
+  assert.ok(width <= screen, `${what}: ${width} > ${screen}`);
+}
+
 export async function screenshot(page, name) {
   mkdirSync(artifacts, { recursive: true });
   await page.screenshot({ path: `${artifacts}web-${name}.png`, fullPage: true });
