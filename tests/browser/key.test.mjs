@@ -1,0 +1,103 @@
+// A server that asks for a key: the prompt, signing in, signing out.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { assertFits, openPage, screenshot, startBrowser, startServer, viewports } from './support.mjs';
+
+const limit = { timeout: 90_000 };
+/** The browser logs every refusal by itself. */
+const refusals = [/status of 401/];
+let cay;
+let browser;
+
+before(async () => {
+  cay = await startServer({ config: { require_key: true } });
+  browser = await startBrowser();
+}, limit);
+
+after(async () => {
+  await browser?.close();
+  await cay?.stop();
+}, limit);
+
+const keyField = (page) => page.getByRole('textbox', { name: 'Key' });
+
+test('the prompt appears, refuses a wrong key, and lets a right one in', limit, async () => {
+  assert.ok(cay.key, 'the server under test hands out a key');
+  const { context, page, problems } = await openPage(browser, cay.url, { expected: refusals });
+  await page.goto(`${cay.url}/runs`);
+  await keyField(page).waitFor();
+  assert.equal(await page.title(), 'Key needed · cay');
+  assert.ok(await keyField(page).evaluate((field) => field === document.activeElement));
+  await page.locator('.connection', { hasText: 'Locked' }).waitFor();
+
+  await page.keyboard.press('Enter');
+  await page.getByRole('alert').getByText('Enter a key.').waitFor();
+  await keyField(page).fill('no key at all');
+  await page.keyboard.press('Enter');
+  await page.getByRole('alert').getByText('A key has no spaces').waitFor();
+  await keyField(page).fill('wrong');
+  await page.keyboard.press('Enter');
+  await page.getByRole('alert').getByText('That key is not known').waitFor();
+  assert.equal(await keyField(page).getAttribute('aria-invalid'), 'true');
+  assert.ok(await keyField(page).evaluate((field) => field === document.activeElement));
+
+  await keyField(page).fill(cay.key);
+  await page.keyboard.press('Enter');
+  // It goes on where one wanted to go.
+  await page.getByRole('heading', { level: 1, name: 'Runs' }).waitFor();
+  await page.locator('.connection[data-state=live]').waitFor();
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test('the key is kept nowhere that a script can read', limit, async () => {
+  const { context, page } = await openPage(browser, cay.url, { expected: refusals });
+  await page.goto(`${cay.url}/`);
+  await keyField(page).fill(cay.key);
+  await page.keyboard.press('Enter');
+  await page.locator('.connection[data-state=live]').waitFor();
+  const seen = await page.evaluate(() =>
+    [JSON.stringify(localStorage), JSON.stringify(sessionStorage), document.cookie,
+      document.documentElement.outerHTML, location.href].join('\n'),
+  );
+  assert.ok(!seen.includes(cay.key));
+  const cookies = await context.cookies();
+  assert.ok(cookies.length > 0);
+  for (const cookie of cookies) {
+    assert.ok(cookie.httpOnly, cookie.name);
+    assert.equal(cookie.sameSite, 'Strict', cookie.name);
+    assert.ok(!cookie.value.includes(cay.key), cookie.name);
+  }
+  await context.close();
+});
+
+test('a session outlives a reload, and ends when one signs out', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url, { expected: refusals });
+  await page.goto(`${cay.url}/status`);
+  await keyField(page).fill(cay.key);
+  await page.getByRole('button', { name: 'Sign in' }).click();
+  await page.locator('.connection[data-state=live]').waitFor();
+  await page.reload();
+  await page.locator('.connection[data-state=live]').waitFor();
+  await page.getByRole('heading', { name: 'Isolation' }).waitFor();
+
+  await page.getByRole('button', { name: /^Sign out/ }).click();
+  await keyField(page).waitFor();
+  assert.equal(await page.getByRole('heading', { name: 'Isolation' }).count(), 0);
+  await page.reload();
+  await keyField(page).waitFor();
+  assert.equal(await page.getByRole('button', { name: /^Sign out/ }).count(), 0);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test('the prompt looks right everywhere', limit, async () => {
+  for (const [name, options] of Object.entries(viewports)) {
+    const { context, page } = await openPage(browser, cay.url, { ...options, expected: refusals });
+    await page.goto(`${cay.url}/`);
+    await keyField(page).waitFor();
+    await assertFits(page, name);
+    await screenshot(page, `key-${name}`);
+    await context.close();
+  }
+});

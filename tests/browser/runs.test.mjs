@@ -1,0 +1,86 @@
+// Runs: the newest on the status page, all of them in pages, and one by itself.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import {
+  assertFits,
+  getJson,
+  makeRuns,
+  openPage,
+  screenshot,
+  startBrowser,
+  startServer,
+  until,
+  viewports,
+} from './support.mjs';
+
+const limit = { timeout: 90_000 };
+let cay;
+let browser;
+
+before(async () => {
+  cay = await startServer();
+  browser = await startBrowser();
+}, limit);
+
+after(async () => {
+  await browser?.close();
+  await cay?.stop();
+}, limit);
+
+const hrefs = (page) => page.locator('.run-link').evaluateAll((links) => links.map((link) => link.getAttribute('href')));
+
+test('a run that begins appears on the status page without a reload', limit, async (t) => {
+  const { context, page, problems } = await openPage(browser, cay.url);
+  await page.goto(`${cay.url}/`);
+  // Only once the runs are on the page can one be seen to arrive.
+  await page.locator('.run-link').or(page.getByText('Nothing has been run yet.')).first().waitFor();
+  if (!(await makeRuns(cay, 1))) return t.skip('this server runs nothing yet');
+  const newest = (await getJson(`${cay.url}/v1/runs?limit=1`)).runs[0].id;
+  await until('the run is shown', async () => (await hrefs(page)).includes(`/runs/${newest}`));
+  assert.deepEqual(problems, []);
+  return context.close();
+});
+
+test('older runs are fetched page by page, each once', limit, async (t) => {
+  if (!(await makeRuns(cay, 30))) return t.skip('this server runs nothing yet');
+  const { context, page, problems } = await openPage(browser, cay.url);
+  await page.goto(`${cay.url}/runs`);
+  await until('the first page is shown', async () => (await hrefs(page)).length >= 25);
+  await page.getByRole('button', { name: 'Show older runs' }).click();
+  await until('there are more', async () => (await hrefs(page)).length >= 30);
+  const shown = await hrefs(page);
+  assert.equal(new Set(shown).size, shown.length, 'no run is shown twice');
+  assert.deepEqual(problems, []);
+  return context.close();
+});
+
+test('a run’s page shows its record and its events', limit, async (t) => {
+  if (!(await makeRuns(cay, 1))) return t.skip('this server runs nothing yet');
+  const { runs } = await getJson(`${cay.url}/v1/runs?limit=20`);
+  const { id } = runs.find((run) => run.status !== 'running');
+  const record = await getJson(`${cay.url}/v1/runs/${id}`);
+  for (const [name, options] of Object.entries(viewports)) {
+    const { context, page, problems } = await openPage(browser, cay.url, options);
+    await page.goto(`${cay.url}/runs`);
+    await page.locator(`.run-link[href="/runs/${id}"]`).click();
+    await page.getByRole('heading', { level: 1, name: record.title || id, exact: true }).waitFor();
+    await page.locator('.facts').getByText(id, { exact: true }).waitFor();
+    await page.locator('.facts').getByText(record.status, { exact: true }).waitFor();
+    const types = await page.locator('.event-type').allInnerTexts();
+    assert.deepEqual(types, record.events.map((event) => event.type));
+    const nav = page.getByRole('navigation', { name: 'Main' });
+    assert.equal(await nav.locator('[aria-current]').innerText(), 'Runs');
+    await assertFits(page, name);
+    await screenshot(page, `run-${name}`);
+    assert.deepEqual(problems, []);
+    await context.close();
+  }
+});
+
+test('a run that does not exist says so', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url, { expected: [/status of 404/] });
+  await page.goto(`${cay.url}/runs/run_none`);
+  await page.getByText('There is no such run').waitFor();
+  assert.deepEqual(problems, []);
+  await context.close();
+});

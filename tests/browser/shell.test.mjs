@@ -1,0 +1,222 @@
+// The frame around every view: policy, navigation, keyboard, themes, phones.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import {
+  assertFits,
+  getJson,
+  makeRuns,
+  openPage,
+  screenshot,
+  startBrowser,
+  startServer,
+  until,
+  viewports,
+} from './support.mjs';
+
+const limit = { timeout: 90_000 };
+const paths = ['/', '/status', '/runs', '/no/such/page'];
+let cay;
+let browser;
+
+before(async () => {
+  cay = await startServer();
+  browser = await startBrowser();
+}, limit);
+
+after(async () => {
+  await browser?.close();
+  await cay?.stop();
+}, limit);
+
+/** The view is there and has its data. */
+async function settled(page) {
+  await page.locator('main h1').waitFor();
+  await page.locator('.connection[data-state=live]').waitFor();
+  await until('nothing is loading', async () => (await page.getByText(/^(Loading|Connecting)…$/).count()) === 0);
+}
+
+test('the page is served under a policy without inline code, and keeps to it', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url);
+  const response = await page.goto(`${cay.url}/`);
+  const policy = response.headers()['content-security-policy'] ?? '';
+  assert.match(policy, /default-src 'self'/);
+  assert.match(policy, /script-src 'self'(;|$)/);
+  assert.match(policy, /style-src 'self'(;|$)/);
+  assert.match(policy, /frame-ancestors 'none'/);
+  for (const path of paths) {
+    const loaded = await page.goto(cay.url + path);
+    assert.equal(loaded.status(), 200, path);
+    await settled(page);
+  }
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test('assets are cached for good, the page itself is asked for anew', limit, async () => {
+  const html = await fetch(`${cay.url}/`);
+  assert.doesNotMatch(html.headers.get('cache-control') ?? '', /immutable|max-age=[1-9]/);
+  const names = [...(await html.text()).matchAll(/(?:src|href)="(\/assets\/[^"]+)"/g)].map((m) => m[1]);
+  assert.ok(names.length >= 3);
+  for (const name of names) {
+    const asset = await fetch(cay.url + name);
+    await asset.arrayBuffer();
+    assert.equal(asset.status, 200, name);
+    assert.match(asset.headers.get('cache-control') ?? '', /immutable/, name);
+  }
+});
+
+test('the navigation moves between views without loading the page again', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url);
+  await page.goto(`${cay.url}/`);
+  await settled(page);
+  await page.evaluate(() => (globalThis.sameDocument = true));
+  const nav = page.getByRole('navigation', { name: 'Main' });
+  for (const name of await nav.getByRole('link').allInnerTexts()) {
+    const link = nav.getByRole('link', { name, exact: true });
+    await link.click();
+    await page.getByRole('heading', { level: 1, name }).waitFor();
+    assert.equal(await link.getAttribute('aria-current'), 'page');
+    assert.equal(await nav.locator('[aria-current]').count(), 1);
+    assert.equal(await page.title(), `${name} · cay`);
+    assert.equal(await page.evaluate(() => document.activeElement?.id), 'main');
+  }
+  await page.goBack();
+  await page.getByRole('heading', { level: 1, name: 'Status' }).waitFor();
+  assert.equal(await page.evaluate(() => globalThis.sameDocument), true);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test('every view has its landmarks and one first heading', limit, async () => {
+  const { context, page } = await openPage(browser, cay.url);
+  for (const path of paths) {
+    await page.goto(cay.url + path);
+    await settled(page);
+    assert.equal(await page.getByRole('main').count(), 1, path);
+    assert.equal(await page.getByRole('banner').count(), 1, path);
+    assert.equal(await page.getByRole('navigation', { name: 'Main' }).count(), 1, path);
+    assert.equal(await page.getByRole('heading', { level: 1 }).count(), 1, path);
+  }
+  await context.close();
+});
+
+test('an address that does not exist says so and leads back', limit, async () => {
+  const { context, page } = await openPage(browser, cay.url);
+  await page.goto(`${cay.url}/no/such/page`);
+  await page.getByRole('heading', { name: 'Not found' }).waitFor();
+  await page.getByRole('link', { name: 'See the status' }).click();
+  await page.getByRole('heading', { level: 1, name: 'Status' }).waitFor();
+  await context.close();
+});
+
+test('the skip link is first, can be seen, and leads to the content', limit, async () => {
+  const { context, page } = await openPage(browser, cay.url);
+  await page.goto(`${cay.url}/status`);
+  await settled(page);
+  await page.keyboard.press('Tab');
+  const skip = page.getByRole('link', { name: 'Skip to content' });
+  assert.ok(await skip.evaluate((link) => link === document.activeElement));
+  await until('the skip link is in sight', async () => ((await skip.boundingBox())?.y ?? -1) >= 0);
+  await page.keyboard.press('Enter');
+  assert.equal(await page.evaluate(() => document.activeElement?.id), 'main');
+  await page.keyboard.press('Tab');
+  const inside = await page.evaluate(() => document.activeElement?.closest('main') !== null);
+  assert.ok(inside, 'the next Tab stays in the content');
+  await context.close();
+});
+
+test('the keyboard reaches everything, and shows where it is', limit, async () => {
+  const { context, page } = await openPage(browser, cay.url);
+  const views = ['/status', '/runs', '/no/such/page'];
+  if (await makeRuns(cay, 1)) {
+    const { runs } = await getJson(`${cay.url}/v1/runs?limit=20`);
+    views.push(`/runs/${runs.find((run) => run.status !== 'running').id}`);
+  }
+  for (const path of views) {
+    await page.goto(cay.url + path);
+    await settled(page);
+    const total = await page.evaluate(() => {
+      const all = document.querySelectorAll('a[href], button, input:not([type=radio]), :checked, pre[tabindex="0"]');
+      globalThis.unreached = new Set([...all].filter((it) => it.checkVisibility() && !it.disabled));
+      return globalThis.unreached.size;
+    });
+    assert.ok(total >= 5, `${path} has ${total} things to reach`);
+    const unseen = [];
+    for (let i = 0; i < total + 10; i++) {
+      await page.keyboard.press('Tab');
+      const lost = await page.evaluate(() => {
+        const it = document.activeElement;
+        if (!it || it === document.body) return null;
+        globalThis.unreached.delete(it);
+        // A control that fills its label lets the label show the ring.
+        const ring = [it, it.closest('label')].some((part) => {
+          const style = part && getComputedStyle(part);
+          return style && style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2 && style.opacity !== '0';
+        });
+        return ring ? null : it.outerHTML.slice(0, 120);
+      });
+      if (lost) unseen.push(lost);
+    }
+    const missed = await page.evaluate(() =>
+      [...globalThis.unreached].filter((it) => it.isConnected).map((it) => it.outerHTML.slice(0, 120)),
+    );
+    assert.deepEqual(missed, [], `not reached on ${path}`);
+    assert.deepEqual(unseen, [], `without a visible focus on ${path}`);
+  }
+  await context.close();
+});
+
+const groundOf = (page) => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
+const lightness = (rgb) => Math.max(...rgb.match(/\d+/g).slice(0, 3).map(Number));
+
+test('the theme follows the system until one is chosen, and the choice is kept', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url, { colorScheme: 'light' });
+  await page.goto(`${cay.url}/`);
+  await settled(page);
+  assert.ok(lightness(await groundOf(page)) > 200, 'light when the system is');
+  await page.emulateMedia({ colorScheme: 'dark' });
+  assert.ok(lightness(await groundOf(page)) < 60, 'dark when the system is');
+
+  await page.getByRole('radio', { name: 'System theme' }).focus();
+  await page.keyboard.press('ArrowRight');
+  assert.ok(await page.getByRole('radio', { name: 'Light' }).isChecked());
+  assert.ok(lightness(await groundOf(page)) > 200, 'light by choice');
+  await page.reload();
+  await settled(page);
+  assert.ok(lightness(await groundOf(page)) > 200, 'light by choice after a reload');
+  assert.ok(await page.getByRole('radio', { name: 'Light' }).isChecked());
+
+  await page.keyboard.press('Tab');
+  await page.getByRole('radio', { name: 'Light' }).focus();
+  await page.keyboard.press('ArrowLeft');
+  assert.ok(lightness(await groundOf(page)) < 60, 'the system’s again');
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test('a kept theme is there before the page’s own code runs', limit, async () => {
+  const { context, page } = await openPage(browser, cay.url, { colorScheme: 'light' });
+  await page.goto(`${cay.url}/`);
+  await settled(page);
+  await page.getByRole('radio', { name: 'Dark' }).check();
+  // Without the main script nothing but the blocking one can have set it.
+  await page.route('**/assets/index-*.js', (route) => route.abort());
+  await page.goto(`${cay.url}/`);
+  assert.equal(await page.locator('main').count(), 0);
+  assert.ok(lightness(await groundOf(page)) < 60);
+  await context.close();
+});
+
+for (const [name, options] of Object.entries(viewports)) {
+  test(`nothing sticks out sideways: ${name}`, limit, async () => {
+    const { context, page, problems } = await openPage(browser, cay.url, options);
+    for (const path of paths.slice(1)) {
+      await page.goto(cay.url + path);
+      await settled(page);
+      await assertFits(page, path);
+      await screenshot(page, `${path.split('/')[1]}-${name}`);
+    }
+    assert.deepEqual(problems, []);
+    await context.close();
+  });
+}

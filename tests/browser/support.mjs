@@ -1,0 +1,161 @@
+// What the browser tests share: a server, a browser, a page that remembers its errors, and a relay
+// whose line can be cut.
+import assert from 'node:assert/strict';
+import { existsSync, mkdirSync } from 'node:fs';
+import { connect, createServer } from 'node:net';
+import { fileURLToPath } from 'node:url';
+import { chromium } from 'playwright-core';
+
+const at = (path) => fileURLToPath(new URL(path, import.meta.url));
+const useMock = process.env.CAY_TEST_MOCK === '1';
+const artifacts = at('../artifacts/');
+
+/** No wait in these tests is longer. */
+export const patience = 20_000;
+
+export const viewports = {
+  light: { viewport: { width: 1200, height: 900 }, colorScheme: 'light' },
+  dark: { viewport: { width: 1200, height: 900 }, colorScheme: 'dark' },
+  phone: { viewport: { width: 360, height: 740 }, colorScheme: 'light', isMobile: true, hasTouch: true },
+};
+
+/** Starts cay; with CAY_TEST_MOCK=1 the mock of web/dev/ and the pages of build/web/ instead. */
+export async function startServer(options = {}) {
+  if (!useMock) {
+    const { startCay } = await import('../lib/cay.mjs');
+    return startCay(options);
+  }
+  const dir = at('../../build/web');
+  assert.ok(existsSync(`${dir}/index.html`), 'run `npm run build` in web/ first');
+  const { startMock } = await import('../../web/dev/mock.mjs');
+  return startMock({ dir, key: options.config?.require_key ? 'mock-key-1' : null });
+}
+
+export function startBrowser() {
+  return chromium.launch({
+    executablePath: '/usr/bin/chromium',
+    args: [
+      '--no-sandbox',
+      '--disable-gpu',
+      '--no-first-run',
+      '--disable-background-networking',
+      '--disable-component-update',
+      '--disable-sync',
+      '--disable-quic',
+    ],
+  });
+}
+
+/**
+ * A page in a fresh profile. `problems` gathers errors and warnings of the console, uncaught
+ * exceptions, broken policy and requests to any other server; `expected` says which are part of the
+ * test, such as the line a browser logs about every 401.
+ */
+export async function openPage(browser, origin, options = {}) {
+  const { expected = [], ...contextOptions } = options;
+  const context = await browser.newContext({ ...viewports.light, ...contextOptions });
+  context.setDefaultTimeout(patience);
+  const page = await context.newPage();
+  const problems = [];
+  const note = (text) => {
+    if (!expected.some((pattern) => pattern.test(text))) problems.push(text);
+  };
+  page.on('console', (message) => {
+    if (['error', 'warning'].includes(message.type())) note(`console: ${message.text()}`);
+  });
+  page.on('pageerror', (error) => note(`exception: ${error.message}`));
+  page.on('request', (request) => {
+    const url = new URL(request.url());
+    if (url.protocol !== 'data:' && url.origin !== origin) note(`request to ${url.origin}`);
+  });
+  await page.exposeFunction('noteViolation', note);
+  await page.addInitScript(() => {
+    document.addEventListener('securitypolicyviolation', (event) => {
+      globalThis.noteViolation(`policy: ${event.violatedDirective} ${event.blockedURI}`);
+    });
+  });
+  return { context, page, problems };
+}
+
+/** Fails when the page is wider than the screen. (A phone's innerWidth grows with what sticks out.) */
+export async function assertFits(page, what) {
+  const width = await page.evaluate(() => document.documentElement.scrollWidth);
+  const screen = page.viewportSize().width;
+  assert.ok(width <= screen, `${what}: ${width} > ${screen}`);
+}
+
+export async function screenshot(page, name) {
+  mkdirSync(artifacts, { recursive: true });
+  await page.screenshot({ path: `${artifacts}web-${name}.png`, fullPage: true });
+}
+
+/** A TCP relay in front of the server: cut() drops every connection and refuses new ones. */
+export async function startRelay(target) {
+  const { hostname, port } = new URL(target);
+  const sockets = new Set();
+  const keep = (socket) => {
+    sockets.add(socket);
+    socket.on('error', () => socket.destroy());
+    socket.on('close', () => sockets.delete(socket));
+  };
+  const onConnection = (near) => {
+    const far = connect(Number(port), hostname);
+    keep(near);
+    keep(far);
+    near.pipe(far).pipe(near);
+    near.on('close', () => far.destroy());
+    far.on('close', () => near.destroy());
+  };
+  let server = null;
+  let bound = 0;
+  const listen = async () => {
+    server = createServer(onConnection);
+    await new Promise((resolve, reject) => {
+      server.once('error', reject);
+      server.listen(bound, '127.0.0.1', resolve);
+    });
+    bound = server.address().port;
+  };
+  const cut = async () => {
+    if (!server) return;
+    const closed = new Promise((resolve) => server.close(resolve));
+    for (const socket of sockets) socket.destroy();
+    await closed;
+    server = null;
+  };
+  await listen();
+  return { url: `http://127.0.0.1:${bound}`, cut, restore: listen, stop: cut };
+}
+
+export async function getJson(url, headers = {}) {
+  const response = await fetch(url, { headers, signal: AbortSignal.timeout(patience) });
+  assert.equal(response.status, 200, url);
+  return response.json();
+}
+
+/** Runs a small program `count` times; false when the server cannot run programs. */
+export async function makeRuns(cay, count) {
+  for (let i = 0; i < count; i++) {
+    const response = await fetch(`${cay.url}/v1/run`, {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json' },
+      body: JSON.stringify({ code: `export default () => ${i} + 1` }),
+      signal: AbortSignal.timeout(patience),
+    });
+    await response.arrayBuffer();
+    if (response.status === 404) return false;
+    assert.equal(response.status, 200, 'POST /v1/run');
+  }
+  return true;
+}
+
+/** Asks until the answer is truthy, and says what was waited for when it never is. */
+export async function until(what, ask) {
+  const end = Date.now() + patience;
+  for (;;) {
+    const answer = await ask();
+    if (answer) return answer;
+    assert.ok(Date.now() < end, `waited too long until ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}

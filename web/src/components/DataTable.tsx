@@ -1,0 +1,69 @@
+import type { ReactNode } from 'react';
+import './DataTable.css';
+
+export type Column<Row> = {
+  title: string;
+  cell: (row: Row) => ReactNode;
+  /** Right-aligned figures of equal width. */
+  numeric?: boolean;
+  /** The cell that names the row; one column has it. */
+  head?: boolean;
+  /** Takes the room the others leave. */
+  wide?: boolean;
+  /** Needs no label on a phone, where the heads of the columns are not seen. */
+  plain?: boolean;
+};
+
+type Props<Row> = {
+  caption: string;
+  columns: readonly Column<Row>[];
+  rows: readonly Row[];
+  rowKey: (row: Row, index: number) => string | number;
+  empty?: ReactNode;
+};
+
+/**
+ * A table that becomes a list of cards on a phone. The roles are spelled out because browsers drop
+ * the table's meaning once its parts are no longer laid out as one.
+ */
+export function DataTable<Row>({ caption, columns, rows, rowKey, empty }: Props<Row>) {
+  if (rows.length === 0 && empty !== undefined) return <p className="table-empty">{empty}</p>;
+  const kind = (column: Column<Row>) =>
+    [column.numeric && 'numeric', column.wide && 'wide', column.plain && 'plain']
+      .filter(Boolean)
+      .join(' ') || undefined;
+  return (
+    <table className="data-table" role="table">
+      <caption className="visually-hidden">{caption}</caption>
+      <thead role="rowgroup">
+        <tr role="row">
+          {columns.map((column) => (
+            <th key={column.title} role="columnheader" scope="col" className={kind(column)}>
+              {column.title}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody role="rowgroup">
+        {rows.map((row, index) => (
+          <tr key={rowKey(row, index)} role="row">
+            {columns.map((column) => {
+              const Cell = column.head ? 'th' : 'td';
+              return (
+                <Cell
+                  key={column.title}
+                  role={column.head ? 'rowheader' : 'cell'}
+                  scope={column.head ? 'row' : undefined}
+                  className={kind(column)}
+                  data-title={column.title}
+                >
+                  {column.cell(row)}
+                </Cell>
+              );
+            })}
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}

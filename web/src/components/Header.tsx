@@ -1,0 +1,65 @@
+import { api } from '../api/client.ts';
+import { useFeed } from '../api/feed.ts';
+import { lockSession } from '../api/session.ts';
+import { Link } from '../router.tsx';
+import { ThemeToggle } from '../theme/ThemeToggle.tsx';
+import { isCurrent, views, type View } from '../views.ts';
+import { Mark } from './Icon.tsx';
+import './Header.css';
+
+const connectionWords = {
+  connecting: 'Connecting',
+  live: 'Live',
+  lost: 'Offline',
+  locked: 'Locked',
+};
+
+export function Header({ current }: { current: View | undefined }) {
+  const { connection, status } = useFeed();
+
+  async function signOut() {
+    try {
+      await api.signOut();
+    } finally {
+      lockSession();
+    }
+  }
+
+  return (
+    <header className="header">
+      <div className="header-row">
+        <Link to="/" className="brand" aria-label="cay, home">
+          <Mark />
+          <span>cay</span>
+        </Link>
+        <nav aria-label="Main">
+          <ul>
+            {views
+              .filter((item) => item.nav)
+              .map((item) => (
+                <li key={item.paths[0]}>
+                  <Link
+                    to={item.paths[0]}
+                    {...(isCurrent(item, current) ? { 'aria-current': 'page' as const } : {})}
+                  >
+                    {item.nav}
+                  </Link>
+                </li>
+              ))}
+          </ul>
+        </nav>
+        <div className="header-end">
+          <span className="connection" data-state={connection.state}>
+            {connectionWords[connection.state]}
+          </span>
+          {status?.key && (
+            <button type="button" className="button quiet" onClick={() => void signOut()}>
+              Sign out<span className="visually-hidden"> {status.key.name}</span>
+            </button>
+          )}
+          <ThemeToggle />
+        </div>
+      </div>
+    </header>
+  );
+}

@@ -1,0 +1,48 @@
+import type { Run } from '../api/types.ts';
+import { formatDuration } from '../format.ts';
+import { Link } from '../router.tsx';
+import { RunBadge } from './Badge.tsx';
+import { DataTable, type Column } from './DataTable.tsx';
+import { TimeAgo } from './TimeAgo.tsx';
+import './RunTable.css';
+
+/** How long a run took, or has taken so far. */
+export function runDuration(run: Run, now: number): number | null {
+  if (run.durationMs !== null) return run.durationMs;
+  const started = Date.parse(run.createdAt);
+  return run.status === 'running' && !Number.isNaN(started) ? Math.max(0, now - started) : null;
+}
+
+export function RunTable({ runs, now }: { runs: readonly Run[]; now: number }) {
+  const columns: Column<Run>[] = [
+    {
+      title: 'Run',
+      head: true,
+      wide: true,
+      cell: (run) => (
+        <Link to={`/runs/${encodeURIComponent(run.id)}`} className="run-link">
+          <span className="run-title">{run.title || run.id}</span>
+          {run.title && <span className="run-id">{run.id}</span>}
+        </Link>
+      ),
+    },
+    { title: 'Kind', plain: true, cell: (run) => run.kind },
+    { title: 'Status', plain: true, cell: (run) => <RunBadge status={run.status} /> },
+    {
+      title: 'When',
+      numeric: true,
+      plain: true,
+      cell: (run) => <TimeAgo time={run.createdAt} now={now} />,
+    },
+    { title: 'Duration', numeric: true, cell: (run) => formatDuration(runDuration(run, now)) },
+  ];
+  return (
+    <DataTable
+      caption="Runs, newest first"
+      columns={columns}
+      rows={runs}
+      rowKey={(run) => run.id}
+      empty="Nothing has been run yet."
+    />
+  );
+}

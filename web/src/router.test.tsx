@@ -1,0 +1,64 @@
+import { act } from 'react';
+import { expect, test, vi } from 'vitest';
+import { render } from '../test/render.tsx';
+import { Link, matchPath, navigate, usePath } from './router.tsx';
+
+test('a pattern matches its path and hands over decoded parameters', () => {
+  expect(matchPath('/runs/:id', '/runs/run_a%2Fb')).toEqual({ id: 'run_a/b' });
+  expect(matchPath('/', '/')).toEqual({});
+  expect(matchPath('/status', '/status/')).toEqual({});
+});
+
+test('a pattern refuses other lengths, other words and broken escapes', () => {
+  expect(matchPath('/runs/:id', '/runs')).toBeNull();
+  expect(matchPath('/runs/:id', '/runs/a/b')).toBeNull();
+  expect(matchPath('/status', '/runs')).toBeNull();
+  expect(matchPath('/runs/:id', '/runs/%E0%A4%A')).toBeNull();
+});
+
+function Page() {
+  return (
+    <>
+      <p>{usePath()}</p>
+      <Link to="/runs">go</Link>
+    </>
+  );
+}
+
+test('a plain click moves without a page load; a modified click is left to the browser', () => {
+  vi.spyOn(window, 'scrollTo').mockImplementation(() => {});
+  history.replaceState(null, '', '/status');
+  const page = render(<Page />);
+  const link = page.querySelector('a')!;
+  const click = (init: MouseEventInit = {}) =>
+    act(() => link.dispatchEvent(new MouseEvent('click', { bubbles: true, cancelable: true, ...init })));
+
+  let left = 0;
+  const onClick = (event: MouseEvent) => {
+    if (!event.defaultPrevented) left++;
+    event.preventDefault();
+  };
+  document.addEventListener('click', onClick);
+  click({ ctrlKey: true });
+  expect(left).toBe(1);
+  expect(page.textContent).toContain('/status');
+  click();
+  expect(left).toBe(1);
+  expect(page.querySelector('p')!.textContent).toBe('/runs');
+  expect(location.pathname).toBe('/runs');
+  document.removeEventListener('click', onClick);
+});
+
+test('back and forward are followed', async () => {
+  vi.spyOn(window, 'scrollTo').mockImplementation(() => {});
+  history.replaceState(null, '', '/a');
+  const page = render(<Page />);
+  act(() => navigate('/b'));
+  expect(page.querySelector('p')!.textContent).toBe('/b');
+  await act(async () => {
+    const popped = new Promise((resolve) => window.addEventListener('popstate', resolve, { once: true }));
+    history.back();
+    await popped;
+  });
+  expect(page.querySelector('p')!.textContent).toBe('/a');
+});

@@ -1,0 +1,69 @@
+/**
+ * The whole router: the History API as an external store, patterns such as `/runs/:id`, and a link
+ * that the browser still treats as a link (open in a new tab, copy address, middle click).
+ */
+import { useSyncExternalStore, type ComponentProps } from 'react';
+
+export type Params = Record<string, string>;
+
+const listeners = new Set<() => void>();
+
+function subscribe(listener: () => void): () => void {
+  listeners.add(listener);
+  window.addEventListener('popstate', listener);
+  return () => {
+    listeners.delete(listener);
+    window.removeEventListener('popstate', listener);
+  };
+}
+
+/** Goes to a path of this site, as following a link would. */
+export function navigate(to: string, options: { replace?: boolean } = {}): void {
+  if (options.replace) history.replaceState(null, '', to);
+  else history.pushState(null, '', to);
+  window.scrollTo(0, 0);
+  for (const listener of listeners) listener();
+}
+
+export function usePath(): string {
+  return useSyncExternalStore(subscribe, () => location.pathname);
+}
+
+/** The parameters of `path` if it fits the pattern, else null. A trailing slash makes no difference. */
+export function matchPath(pattern: string, path: string): Params | null {
+  const want = pattern.split('/').filter(Boolean);
+  const have = path.split('/').filter(Boolean);
+  if (want.length !== have.length) return null;
+  const params: Params = {};
+  for (const [i, part] of want.entries()) {
+    const value = have[i] ?? '';
+    if (!part.startsWith(':')) {
+      if (part !== value) return null;
+      continue;
+    }
+    try {
+      params[part.slice(1)] = decodeURIComponent(value);
+    } catch {
+      return null;
+    }
+  }
+  return params;
+}
+
+type LinkProps = Omit<ComponentProps<'a'>, 'href'> & { to: string };
+
+export function Link({ to, onClick, ...rest }: LinkProps) {
+  return (
+    <a
+      {...rest}
+      href={to}
+      onClick={(event) => {
+        onClick?.(event);
+        const plain = !(event.metaKey || event.ctrlKey || event.shiftKey || event.altKey);
+        if (event.defaultPrevented || event.button !== 0 || !plain || rest.target) return;
+        event.preventDefault();
+        navigate(to);
+      }}
+    />
+  );
+}

@@ -1,0 +1,44 @@
+/**
+ * The table of views. To add one, make a folder under views/ whose index.tsx has a component as its
+ * default export, and add a line here. Every view is a chunk of its own, loaded when first seen.
+ *
+ * paths   patterns it answers; the first is its address. Parameters arrive as the prop `params`.
+ * title   for the window's title.
+ * nav     its label in the navigation; without one it is reached from another view.
+ * under   the path of the view that the navigation marks as current instead.
+ */
+import { lazy, type ComponentType } from 'react';
+import { matchPath, type Params } from './router.tsx';
+
+export type ViewProps = { params: Params };
+
+export type View = {
+  paths: [string, ...string[]];
+  title: string;
+  nav?: string;
+  under?: string;
+  view: ComponentType<ViewProps>;
+};
+
+export const views: View[] = [
+  { paths: ['/status', '/'], title: 'Status', nav: 'Status', view: lazy(() => import('./views/status/index.tsx')) },
+  { paths: ['/runs'], title: 'Runs', nav: 'Runs', view: lazy(() => import('./views/runs/index.tsx')) },
+  { paths: ['/runs/:id'], title: 'Run', under: '/runs', view: lazy(() => import('./views/run/index.tsx')) },
+];
+
+export type Match = { view: View; params: Params };
+
+export function findView(path: string, table: View[] = views): Match | null {
+  for (const view of table) {
+    for (const pattern of view.paths) {
+      const params = matchPath(pattern, path);
+      if (params) return { view, params };
+    }
+  }
+  return null;
+}
+
+/** Whether the navigation entry `item` stands for the view that is shown. */
+export function isCurrent(item: View, shown: View | undefined): boolean {
+  return shown !== undefined && (item === shown || item.paths[0] === shown.under);
+}
