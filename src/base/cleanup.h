@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <stdlib.h>
+#include <sys/param.h> /* MIN, MAX */
 #include <unistd.h>
 
 #define _cleanup_(name) __attribute__((cleanup(cleanup_##name)))
@@ -32,6 +33,4 @@ static inline int steal_fd(int *fd) {
 }
 
 #define ARRAY_LEN(a)                    (sizeof(a) / sizeof((a)[0]))
-#define MIN(a, b)                       ((a) < (b) ? (a) : (b))
-#define MAX(a, b)                       ((a) > (b) ? (a) : (b))
 #define CONTAINER_OF(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))

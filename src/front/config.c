@@ -150,9 +150,9 @@ static int read_str(const json_t *root, const char *key, char **ret, struct err 
 }
 
 static int read_root(struct config *c, const json_t *root, struct err *err) {
-    static const char *const keys[] = {"listen",  "data_dir",    "web_dir", "user",
-                                       "hosts",   "origins",     "limits",  "require_key",
-                                       "log_level", "$schema", NULL};
+    static const char *const keys[] = {"listen",    "data_dir", "web_dir", "user",
+                                       "hosts",     "origins",  "limits",  "require_key",
+                                       "log_level", "$schema",  NULL};
     int rc = json_check_keys(root, "the settings", keys, err);
     const char *level = NULL;
     if (rc == 0)
@@ -172,8 +172,7 @@ static int read_root(struct config *c, const json_t *root, struct err *err) {
     if (rc == 0)
         rc = json_get_str(root, "log_level", &level, err);
     if (rc == 0 && level && !log_level_parse(level, &c->log_level))
-        rc = err_set(err, ERR_BAD_REQUEST,
-                     "\"log_level\" must be debug, info, warn, error or off");
+        rc = err_set(err, ERR_BAD_REQUEST, "\"log_level\" must be debug, info, warn, error or off");
     if (rc == 0)
         rc = read_limits(c, json_object_get(root, "limits"), err);
     char host[256];

@@ -1,6 +1,6 @@
 #pragma once
-/* The operator's settings: cay.json, then the command line over it. Unknown keys are errors that name
- * the file and the key, so that a misspelt limit is not silently the default. */
+/* The operator's settings: cay.json, then the command line over it. Unknown keys are errors that
+ * name the file and the key, so that a misspelt limit is not silently the default. */
 
 #include "base/err.h"
 #include "base/log.h"
@@ -15,7 +15,7 @@ struct config {
     char *data_dir;
     char *web_dir;
     char *user;
-    char *file; /* the file that was read, or NULL */
+    char *file;   /* the file that was read, or NULL */
     char **hosts; /* further host names that this server answers for */
     size_t nhosts;
     char **origins; /* pages of other origins that may call the API */

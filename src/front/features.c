@@ -27,9 +27,8 @@ const char *feature_status_name(enum feature_status s) {
     return names[s];
 }
 
-__attribute__((format(printf, 4, 5))) static void add(struct features *f, const char *name,
-                                                      enum feature_status status, const char *fmt,
-                                                      ...) {
+__attribute__((format(printf, 4, 5))) static void
+add(struct features *f, const char *name, enum feature_status status, const char *fmt, ...) {
     if (f->n == FEATURES_MAX)
         return;
     struct feature *x = &f->items[f->n++];
@@ -69,9 +68,10 @@ static void probe_namespaces(struct features *f) {
         return;
     }
     add(f, "user namespaces", FEATURE_MISSING, "unshare: %s", strerror(e));
-    advise(f, "isolates and sandboxes lose their namespaces: sysctl kernel.unprivileged_userns_clone=1"
-              " (or, under AppArmor, kernel.apparmor_restrict_unprivileged_userns=0), or start as "
-              "root");
+    advise(f,
+           "isolates and sandboxes lose their namespaces: sysctl kernel.unprivileged_userns_clone=1"
+           " (or, under AppArmor, kernel.apparmor_restrict_unprivileged_userns=0), or start as "
+           "root");
 }
 
 static int try_seccomp(void) {
@@ -81,8 +81,8 @@ static int try_seccomp(void) {
 
 static void probe_seccomp(struct features *f) {
     bool ok = try_seccomp() == 0;
-    add(f, "seccomp", ok ? FEATURE_OK : FEATURE_MISSING, ok ? "filters can kill a process"
-                                                            : "no seccomp filters");
+    add(f, "seccomp", ok ? FEATURE_OK : FEATURE_MISSING,
+        ok ? "filters can kill a process" : "no seccomp filters");
     if (!ok)
         advise(f, "use a kernel with CONFIG_SECCOMP_FILTER: without it nothing may run");
 }
@@ -173,8 +173,8 @@ static void probe_kvm(struct features *f) {
 }
 
 static void probe_programs(struct features *f, const char *dir) {
-    static const char *const programs[] = {"cay-compile", "cay-isolate", "cay-facet",
-                                           "cay-sandbox", "cay-egress"};
+    static const char *const programs[] = {"cay-compile", "cay-isolate", "cay-facet", "cay-sandbox",
+                                           "cay-egress"};
     char missing[120] = "";
     for (size_t i = 0; i < ARRAY_LEN(programs); i++) {
         _cleanup_(free) char *path = path_join(dir, programs[i]);

@@ -1,6 +1,6 @@
 #pragma once
-/* What this machine offers for isolation, probed for real, with advice: for `cay doctor`, the status
- * page and the lines at start. */
+/* What this machine offers for isolation, probed for real, with advice: for `cay doctor`, the
+ * status page and the lines at start. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,6 +22,7 @@ struct features {
 };
 
 /* sibling_dir: where cay-isolate and the others are. Starts short-lived children to try things.
- * load_engine: loads JavaScriptCore into this process to ask for its version; not for the server. */
+ * load_engine: loads JavaScriptCore into this process to ask for its version; not for the server.
+ */
 void features_probe(struct features *f, const char *sibling_dir, bool load_engine);
 const char *feature_status_name(enum feature_status s);

@@ -216,14 +216,15 @@ static bool check_scope(struct http_req *req, const struct identity *who, unsign
                                                      : KEY_SCOPE_RUN;
     if (who->scope >= need)
         return true;
-    return refuse(req, ERR_FORBIDDEN, need == KEY_SCOPE_ADMIN
-                                          ? "this needs a key with the scope \"admin\""
+    return refuse(req, ERR_FORBIDDEN,
+                  need == KEY_SCOPE_ADMIN ? "this needs a key with the scope \"admin\""
                                           : "this needs a key with the scope \"run\"");
 }
 
 bool guard_request(struct http_req *req, unsigned flags, void *front) {
     struct front *f = front;
-    /* Guests' content has its own origin: it sees none of our credentials, and we see none of its. */
+    /* Guests' content has its own origin: it sees none of our credentials, and we see none of its.
+     */
     if (flags & HTTP_ROUTE_GUEST)
         return true;
     if (!check_site(req, f))
@@ -237,9 +238,10 @@ bool guard_request(struct http_req *req, unsigned flags, void *front) {
         return false;
     }
     if (rc == 0 && !public)
-        return refuse(req, ERR_UNAUTHORIZED,
-                      "a key is needed: `cay key create` makes one on the server's machine; send it "
-                      "as \"Authorization: Bearer KEY\"");
+        return refuse(
+            req, ERR_UNAUTHORIZED,
+            "a key is needed: `cay key create` makes one on the server's machine; send it "
+            "as \"Authorization: Bearer KEY\"");
     if (rc == 1) {
         struct identity *copy = xmalloc(sizeof(*copy));
         *copy = who;
@@ -300,6 +302,7 @@ void session_delete(struct http_req *req, void *front) {
     struct session *s = session_find(front, req);
     if (s)
         *s = (struct session){0};
-    http_res_header(req, "Set-Cookie", "cay_session=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0");
+    http_res_header(req, "Set-Cookie",
+                    "cay_session=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0");
     http_respond_empty(req, 204);
 }

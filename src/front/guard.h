@@ -1,7 +1,7 @@
 #pragma once
 /* The guard that every request passes: does it come from a page that may call us (Host and Origin,
- * against DNS rebinding and cross-site requests), who sends it (key, session or local operator), may
- * they, and not too often. */
+ * against DNS rebinding and cross-site requests), who sends it (key, session or local operator),
+ * may they, and not too often. */
 
 #include "front/front.h"
 

@@ -1,6 +1,6 @@
 #pragma once
-/* API keys: "cay_" + the key's id + "_" + a secret. The store has only the SHA-256 of the whole; the
- * secret has 160 random bits, so no slow hash is needed. */
+/* API keys: "cay_" + the key's id + "_" + a secret. The store has only the SHA-256 of the whole;
+ * the secret has 160 random bits, so no slow hash is needed. */
 
 #include "base/err.h"
 #include "front/store/store.h"

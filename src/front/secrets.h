@@ -1,7 +1,7 @@
 #pragma once
 /* The credentials of the operator: read once from the environment and from a .env file beside
- * cay.json, then removed from the environment, so that no child and no /proc/PID/environ shows them.
- * The process that holds them cannot be dumped or traced. */
+ * cay.json, then removed from the environment, so that no child and no /proc/PID/environ shows
+ * them. The process that holds them cannot be dumped or traced. */
 
 #include "base/err.h"
 

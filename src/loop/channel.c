@@ -107,7 +107,8 @@ static void flush(struct channel *c) {
     }
 }
 
-/* Takes frames until none is left, the channel was paused or closed, or others should have a turn. */
+/* Takes frames until none is left, the channel was paused or closed, or others should have a turn.
+ */
 static void receive(struct channel *c) {
     struct err err;
     for (int i = 0; i < FRAMES_PER_TURN && !c->paused && !c->closing; i++) {

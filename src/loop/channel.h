@@ -1,6 +1,6 @@
 #pragma once
-/* A framed channel to another of our programs, on the loop: frames come by callback, frames that the
- * socket does not take at once are queued up to a bound. */
+/* A framed channel to another of our programs, on the loop: frames come by callback, frames that
+ * the socket does not take at once are queued up to a bound. */
 
 #include "base/err.h"
 #include "wire/frame.h"
@@ -24,8 +24,8 @@ struct channel_options {
 /* Owns fd from here, also when it fails. */
 int channel_create(uv_loop_t *loop, int fd, const struct channel_options *options,
                    struct channel **ret_channel, struct err *err);
-/* False when the queue is full or the channel has ended; nothing was sent then. Descriptors stay the
- * caller's: they are duplicated if they have to wait. */
+/* False when the queue is full or the channel has ended; nothing was sent then. Descriptors stay
+ * the caller's: they are duplicated if they have to wait. */
 bool channel_send(struct channel *c, const struct wire_out *out);
 size_t channel_queued(const struct channel *c);
 void channel_pause(struct channel *c);

@@ -112,8 +112,8 @@ static void on_handle_closed(uv_handle_t *h) {
     free(c);
 }
 
-/* A line of one of our programs is a JSON record: it keeps its level and event and gets the program's
- * name. Any other line is shown as text. */
+/* A line of one of our programs is a JSON record: it keeps its level and event and gets the
+ * program's name. Any other line is shown as text. */
 static void log_line(const struct child *c, const char *line, size_t len) {
     if (len == 0)
         return;

@@ -1,7 +1,8 @@
 #pragma once
-/* A child program: started from a descriptor of its file (so that it starts even after we gave up the
- * right to see its folder), with an empty environment, descriptor 3 as its channel to us, its standard
- * error folded into our log, and death with us: by PR_SET_PDEATHSIG, and by the end of its channel. */
+/* A child program: started from a descriptor of its file (so that it starts even after we gave up
+ * the right to see its folder), with an empty environment, descriptor 3 as its channel to us, its
+ * standard error folded into our log, and death with us: by PR_SET_PDEATHSIG, and by the end of its
+ * channel. */
 
 #include "base/err.h"
 
@@ -18,7 +19,7 @@ struct child;
 
 struct child_options {
     const char *name;
-    int exec_fd; /* borrowed: the program, opened with O_PATH */
+    int exec_fd;             /* borrowed: the program, opened with O_PATH */
     const char *const *args; /* after argv[0]; NULL-terminated; may be NULL */
     const int *fds;          /* become 4, 5, ... in the child; borrowed */
     size_t nfds;

@@ -52,7 +52,7 @@ static void drop_channel(struct keeper *k) {
         k->opt.on_end(k->opt.ctx);
 }
 
-static void on_exit(void *ctx, int wait_status, const struct rusage *usage) {
+static void on_child_exit(void *ctx, int wait_status, const struct rusage *usage) {
     (void)usage;
     struct keeper *k = ctx;
     k->child = NULL;
@@ -94,7 +94,7 @@ static void start(struct keeper *k) {
                               .drop = k->opt.drop,
                               .uid = k->opt.uid,
                               .gid = k->opt.gid,
-                              .on_exit = on_exit,
+                              .on_exit = on_child_exit,
                               .ctx = k};
     k->state = KEEPER_STARTING;
     k->started_ms = clock_mono_ms();

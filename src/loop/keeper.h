@@ -1,6 +1,6 @@
 #pragma once
-/* Keeps one child program running: starts it, connects a channel to it, starts it again with a growing
- * pause when it ends. */
+/* Keeps one child program running: starts it, connects a channel to it, starts it again with a
+ * growing pause when it ends. */
 
 #include "loop/channel.h"
 #include "loop/child.h"
@@ -39,6 +39,6 @@ struct keeper *keeper_create(uv_loop_t *loop, const struct keeper_options *optio
 struct channel *keeper_channel(struct keeper *k);
 struct keeper_info keeper_info(const struct keeper *k);
 const char *keeper_state_name(enum keeper_state state);
-/* Closes the channel, which ends the child; kills it after a while if it does not go. on_stopped may
- * be NULL. The pointer is dead after that. */
+/* Closes the channel, which ends the child; kills it after a while if it does not go. on_stopped
+ * may be NULL. The pointer is dead after that. */
 void keeper_stop(struct keeper *k, void (*on_stopped)(void *ctx), void *ctx);

@@ -39,7 +39,8 @@ static void metrics(struct http_req *req, void *ctx) {
                        "cay_info{version=\"" CAY_VERSION "\"} 1\n");
     gauge(&b, "cay_uptime_seconds", "Time since the start.",
           (clock_mono_ms() - f->started_ms) / 1000);
-    gauge(&b, "cay_memory_bytes", "Resident memory of the front.", metrics_process_memory(getpid()));
+    gauge(&b, "cay_memory_bytes", "Resident memory of the front.",
+          metrics_process_memory(getpid()));
     gauge(&b, "cay_http_connections", "Open connections.", (int64_t)s.connections);
     gauge(&b, "cay_http_websockets", "Open WebSockets.", (int64_t)s.websockets);
     (void)buf_addf(&b,

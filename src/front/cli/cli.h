@@ -1,6 +1,6 @@
 #pragma once
-/* The command line: one file per verb. A verb gets its own arguments (argv[0] is its name) and returns
- * the exit status. */
+/* The command line: one file per verb. A verb gets its own arguments (argv[0] is its name) and
+ * returns the exit status. */
 
 #include "base/err.h"
 

@@ -20,7 +20,8 @@ static const char usage[] =
     "usage: cay key create --name NAME [--scope read|run|admin] [--rate N]\n"
     "       cay key list [--json]\n"
     "       cay key revoke ID\n\n"
-    "Keys for the API, sent as \"Authorization: Bearer KEY\". A key is shown once, when it is made;\n"
+    "Keys for the API, sent as \"Authorization: Bearer KEY\". A key is shown once, when it is "
+    "made;\n"
     "only its hash is kept. What a key makes is seen by that key alone.\n\n"
     "  --scope   read: look at its own records; run (the default): also run code;\n"
     "            admin: also see what other keys made\n"
@@ -43,8 +44,9 @@ static int become_owner(const char *dir, struct err *err) {
         return 0;
     if (stat(dir, &st) < 0)
         return err_sys(err, "data folder %s", dir);
-    if (st.st_uid != 0 && (setgroups(0, NULL) < 0 || setresgid(st.st_gid, st.st_gid, st.st_gid) < 0 ||
-                           setresuid(st.st_uid, st.st_uid, st.st_uid) < 0))
+    if (st.st_uid != 0 &&
+        (setgroups(0, NULL) < 0 || setresgid(st.st_gid, st.st_gid, st.st_gid) < 0 ||
+         setresuid(st.st_uid, st.st_uid, st.st_uid) < 0))
         return err_sys(err, "become the owner of %s", dir);
     return 0;
 }
@@ -115,14 +117,11 @@ static int list(struct store *s, const struct args *a, struct err *err) {
 }
 
 static int parse(int argc, char **argv, struct args *a) {
-    static const struct option options[] = {{"name", required_argument, NULL, 'n'},
-                                            {"scope", required_argument, NULL, 's'},
-                                            {"rate", required_argument, NULL, 'r'},
-                                            {"data-dir", required_argument, NULL, 'd'},
-                                            {"config", required_argument, NULL, 'c'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
+    static const struct option options[] = {
+        {"name", required_argument, NULL, 'n'},   {"scope", required_argument, NULL, 's'},
+        {"rate", required_argument, NULL, 'r'},   {"data-dir", required_argument, NULL, 'd'},
+        {"config", required_argument, NULL, 'c'}, {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},         {0}};
     int c;
     char *end;
     while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {

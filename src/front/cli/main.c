@@ -21,9 +21,9 @@ static const struct verb verbs[] = {
 };
 
 static void print_help(FILE *out) {
-    (void)fprintf(out,
-                  "cay " CAY_VERSION " - runs the code that AI agents write, and lets nothing in or "
-                  "out but what you hand it\n\nusage: cay COMMAND [OPTIONS]\n\n");
+    (void)fprintf(out, "cay " CAY_VERSION
+                       " - runs the code that AI agents write, and lets nothing in or "
+                       "out but what you hand it\n\nusage: cay COMMAND [OPTIONS]\n\n");
     for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
         (void)fprintf(out, "  %-10s %s\n", verbs[i].name, verbs[i].summary);
     (void)fprintf(out, "\n`cay COMMAND --help` tells more; `man cay` tells all.\n");

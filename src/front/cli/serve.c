@@ -39,11 +39,12 @@ static const char usage[] =
     "                                 .env file beside it may hold ANTHROPIC_API_KEY and the like\n"
     "  --web-dir D                    serve the page from this folder instead of the built-in one\n"
     "  --log-level L                  debug, info, warn, error or off\n\n"
-    "Started as root, everything but the sandbox launcher changes to the user \"cay\" (or, if there\n"
+    "Started as root, everything but the sandbox launcher changes to the user \"cay\" (or, if "
+    "there\n"
     "is none, to an unused number).\n";
 
-/* The user that a server started as root changes to when there is no user "cay": an unused number out
- * of the range that systemd keeps for dynamic users. */
+/* The user that a server started as root changes to when there is no user "cay": an unused number
+ * out of the range that systemd keeps for dynamic users. */
 enum { FALLBACK_UID = 64737, CHECKPOINT_MS = 2000 };
 
 struct serve {
@@ -162,9 +163,7 @@ static gid_t tree_gid;
 static int on_tree_entry(const char *path, const struct stat *st, int type, struct FTW *ftw) {
     (void)type;
     (void)ftw;
-    if (st->st_uid != tree_uid)
-        (void)lchown(path, tree_uid, tree_gid);
-    return 0;
+    return st->st_uid != tree_uid ? lchown(path, tree_uid, tree_gid) : 0;
 }
 
 /* What root made in the data folder (with `cay key create`, say) must be the server's. */
@@ -177,7 +176,7 @@ static int make_data_dir(struct serve *s, struct err *err) {
         return 0;
     tree_uid = s->uid;
     tree_gid = s->gid;
-    if (nftw(dir, on_tree_entry, 16, FTW_PHYS | FTW_MOUNT) < 0)
+    if (nftw(dir, on_tree_entry, 16, FTW_PHYS | FTW_MOUNT) != 0)
         return err_sys(err, "data folder %s", dir);
     return 0;
 }
@@ -260,7 +259,8 @@ static int listen_tcp(struct serve *s, const char *address, struct err *err) {
     int e = getaddrinfo(host, service, &hints, &list);
     if (e != 0)
         return err_set(err, ERR_BAD_REQUEST, "listen on %s: %s", address, gai_strerror(e));
-    _cleanup_(close) int fd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    _cleanup_(close) int fd =
+        socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int one = 1;
     if (fd >= 0)
         (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
@@ -479,7 +479,6 @@ static int run(struct serve *s, struct err *err) {
     f->metrics = metrics_create();
     f->sessions = sessions_create();
     f->started_ms = clock_mono_ms();
-    features_probe(&f->features, s->sibling_dir, false);
     int rc = start_http(s, err);
     if (rc < 0)
         return rc;
@@ -532,6 +531,7 @@ int cli_serve(int argc, char **argv) {
     log_init("cay", s->config.log_level);
     s->sibling_dir = cli_sibling_dir();
     find_user(s);
+    features_probe(&s->front.features, s->sibling_dir, false);
     int rc = load_secrets(s, &err);
     if (rc == 0)
         rc = make_data_dir(s, &err);

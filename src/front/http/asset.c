@@ -20,10 +20,11 @@ static const struct asset *find(const char *path) {
 }
 
 static void page_headers(struct http_req *req) {
-    http_res_header(req, "Content-Security-Policy",
-                    "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-                    "connect-src 'self'; base-uri 'none'; frame-ancestors 'none'; "
-                    "form-action 'self'; object-src 'none'");
+    http_res_header(
+        req, "Content-Security-Policy",
+        "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "connect-src 'self'; base-uri 'none'; frame-ancestors 'none'; "
+        "form-action 'self'; object-src 'none'");
     http_res_header(req, "Referrer-Policy", "no-referrer");
     http_res_header(req, "Cross-Origin-Opener-Policy", "same-origin");
     http_res_header(req, "Cross-Origin-Resource-Policy", "same-origin");
@@ -54,12 +55,10 @@ static void respond_asset(struct http_req *req, const struct asset *a) {
 }
 
 static const char *type_of(const char *path) {
-    static const char *const types[][2] = {{".html", "text/html; charset=utf-8"},
-                                           {".js", "text/javascript; charset=utf-8"},
-                                           {".css", "text/css; charset=utf-8"},
-                                           {".svg", "image/svg+xml"},
-                                           {".json", "application/json"},
-                                           {".png", "image/png"}};
+    static const char *const types[][2] = {
+        {".html", "text/html; charset=utf-8"}, {".js", "text/javascript; charset=utf-8"},
+        {".css", "text/css; charset=utf-8"},   {".svg", "image/svg+xml"},
+        {".json", "application/json"},         {".png", "image/png"}};
     const char *dot = strrchr(path, '.');
     for (size_t i = 0; dot && i < ARRAY_LEN(types); i++)
         if (strcmp(dot, types[i][0]) == 0)
@@ -89,7 +88,8 @@ static bool respond_file(struct http_req *req, int dirfd, const char *path) {
 }
 
 void asset_respond(struct http_req *req, int dirfd) {
-    _cleanup_(free) char *decoded = url_decode(http_req_path(req), strlen(http_req_path(req)), false);
+    _cleanup_(free) char *decoded =
+        url_decode(http_req_path(req), strlen(http_req_path(req)), false);
     const char *path = decoded && strcmp(decoded, "/") != 0 ? decoded : "/index.html";
     /* A view of the page, such as /status: the page finds its way from the address. */
     if (!strchr(path, '.') && strncmp(path, "/v1/", 4) != 0 && strncmp(path, "/agents/", 8) != 0)

@@ -1,5 +1,6 @@
 #pragma once
-/* The files of the web page: embedded at build time, or read from a folder while one works on them. */
+/* The files of the web page: embedded at build time, or read from a folder while one works on them.
+ */
 
 #include "front/http/request.h"
 
@@ -20,6 +21,6 @@ struct asset {
 extern const struct asset assets[];
 extern const size_t assets_count;
 
-/* Answers a GET for a file of the page; paths without a dot are views of the page itself. dirfd >= 0:
- * from that folder instead. */
+/* Answers a GET for a file of the page; paths without a dot are views of the page itself. dirfd >=
+ * 0: from that folder instead. */
 void asset_respond(struct http_req *req, int dirfd);

@@ -10,8 +10,8 @@
 #include <string.h>
 
 /* One connection: bytes in, requests out, answers back in order. The input window is either the
- * loop's shared read buffer or, when a piece had to be kept, the connection's own `in`. Reading stops
- * while an answer is being made and more than a head is already waiting. */
+ * loop's shared read buffer or, when a piece had to be kept, the connection's own `in`. Reading
+ * stops while an answer is being made and more than a head is already waiting. */
 
 enum { LINGER_MS = 2000 };
 
@@ -250,8 +250,9 @@ static size_t take_head(struct http_conn *c, const char *data, size_t len) {
         return 0;
     }
     if (end >= 0 && (end == 0 || (size_t)end > s->opt.limits.head_bytes)) {
-        (void)err_set(&err, ERR_TOO_LARGE, "the head of the request exceeds %zu bytes (limit "
-                                           "head_bytes)",
+        (void)err_set(&err, ERR_TOO_LARGE,
+                      "the head of the request exceeds %zu bytes (limit "
+                      "head_bytes)",
                       s->opt.limits.head_bytes);
         fail(c, &err, 431);
         return len;

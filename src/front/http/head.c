@@ -170,8 +170,9 @@ static int set_target(struct http_req *req, char *url, struct err *err) {
         return err_set(err, ERR_BAD_REQUEST, "the request target must begin with \"/\"");
     for (const char *p = url; *p; p++)
         if ((unsigned char)*p <= ' ' || *p == 127 || *p == '#')
-            return err_set(err, ERR_BAD_REQUEST, "the request target holds a character that must "
-                                                 "be percent-encoded");
+            return err_set(err, ERR_BAD_REQUEST,
+                           "the request target holds a character that must "
+                           "be percent-encoded");
     char *q = strchr(url, '?');
     if (q)
         *q++ = 0;

@@ -84,7 +84,7 @@ struct http_conn {
         uv_pipe_t pipe;
     } uv;
     llhttp_t parser;
-    struct buf in; /* bytes that wait: a part of a head, or what was pipelined */
+    struct buf in;  /* bytes that wait: a part of a head, or what was pipelined */
     size_t scanned; /* bytes of a part of a head that hold no end of it */
     struct http_req *req;
     struct http_ws *ws;
@@ -96,7 +96,7 @@ struct http_conn {
     bool reading;
     bool eof;       /* the client will send no more */
     bool throttled; /* the producer was told to wait */
-    bool running; /* run() is on the stack */
+    bool running;   /* run() is on the stack */
     bool closing;
     bool shut; /* our side is shut down after the last write */
 };
@@ -171,7 +171,8 @@ void req_fail(struct http_conn *c, const struct err *err, int status);
 void req_gone(struct http_req *req);
 
 /* router.c */
-/* At the end of the head: chooses the route and asks the guard. False if the request was answered. */
+/* At the end of the head: chooses the route and asks the guard. False if the request was answered.
+ */
 bool router_admit(struct http_server *s, struct http_req *req);
 
 /* websocket.c */

@@ -218,7 +218,8 @@ void http_req_on_gone(struct http_req *req, void (*on_gone)(void *ctx), void *ct
     req->gone_ctx = ctx;
 }
 
-void http_req_on_body(struct http_req *req, void (*on_data)(void *ctx, const char *data, size_t len),
+void http_req_on_body(struct http_req *req,
+                      void (*on_data)(void *ctx, const char *data, size_t len),
                       void (*on_end)(void *ctx), void *ctx) {
     req->on_data = on_data;
     req->on_end = on_end;

@@ -1,8 +1,8 @@
 #pragma once
-/* One HTTP request and its response, as a handler sees them. A handler gets a request and owes it one
- * answer: http_respond*() at once or later, or http_stream_begin() ... http_stream_end(). Until that
- * answer the request lives, even when the client is gone: then on_gone is called once, and what is
- * written goes nowhere. After the answer the pointer is dead. */
+/* One HTTP request and its response, as a handler sees them. A handler gets a request and owes it
+ * one answer: http_respond*() at once or later, or http_stream_begin() ... http_stream_end(). Until
+ * that answer the request lives, even when the client is gone: then on_gone is called once, and
+ * what is written goes nowhere. After the answer the pointer is dead. */
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -54,8 +54,8 @@ bool http_req_header_at(const struct http_req *req, size_t i, const char **ret_n
 /* A path parameter, decoded, as the route names it. NUL-terminated; never NULL for a name that the
  * route has. */
 const char *http_req_param(const struct http_req *req, const char *name);
-/* A query parameter, decoded: 1 and a string that the caller frees, 0 if it is not there, negative if
- * it is malformed. */
+/* A query parameter, decoded: 1 and a string that the caller frees, 0 if it is not there, negative
+ * if it is malformed. */
 int http_req_query_get(const struct http_req *req, const char *name, char **ret_value,
                        struct err *err);
 /* True if the client lists the media type in Accept, other than by a wildcard. */
@@ -75,9 +75,10 @@ bool http_req_is_local(const struct http_req *req);
 /* on_gone is called when the client leaves before the answer is complete. */
 void http_req_on_gone(struct http_req *req, void (*on_gone)(void *ctx), void *ctx);
 
-/* Streaming bodies (routes with HTTP_ROUTE_STREAM): data as it comes, then end. A body that breaks off
- * gives on_gone, no end. */
-void http_req_on_body(struct http_req *req, void (*on_data)(void *ctx, const char *data, size_t len),
+/* Streaming bodies (routes with HTTP_ROUTE_STREAM): data as it comes, then end. A body that breaks
+ * off gives on_gone, no end. */
+void http_req_on_body(struct http_req *req,
+                      void (*on_data)(void *ctx, const char *data, size_t len),
                       void (*on_end)(void *ctx), void *ctx);
 void http_req_body_pause(struct http_req *req);
 void http_req_body_resume(struct http_req *req);
@@ -117,7 +118,8 @@ bool http_req_is_upgrade(const struct http_req *req);
 /* NULL if the handshake was refused (and answered). protocol may be NULL. */
 struct http_ws *http_ws_accept(struct http_req *req, const char *protocol,
                                const struct http_ws_callbacks *callbacks, void *ctx);
-/* False when the peer reads too slowly and the message was not queued: the socket is being closed. */
+/* False when the peer reads too slowly and the message was not queued: the socket is being closed.
+ */
 bool http_ws_send(struct http_ws *ws, const char *data, size_t len, bool text);
 /* Bytes that wait to be sent. */
 size_t http_ws_queued(const struct http_ws *ws);

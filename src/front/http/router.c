@@ -123,8 +123,9 @@ bool router_admit(struct http_server *s, struct http_req *req) {
         http_respond_empty(req, 204);
         ok = false;
     } else {
-        ok = refuse(req, ERR_NOT_FOUND, "there is nothing at this path; GET /openapi.json lists "
-                                        "what there is");
+        ok = refuse(req, ERR_NOT_FOUND,
+                    "there is nothing at this path; GET /openapi.json lists "
+                    "what there is");
     }
     return ok;
 }

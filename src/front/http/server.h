@@ -1,6 +1,6 @@
 #pragma once
-/* The HTTP/1.1 server: listeners, limits, routes, the guard that every request passes, graceful end.
- * One loop thread owns all of it. */
+/* The HTTP/1.1 server: listeners, limits, routes, the guard that every request passes, graceful
+ * end. One loop thread owns all of it. */
 
 #include "base/err.h"
 #include "front/http/request.h"
