@@ -19,6 +19,7 @@ enum { CONFIG_MAX_BYTES = 1 << 20 };
 void config_init(struct config *c) {
     *c = (struct config){.log_level = LOG_LEVEL_INFO,
                          .http = http_limits_default(),
+                         .runner = runner_config_default(),
                          .drain_timeout_ms = LIMIT_DRAIN_TIMEOUT_MS};
 }
 
@@ -124,9 +125,11 @@ static int read_limits(struct config *c, const json_t *obj, struct err *err) {
         {"write_timeout_ms", NULL, &c->http.write_timeout_ms, 100, 3600000},
         {"drain_timeout_ms", NULL, &c->drain_timeout_ms, 0, 3600000},
     };
-    const char *keys[ARRAY_LEN(table) + 1] = {NULL};
+    const char *keys[ARRAY_LEN(table) + 32] = {NULL};
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
         keys[i] = table[i].key;
+    for (size_t i = 0; runner_limit_keys[i]; i++)
+        keys[ARRAY_LEN(table) + i] = runner_limit_keys[i];
     int rc = json_check_keys(obj, "\"limits\"", keys, err);
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(table); i++) {
         int64_t v = table[i].size ? (int64_t)*table[i].size : (int64_t)*table[i].ms;
@@ -136,7 +139,7 @@ static int read_limits(struct config *c, const json_t *obj, struct err *err) {
         else
             *table[i].ms = (unsigned)v;
     }
-    return rc;
+    return rc < 0 ? rc : runner_config_read(&c->runner, obj, err);
 }
 
 static int read_str(const json_t *root, const char *key, char **ret, struct err *err) {

@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "front/http/server.h"
+#include "front/run/runner.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,6 +24,7 @@ struct config {
     bool require_key;
     enum log_level log_level;
     struct http_limits http;
+    struct runner_config runner;
     unsigned drain_timeout_ms;
 };
 

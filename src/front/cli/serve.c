@@ -9,6 +9,7 @@
 #include "front/front.h"
 #include "front/guard.h"
 #include "front/http/asset.h"
+#include "front/run/workers.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -45,7 +46,7 @@ static const char usage[] =
 
 /* The user that a server started as root changes to when there is no user "cay": an unused number
  * out of the range that systemd keeps for dynamic users. */
-enum { FALLBACK_UID = 64737, CHECKPOINT_MS = 2000 };
+enum { FALLBACK_UID = 64737, CHECKPOINT_MS = 2000, FACET_IDLE_MS = 30000 };
 
 struct serve {
     struct front front;
@@ -60,12 +61,12 @@ struct serve {
     size_t nlisten;
     int web_fd;
     int lock_fd;
+    int program_fds[3]; /* cay-compile, cay-isolate, cay-facet */
     char *sibling_dir;
     uid_t uid;
     gid_t gid;
     bool drop;
     bool stopping;
-    size_t stopping_keepers;
 };
 
 /* --- before the loop --- */
@@ -308,6 +309,18 @@ static int open_web_dir(struct serve *s, struct err *err) {
     return s->web_fd < 0 ? err_sys(err, "web folder %s", s->config.web_dir) : 0;
 }
 
+/* Opened while we may still see their folder; started from these descriptors. */
+static int open_programs(struct serve *s, struct err *err) {
+    static const char *const names[] = {"cay-compile", "cay-isolate", "cay-facet"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        _cleanup_(free) char *path = path_join(s->sibling_dir, names[i]);
+        s->program_fds[i] = open(path, O_PATH | O_CLOEXEC);
+        if (s->program_fds[i] < 0)
+            return err_sys(err, "%s is missing beside cay (run `make`)", names[i]);
+    }
+    return 0;
+}
+
 static int drop_privileges(struct serve *s, struct err *err) {
     if (s->drop && (setgroups(0, NULL) < 0 || setresgid(s->gid, s->gid, s->gid) < 0 ||
                     setresuid(s->uid, s->uid, s->uid) < 0))
@@ -364,11 +377,12 @@ static void on_page(struct http_req *req, void *ctx) {
     asset_respond(req, CONTAINER_OF(ctx, struct serve, front)->web_fd);
 }
 
-static void on_guest(struct http_req *req, void *ctx) {
-    (void)ctx;
-    struct err err;
-    (void)err_set(&err, ERR_NOT_FOUND, "there is no worker or sandbox port at this host name");
-    http_respond_err(req, &err);
+void front_children(const struct front *f,
+                    void (*on_child)(void *ctx, const struct keeper_info *info), void *ctx) {
+    struct keeper_info compile = keeper_info(compiler_keeper(f->runner->compiler));
+    struct keeper_info isolate = pool_info(f->runner->pool);
+    on_child(ctx, &compile);
+    on_child(ctx, &isolate);
 }
 
 void front_model(const struct front *f, const char **ret_provider, const char **ret_name) {
@@ -387,13 +401,14 @@ static int start_http(struct serve *s, struct err *err) {
         .guard = guard_request,
         .observer = on_request_done,
         .is_guest_host = guard_is_guest_host,
-        .guest_handler = on_guest,
+        .guest_handler = api_guest,
         .fallback = on_page,
         .ctx = f,
     });
     api_health_routes(f);
     api_status_routes(f);
     api_runs_routes(f);
+    api_run_routes(f);
     for (size_t i = 0; i < s->nlisten; i++) {
         int rc = http_server_listen(f->http, s->listen_fds[i], err);
         if (rc < 0)
@@ -422,19 +437,11 @@ static void on_checkpoint(uv_timer_t *t) {
     (void)uv_queue_work(&s->loop, &s->checkpoint_work, on_checkpoint_work, on_checkpoint_done);
 }
 
-static void on_keeper_stopped(void *ctx) {
-    struct serve *s = ctx;
-    s->stopping_keepers--;
-}
-
 static void on_drained(void *ctx) {
     struct serve *s = ctx;
     http_server_destroy(s->front.http);
-    for (size_t i = 0; i < s->front.nkeepers; i++) {
-        s->stopping_keepers++;
-        keeper_stop(s->front.keepers[i], on_keeper_stopped, s);
-    }
-    s->front.nkeepers = 0;
+    workers_destroy(s->front.workers);
+    runner_stop(s->front.runner, NULL, NULL);
     for (size_t i = 0; i < ARRAY_LEN(s->signals); i++)
         uv_close((uv_handle_t *)&s->signals[i], NULL);
     uv_close((uv_handle_t *)&s->checkpoint, NULL);
@@ -479,6 +486,14 @@ static int run(struct serve *s, struct err *err) {
     f->metrics = metrics_create();
     f->sessions = sessions_create();
     f->started_ms = clock_mono_ms();
+    f->facet_open = (struct facet_open){.file = (char *)"data.db", .idle_ms = FACET_IDLE_MS};
+    f->runner = runner_create(&(struct runner_options){.loop = &s->loop,
+                                                       .config = s->config.runner,
+                                                       .compile_fd = s->program_fds[0],
+                                                       .isolate_fd = s->program_fds[1],
+                                                       .facet_fd = s->program_fds[2]});
+    f->workers = workers_create(&(struct workers_options){
+        .runner = f->runner, .store = f->store, .data_dir = s->config.data_dir});
     int rc = start_http(s, err);
     if (rc < 0)
         return rc;
@@ -509,6 +524,8 @@ static void finish(struct serve *s) {
     }
     fd_close(&s->web_fd);
     fd_close(&s->lock_fd);
+    for (size_t i = 0; i < ARRAY_LEN(s->program_fds); i++)
+        fd_close(&s->program_fds[i]);
     secrets_finish(&s->secrets);
     config_finish(&s->config);
     free(s->sibling_dir);
@@ -519,6 +536,8 @@ int cli_serve(int argc, char **argv) {
     struct err err;
     struct serve *s = xcalloc(1, sizeof(*s));
     s->web_fd = s->lock_fd = -1;
+    for (size_t i = 0; i < ARRAY_LEN(s->program_fds); i++)
+        s->program_fds[i] = -1;
     config_init(&s->config);
     int done = parse(argc, argv, s, &err);
     if (done >= 0) {
@@ -537,6 +556,8 @@ int cli_serve(int argc, char **argv) {
         rc = make_data_dir(s, &err);
     if (rc == 0)
         rc = open_web_dir(s, &err);
+    if (rc == 0)
+        rc = open_programs(s, &err);
     if (rc == 0)
         rc = bind_all(s, &err);
     if (rc == 0)
