@@ -34,11 +34,14 @@ const wanted: [string, string[], number][] = [
   ['ink-faint', ['raised'], 3],
 ];
 
-test.each(['light', 'dark'] as const)('text and marks can be told from what is behind them: %s', (mode) => {
-  for (const [front, backs, least] of wanted) {
-    for (const back of backs) {
-      const value = contrast(tokens.get(front)![mode]!, tokens.get(back)![mode]!);
-      expect(value, `${front} on ${back}`).toBeGreaterThanOrEqual(least);
+test.each(['light', 'dark'] as const)(
+  'text and marks can be told from what is behind them: %s',
+  (mode) => {
+    for (const [front, backs, least] of wanted) {
+      for (const back of backs) {
+        const value = contrast(tokens.get(front)![mode]!, tokens.get(back)![mode]!);
+        expect(value, `${front} on ${back}`).toBeGreaterThanOrEqual(least);
+      }
     }
-  }
-});
+  },
+);
