@@ -2,6 +2,9 @@
 
 #include "base/mem.h"
 #include "isolate/embed.h"
+#ifdef CAY_ISOLATE_WEB
+#include "isolate/webhost.h"
+#endif
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -29,6 +32,8 @@ static const char *const function_names[ENGINE_FUNCTION_COUNT] = {
 void engine_options(bool short_runs_do_not_compile) {
     static const char *const options[][2] = {
         {"TZ", "UTC"},
+        /* ICU would look for newer time-zone files on a disk that isolates cannot see. */
+        {"ICU_TIMEZONE_FILES_DIR", ""},
         /* Threads do not survive fork: compile and collect on the one thread there is. */
         {"JSC_useConcurrentJIT", "0"},
         {"JSC_useConcurrentGC", "0"},
@@ -86,25 +91,46 @@ static void set_policies(JSGlobalContextRef ctx, JSObjectRef on_rejection) {
         rejection(ctx, on_rejection, NULL);
 }
 
+static JSValueRef evaluate(JSContextRef ctx, const char *text, const char *name,
+                           JSValueRef *exception) {
+    JSStringRef source = JSStringCreateWithUTF8CString(text);
+    JSStringRef url = JSStringCreateWithUTF8CString(name);
+    JSValueRef v = JSEvaluateScript(ctx, source, NULL, url, 1, exception);
+    JSStringRelease(source);
+    JSStringRelease(url);
+    return v;
+}
+
+/* The prelude: its functions for the event loop. */
+static JSObjectRef make_prelude(JSGlobalContextRef ctx, const struct engine_host_function *host,
+                                JSValueRef *exception) {
+    JSValueRef loader = evaluate(ctx, isolate_loader_js, "cay:loader", exception);
+    JSValueRef core = *exception ? NULL : evaluate(ctx, isolate_core_js, "cay:core", exception);
+    if (*exception)
+        return NULL;
+    JSObjectRef host_functions = host_object(ctx, host);
+    JSValueRef web = JSValueMakeUndefined(ctx);
+#ifdef CAY_ISOLATE_WEB
+    webhost_install(ctx, host_functions);
+    web = evaluate(ctx, isolate_web_js, "cay:web", exception);
+    if (*exception)
+        return NULL;
+#endif
+    JSValueRef args[] = {host_functions, loader, web};
+    JSObjectRef make = JSValueToObject(ctx, core, exception);
+    JSValueRef made = make ? JSObjectCallAsFunction(ctx, make, NULL, 3, args, exception) : NULL;
+    return *exception ? NULL : JSValueToObject(ctx, made, exception);
+}
+
 int engine_init(struct engine *e, const struct engine_host_function *host, struct err *err) {
     void_fn disable_scavenger = (void_fn)symbol("_ZN3WTF20fastDisableScavengerEv");
     if (disable_scavenger)
         disable_scavenger();
     JSGlobalContextRef ctx = JSGlobalContextCreate(NULL);
-    JSStringRef source = JSStringCreateWithUTF8CString(isolate_core_js);
-    JSStringRef url = JSStringCreateWithUTF8CString("cay:core");
     JSValueRef exception = NULL;
-    JSValueRef make = JSEvaluateScript(ctx, source, NULL, url, 1, &exception);
-    JSStringRelease(source);
-    JSStringRelease(url);
-    if (exception)
+    JSObjectRef table = make_prelude(ctx, host, &exception);
+    if (!table)
         return thrown(ctx, exception, "prelude", err);
-    JSValueRef argument = host_object(ctx, host);
-    JSObjectRef make_object = JSValueToObject(ctx, make, NULL);
-    JSValueRef made = JSObjectCallAsFunction(ctx, make_object, NULL, 1, &argument, &exception);
-    if (exception)
-        return thrown(ctx, exception, "prelude", err);
-    JSObjectRef table = JSValueToObject(ctx, made, NULL);
     for (size_t i = 0; i < ENGINE_FUNCTION_COUNT; i++) {
         e->functions[i] = get_function(ctx, table, function_names[i]);
         if (!e->functions[i])

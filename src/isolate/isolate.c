@@ -368,7 +368,11 @@ static const struct engine_host_function host_functions[] = {
     {"send", host_send},         {"done", host_done},
     {"bind", host_bind},         {"now", host_now},
     {"arm", host_arm},           {"isProxy", host_is_proxy},
-    {"limit", host_limit},       PROBE_HOST_FUNCTIONS{NULL, NULL},
+    {"limit", host_limit},
+#ifdef CAY_ISOLATE_PROBE
+    {"probe", probe_syscall},
+#endif
+    {NULL, NULL},
 };
 
 /* ---- frames from the front and from capabilities ---- */

@@ -24,7 +24,7 @@
  *   front -> isolate
  *     RUN      u32 flags (ISOLATE_RUN_*), u32 cpu_ms, u64 memory_bytes, u32 output_bytes,
  *              u32 binding_calls, u32 result_bytes, u32 wait_until_ms (each 0: the default below),
- *              bytes program (the compiler's script), bytes spec (JSON, below); descriptors: the
+ *              bytes program (what the compiler linked: JSON), bytes spec (JSON, below); descriptors: the
  *              capability sockets of the env, by index. Once per isolate (RESET: once per round).
  *     CALL     u32 cpu_ms, bytes spec (JSON: "entrypoint", "method", "args", "props", "http"),
  *              bytes body. Only to an isolate that was started with ISOLATE_RUN_WARM; calls may
@@ -93,11 +93,11 @@ enum isolate_message {
     ISOLATE_RESET_READY = 53,
 };
 
-/* Frames on a capability socket. */
+/* Frames on a capability socket: the numbers of src/wire/facet.h. */
 enum isolate_binding {
-    ISOLATE_BINDING_CALL = 1,
-    ISOLATE_BINDING_RESULT = 2,
-    ISOLATE_BINDING_FAIL = 3,
+    ISOLATE_BINDING_CALL = 64,
+    ISOLATE_BINDING_RESULT = 65,
+    ISOLATE_BINDING_FAIL = 66,
 };
 
 enum isolate_config_flag {

@@ -3,6 +3,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "wire/pack.h"
 
@@ -178,7 +179,16 @@ void front_send_run(struct front_isolate *i, uint64_t id, const struct front_run
     pack_u32(&b, run->limits.binding_calls);
     pack_u32(&b, run->limits.result_bytes);
     pack_u32(&b, run->limits.wait_until_ms);
-    pack_str(&b, run->program);
+    _cleanup_(buf) struct buf program;
+    buf_init(&program, ISOLATE_FRAME_MAX);
+    if (run->program[0] == '{') {
+        (void)buf_add_str(&program, run->program);
+    } else {
+        (void)buf_add_str(&program, "{\"main\":0,\"modules\":[{\"name\":\"user.js\",\"code\":");
+        json_write_str(&program, run->program, strlen(run->program));
+        (void)buf_add_str(&program, "}]}");
+    }
+    pack_bytes(&b, program.data, program.len);
     pack_str(&b, run->spec ? run->spec : "{}");
     struct wire_out out = {.type = ISOLATE_RUN,
                            .id = id,

@@ -42,7 +42,7 @@ struct front_run {
         uint32_t result_bytes;
         uint32_t wait_until_ms;
     } limits;
-    const char *program;
+    const char *program; /* one script; or what the compiler linked, if it begins with { */
     const char *spec;
     int fds[WIRE_FDS_MAX];
     size_t nfds;

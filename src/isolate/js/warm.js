@@ -1,5 +1,6 @@
-(async function (runtime) {
+(async function (builtins) {
     "use strict";
+    const { WorkerEntrypoint } = builtins["cloudflare:workers"];
     class Table {
         #rows = new Map();
         constructor(name) { this.name = name; }
@@ -9,7 +10,7 @@
     }
     const util = { sum: (list) => list.reduce((a, b) => a + b, 0), words: (s) => s.split(/\s+/).filter(Boolean) };
     const later = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
-    class Main extends runtime.modules.WorkerEntrypoint {
+    class Main extends WorkerEntrypoint {
         verify() { }
         async run() { return main(this.env); }
     }

@@ -62,8 +62,13 @@ function encodeParameter(v, depth) {
     return out;
 }
 
-function encodeFacet(args) {
+// query(sql, [a, b]) means query(sql, a, b): both are common, the facet takes the second.
+function encodeFacet(method, args) {
     const out = list();
+    if (args.length === 2 && method !== "batch" && typeof args[0] === "string" && isArray(args[1])) {
+        push(out, encodeParameter(args[0], 0));
+        args = args[1];
+    }
     for (let i = 0; i < args.length; i++) push(out, encodeParameter(args[i], 0));
     return jsonStringify(out);
 }
@@ -79,7 +84,7 @@ function invoke(binding, method, args) {
         if (binding.gone !== null) throw new E(`${binding.name} ${binding.gone}`);
         const max = host.limit(0);
         if (bindingCalls >= max) throw new E(`binding call limit of ${max} reached`);
-        const text = binding.worker ? encodeWorker(args) : encodeFacet(args);
+        const text = binding.worker ? encodeWorker(args) : encodeFacet(method, args);
         const id = ++callNumber;
         bindingCalls++;
         // The stack of the call, because the reply arrives on none.

@@ -90,8 +90,9 @@ const consoleMethods = {
     warn: (a) => write(LEVEL.warn, joined(a)),
     error: (a) => write(LEVEL.error, joined(a)),
     trace: (a) => {
-        const here = formatFrames(new E("").stack);
-        write(LEVEL.debug, `Trace${a.length > 0 ? ": " + joined(a) : ""}${here}`);
+        const here = new E(joined(a));
+        define(here, "name", "Trace");
+        write(LEVEL.debug, formatError(here));
     },
     dir: (a) => write(LEVEL.log, inspect(a[0])),
     dirxml: (a) => write(LEVEL.log, joined(a)),

@@ -54,7 +54,6 @@ function stuck() {
         const call = calls[i];
         if (call.answered) { finish(call); continue; } // only waitUntil() is left, and it cannot end
         const e = new E("the program's promise never settled and nothing is left that could settle it");
-        define(e, "stack", "");
         fail(call, e, "stuck");
     }
 }
@@ -93,7 +92,7 @@ function argumentList(spec) {
 
 // The function to call for a spec, bound to its arguments.
 function resolveEntry(call, spec) {
-    const name = spec.entrypoint ?? "default", exported = program.namespace[name];
+    const name = spec.entrypoint ?? "default", exported = program.linked.get(name);
     const ctx = makeContext(call, spec.props), env = program.env, args = argumentList(spec);
     if (exported === undefined)
         throw new TypeErrorCtor(name === "default" ? "the program has no default export: export a function, an object or a class"
@@ -202,8 +201,8 @@ async function begin(call, text, specText) {
     let spec;
     try {
         spec = jsonParse(specText);
-        program = { __proto__: null, namespace: null, env: makeEnv(spec.env) };
-        program.namespace = await loadProgram(text);
+        program = { __proto__: null, linked: null, env: makeEnv(spec.env) };
+        program.linked = await loadProgram(text);
     } catch (e) {
         fail(call, e, "load");
         return;
@@ -213,18 +212,16 @@ async function begin(call, text, specText) {
     await perform(call, spec);
 }
 
-// A program is a script whose value is a function of the runtime that returns (a promise of) the
-// namespace of its main module.
+// A program is what the compiler linked, as JSON.
 async function loadProgram(text) {
-    const main = host.evaluate(text, "program");
-    if (typeof main !== "function") throw new TypeErrorCtor("the program is not a compiled program");
-    return await main({
-        __proto__: null,
-        modules: workersModule,
-        useStack(format) { programStack = format; },
-    });
+    const linked = loader.link(jsonParse(text), host.evaluate, builtins);
+    await linked.evaluate();
+    return linked;
 }
-const workersModule = objectFreeze({ __proto__: null, WorkerEntrypoint, RpcTarget, DurableObject });
+const builtins = {
+    __proto__: null,
+    "cloudflare:workers": objectFreeze({ __proto__: null, WorkerEntrypoint, RpcTarget, DurableObject }),
+};
 
 function start(id, text, specText) { begin(newCall(id), text, specText); }
 function call(id, specText) {
@@ -238,10 +235,12 @@ function call(id, specText) {
 function clear() {
     heap = list(); timers = new MapCtor(); timerId = timerOrder = userTimers = 0;
     pending = new MapCtor(); callNumber = bindingCalls = 0; bindings = list();
-    active = new MapCtor(); program = null; programStack = null;
+    active = new MapCtor(); program = null;
     indent = ""; muted = false; counts = new MapCtor(); watches = new MapCtor();
     arm();
 }
+
+if (host.probe !== undefined) define(globals, "probe", host.probe); // the test build
 
 return { __proto__: null, start, call, reply, gone, tick, stuck, seed, clear, rejected };
 })

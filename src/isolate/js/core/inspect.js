@@ -94,9 +94,7 @@ function describe(v, depth, state) {
 }
 
 function describeError(v, depth, state) {
-    let text = formatError(v);
-    const cause = dataProperty(v, "cause");
-    if (hasOwn(v, "cause")) text += `\n  [cause]: ${describe(cause, depth + 1, state)}`;
+    let text = formatError(v); // causes included
     if (isArray(dataProperty(v, "errors"))) text += `\n  [errors]: ${describe(dataProperty(v, "errors"), depth + 1, state)}`;
     return text;
 }

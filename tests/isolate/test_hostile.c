@@ -1,0 +1,2 @@
+#include "kit.h"
+int main(void) { return 0; }
