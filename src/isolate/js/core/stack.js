@@ -19,13 +19,16 @@ function errorText(e, key) {
 
 const firstFrame = /\n    at (?:[^\n]* \()?([^\n]*?):(\d+)(?::(\d+))?\)?(?:\n|$)/;
 
+const MAX_MESSAGE = 8192, MAX_STACK = 32768;
+const clip = (text, max) => text.length > max ? `${stringSlice(text, 0, max)}… ${text.length - max} more characters` : text;
+
 // What ERROR says about a value that was thrown.
 function errorReport(e, kind) {
     const report = { __proto__: null, kind, name: "Error", message: "", stack: "" };
     if (isObject(e) && !host.isProxy(e) && isError(e)) {
-        report.name = errorText(e, "name") || "Error";
-        report.message = errorText(e, "message");
-        report.stack = formatError(e);
+        report.name = clip(errorText(e, "name") || "Error", 256);
+        report.message = clip(errorText(e, "message"), MAX_MESSAGE);
+        report.stack = clip(formatError(e), MAX_STACK);
         const place = regexpExec(firstFrame, report.stack);
         if (place !== null) {
             report.module = place[1];
@@ -35,8 +38,8 @@ function errorReport(e, kind) {
         const code = dataProperty(e, "code");
         if (typeof code === "string") report.code = code;
     } else {
-        report.message = typeof e === "string" ? e : inspect(e);
-        report.stack = `Uncaught ${typeof e === "string" ? quote(e) : report.message}`;
+        report.message = clip(typeof e === "string" ? e : inspect(e), MAX_MESSAGE);
+        report.stack = `Uncaught ${typeof e === "string" ? quote(clip(e, MAX_MESSAGE)) : report.message}`;
         report.thrown = typeof e;
     }
     return report;
