@@ -64,6 +64,7 @@ static int listen_to(struct driver *d, struct err *err) {
     int rc = wire_recv(&d->from_isolate, d->channel, err);
     struct wire_frame f;
     while (rc >= 0 && (rc = wire_next(&d->from_isolate, &f, err)) == 1) {
+        /* An isolate of its own says hello first. */
         if (f.type == ISOLATE_ERROR)
             rc = err_set(err, ERR_INTERNAL, "warm-up: %.*s", (int)MIN(f.len, (size_t)400),
                          (const char *)f.data);

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "isolate/isolate.h"
+#include "isolate/lever.h"
 #include "isolate/lock.h"
 #include "isolate/probe.h"
 #include "isolate/warm.h"
@@ -65,6 +66,8 @@ struct zygote {
     uint32_t last_number;
     uint32_t wanted;
     uint32_t levers; /* that hold */
+    struct lever_pages *pages; /* NULL: not populated */
+    char lever_note[256];      /* why a lever does not hold */
     uint64_t size_bytes;
     int signal_fd;
     bool retiring;
@@ -162,9 +165,11 @@ static bool replace_fd(int fresh, int old) {
 
 /* Fork ignores CLOEXEC: everything goes but the channel, the engine's own (fresh ones, or they
  * would join all isolates) and a /dev/null for standard input, output and error. */
-static bool own_fds(const struct zygote *z, int channel, int statm_fd) {
-    int keep[ENGINE_FDS_MAX + 5] = {0, 1, 2, channel, statm_fd};
+static bool own_fds(const struct zygote *z, int channel, int statm_fd, bool training) {
+    int keep[ENGINE_FDS_MAX + 6] = {0, 1, 2, channel, statm_fd};
     size_t n = 5;
+    if (training)
+        keep[n++] = z->lock.proc_fd;
     bool ok = true;
     for (int i = 0; i < 3; i++)
         ok = ok && dup3(z->lock.null_fd, i, 0) >= 0;
@@ -190,9 +195,18 @@ static bool wants_filter(const struct zygote *z) {
 #endif
 }
 
-static void be_isolate(struct zygote *z, int channel) __attribute__((noreturn));
+/* Serves one run without a filter, then notes which pages that took. */
+static void be_trained(struct zygote *z) {
+    struct err err;
+    while (isolate_step(&z->isolate, -1)) {
+    }
+    _exit(lever_pages_learn(z->pages, z->lock.proc_fd, &err) < 0 ? ISOLATE_EXIT_SETUP
+                                                                 : ISOLATE_EXIT_OK);
+}
 
-static void be_isolate(struct zygote *z, int channel) {
+static void be_isolate(struct zygote *z, int channel, bool training) __attribute__((noreturn));
+
+static void be_isolate(struct zygote *z, int channel, bool training) {
     struct err err;
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     sigset_t none;
@@ -201,10 +215,14 @@ static void be_isolate(struct zygote *z, int channel) {
     int statm_fd = openat(z->lock.proc_fd, "self/statm", O_RDONLY | O_CLOEXEC);
     struct lock_limits limits = {.address_space_bytes = z->size_bytes + z->config.memory_max_bytes,
                                  .cpu_s = z->config.cpu_max_s};
-    if (statm_fd < 0 || !own_fds(z, channel, statm_fd) || lock_set_limits(&limits, &err) < 0)
+    if (statm_fd < 0 || !own_fds(z, channel, statm_fd, training) || lock_set_limits(&limits, &err) < 0)
         _exit(ISOLATE_EXIT_SETUP);
+    if (z->pages && !training)
+        lever_pages_populate(z->pages);
     isolate_seed(&z->isolate);
     isolate_open(&z->isolate, channel, statm_fd);
+    if (training)
+        be_trained(z);
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     if (wants_filter(z) && lock_set_filter(&z->lock, &err) < 0)
         _exit(ISOLATE_EXIT_SETUP);
@@ -224,7 +242,7 @@ static int fork_isolate(struct zygote *z, struct err *err) {
         return rc;
     pid_t pid = fork();
     if (pid == 0)
-        be_isolate(z, ends[1]);
+        be_isolate(z, ends[1], false);
     close(ends[1]);
     if (pid < 0) {
         rc = err_sys(err, "fork");
@@ -234,6 +252,24 @@ static int fork_isolate(struct zygote *z, struct err *err) {
     z->children[z->nchildren++] =
         (struct child){.pid = pid, .number = ++z->last_number, .channel = ends[0]};
     return 0;
+}
+
+/* Forks a child, runs the warm-up program in it and waits for its end. */
+static int rehearse(struct zygote *z, bool training, struct err *err) {
+    int ends[2];
+    int rc = fd_pair(ends, err);
+    if (rc < 0)
+        return rc;
+    pid_t pid = fork();
+    if (pid == 0)
+        be_isolate(z, ends[1], training);
+    close(ends[1]);
+    rc = pid < 0 ? err_sys(err, "fork") : warm_drive(ends[0], err);
+    close(ends[0]);
+    int status = 0;
+    if (pid > 0 && waitpid(pid, &status, 0) == pid && status != 0 && rc == 0)
+        rc = err_set(err, ERR_INTERNAL, "a rehearsal ended with status %x", (unsigned)status);
+    return rc;
 }
 
 /* The isolate said that it is locked down: from here on it is the front's. */
@@ -387,6 +423,14 @@ static void write_features(const struct zygote *z, const char *error, struct buf
         json_writer_bool(&w, z->levers & 1u << i);
     }
     json_writer_object_end(&w);
+    if (z->pages) {
+        json_writer_key(&w, "pages_populated");
+        json_writer_int(&w, (int64_t)lever_pages_count(z->pages));
+    }
+    if (z->lever_note[0]) {
+        json_writer_key(&w, "lever_note");
+        json_writer_str(&w, z->lever_note);
+    }
     if (error) {
         json_writer_key(&w, "error");
         json_writer_str(&w, error);
@@ -407,6 +451,37 @@ static uint64_t own_size(int proc_fd) {
     if (fd < 0 || read(fd, text, sizeof(text) - 1) <= 0)
         return 0;
     return strtoull(text, NULL, 10) * 4096u;
+}
+
+/* A lever that does not hold is left out, and FEATURES says why. */
+static void lever_done(struct zygote *z, enum isolate_lever lever, int rc, const struct err *err) {
+    if (rc == 0)
+        z->levers |= lever;
+    else
+        (void)snprintf(z->lever_note, sizeof(z->lever_note), "%.200s", err->message);
+}
+
+static void pull_levers(struct zygote *z) {
+    struct err err;
+    int proc_fd = z->lock.proc_fd;
+    if (z->config.levers & ISOLATE_LEVER_TEXT)
+        lever_done(z, ISOLATE_LEVER_TEXT, lever_text(proc_fd, &err), &err);
+    if (z->config.levers & ISOLATE_LEVER_DIET)
+        lever_done(z, ISOLATE_LEVER_DIET, lever_diet(proc_fd, &err), &err);
+}
+
+/* Behind the walls, as every isolate will run: an engine that cannot do this must not serve. */
+static int rehearse_all(struct zygote *z, struct err *err) {
+    if (z->config.levers & ISOLATE_LEVER_POPULATE) {
+        struct err why;
+        int rc = lever_pages_create(&z->pages, &why);
+        if (rc == 0)
+            rc = rehearse(z, true, &why);
+        if (rc < 0 || lever_pages_count(z->pages) == 0)
+            z->pages = NULL;
+        lever_done(z, ISOLATE_LEVER_POPULATE, rc, &why);
+    }
+    return rehearse(z, false, err);
 }
 
 static int bring_up(struct zygote *z, struct err *err) {
@@ -436,21 +511,21 @@ static int bring_up(struct zygote *z, struct err *err) {
     if (rc < 0)
         return rc;
     fd_close(&error_fd);
-    if (z->config.levers & ISOLATE_LEVER_WARM) {
-        rc = warm_up(&z->isolate, WARM_RUNS, err);
-        if (rc < 0)
-            return rc;
-        z->levers |= ISOLATE_LEVER_WARM;
-    }
+    /* Once at least: what the engine opens at first use it must open here. */
+    rc = warm_up(&z->isolate, z->config.levers & ISOLATE_LEVER_WARM ? WARM_RUNS : 1, err);
+    if (rc < 0)
+        return rc;
+    z->levers |= z->config.levers & ISOLATE_LEVER_WARM;
     JSGarbageCollect(z->isolate.engine.ctx);
     rc = note_engine_fds(z, before, nbefore, err);
     if (rc < 0)
         return rc;
+    pull_levers(z);
     rc = lock_seal(&z->lock, err);
     if (rc < 0)
         return rc;
     z->size_bytes = own_size(z->lock.proc_fd);
-    return 0;
+    return rehearse_all(z, err);
 }
 
 int main(void) {

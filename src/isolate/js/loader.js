@@ -1,19 +1,27 @@
-// A loader for programs of one script: what the build embeds where the module loader of src/compile
-// is not there. Same interface: link(program, evaluate, builtins) and formatStack(error).
+// A loader for programs of plain scripts: what the build embeds where the module loader of
+// src/compile is not there. Same interface: link(program, evaluate, builtins), formatStack(error).
 (function () {
 "use strict";
 const { apply } = Reflect, { exec } = RegExp.prototype, { indexOf, slice } = String.prototype;
 const names = { __proto__: null };
 const frame = /^(?:(.*?)@)?(.*?):(\d+):(\d+)$/;
 
-// The script's value is a function of the built-in modules that returns (a promise of) its exports.
+// A script's value is a function of the built-in modules and of the exports of the scripts before it
+// that returns (a promise of) its exports. The last one is the main one.
 function link(program, evaluate, builtins) {
-    const main = program.modules[program.main], start = evaluate(main.code, main.name);
-    names[main.name] = true;
+    const { modules } = program, starts = { __proto__: null };
+    for (let i = 0; i < modules.length; i++) {
+        names[modules[i].name] = true;
+        starts[i] = evaluate(modules[i].code, modules[i].name);
+    }
+    const others = { __proto__: null };
     let exports = null;
     return {
         __proto__: null,
-        async evaluate() { exports = await start(builtins); },
+        async evaluate() {
+            for (let i = 0; i < modules.length; i++)
+                others[modules[i].name] = exports = await starts[i](builtins, others);
+        },
         get(name) { return exports[name]; },
     };
 }
