@@ -1,0 +1,25 @@
+#pragma once
+/* The mappings of this process, from /proc/self/maps. */
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { MAPS_MAX = 1024 };
+
+struct map {
+    uintptr_t start;
+    uintptr_t end;
+    bool read, write, exec, shared;
+    char name[96]; /* the end of the path; empty: anonymous */
+};
+
+struct maps {
+    size_t count;
+    struct map map[MAPS_MAX];
+};
+
+/* proc_fd: /proc. */
+int maps_read(struct maps *m, int proc_fd, struct err *err);
