@@ -1,0 +1,135 @@
+// A linked ES module -> the text of one function expression, and how the loader is to call it.
+//
+// Imports are parameters, so most modules keep every column. An import is a plain value when nothing can change it
+// after this module starts; otherwise it is a getter, and references to it become calls.
+import { NAMESPACE } from "./graph.js";
+import { rewriteReferences } from "./refs.js";
+import { skipTrivia } from "./edits.js";
+
+// What a parameter gets; the loader has the same numbers.
+export const ARG = { VALUE: 0, GETTER: 1, NAMESPACE: 2, META: 3, IMPORT: 4, ARGUMENTS: 5, EXPORT: 6, HOLDER: 7 };
+export const FLAG = { ASYNC: 1, HOISTS: 2 };
+
+// Names that the module cannot mean: `$` and a number that does not occur in it, however it may be spelled.
+function helperNames(source) {
+  const used = new Set(source.match(/\$\d+/g));
+  if (source.includes("\\u")) {
+    const plain = source.replace(/\\u(?:\{([0-9a-fA-F]{1,6})\}|([0-9a-fA-F]{4}))/g, (all, a, b) => {
+      const code = parseInt(a ?? b, 16);
+      return code <= 0x10ffff ? String.fromCodePoint(code) : all;
+    });
+    for (const name of plain.match(/\$\d+/g) ?? []) used.add(name);
+  }
+  let n = 0;
+  return () => {
+    while (used.has("$" + n)) n++;
+    return "$" + n++;
+  };
+}
+
+export function isMutable(m, local) {
+  if (local === "*default*" || m.declared.get(local) === "const") return false;
+  return m.opaque || m.assigned.has(local);
+}
+
+export function emit(module) {
+  const { scan: m, hoists } = module;
+  const { edits } = m;
+  const fresh = helperNames(edits.source);
+  const params = [];
+  const args = [];
+  let consts = "";
+  const param = (name, kind, index = 0, slot = 0) => {
+    params.push(name);
+    args.push(kind, index, slot);
+    return name;
+  };
+
+  const live = new Map();
+  for (const [local, { binding }] of m.imports) {
+    if (!binding) continue; // a type
+    const { module: from, slot } = binding;
+    if (slot !== NAMESPACE && (hoists || from.mutable?.[slot])) {
+      live.set(local, param(fresh(), ARG.GETTER, from.index, slot) + "()");
+      continue;
+    }
+    const kind = slot === NAMESPACE ? ARG.NAMESPACE : ARG.VALUE;
+    // A parameter could be assigned; an import cannot.
+    if (m.assigned.has(local) || m.opaque) consts += `const ${local}=${param(fresh(), kind, from.index, slot)};`;
+    else param(local, kind, from.index, slot);
+  }
+  if (live.size) {
+    const readonly = fresh();
+    if (rewriteReferences(module.ast, edits, live, readonly)) consts += `const ${readonly}=0;`;
+  }
+  if (m.metas.length) {
+    const name = param(fresh(), ARG.META);
+    for (const n of m.metas) replaceInPlace(edits, n.start, n.end, name);
+  }
+  if (m.dynamics.length) {
+    const name = param(fresh(), ARG.IMPORT);
+    for (const n of m.dynamics) edits.replace(n.start, n.start + 6, name);
+  }
+  if (m.argumentsRefs.length) {
+    const name = param(fresh(), ARG.ARGUMENTS);
+    const text = { typeof: `${name}(1)`, shorthand: `arguments:${name}()`, undefined: `${name}()` };
+    for (const n of m.argumentsRefs) edits.replace(n.start, n.end, text[n.kind]);
+  }
+  let holder = null;
+  let unnamed = null;
+  if (m.defaultHolder) {
+    const { node } = m.defaultHolder;
+    const d = node.declaration;
+    if (hoists && d.type === "FunctionDeclaration") {
+      unnamed = fresh();
+      edits.blank(node.start, d.start, ";");
+      edits.insert(afterFunctionKeyword(edits.source, d), " " + unnamed);
+    } else {
+      holder = hoists ? fresh() : param(fresh(), ARG.HOLDER);
+      openHolder(edits, m.defaultHolder, hoists ? `;const ${holder}={default:` : `;${holder}={default:`);
+      // The expression may stand in parentheses that belong to no node: close at the end of the statement.
+      if (edits.source[node.end - 1] === ";" && !/Declaration$/.test(d.type)) edits.insert(node.end - 1, "}");
+      else edits.insert(node.end, "};");
+    }
+  }
+  const value = (local) => (local === "*default*" ? (unnamed ?? holder + ".default") : local);
+  const slots = [];
+  for (const [local] of m.slots) slots.push(hoists || isMutable(m, local) ? "()=>" + value(local) : value(local));
+
+  const flags = (m.awaits ? FLAG.ASYNC : 0) | (hoists ? FLAG.HOISTS : 0);
+  const list = slots.length ? `[${slots}]` : "";
+  let suffix = "\n})";
+  if (hoists) {
+    if (list) consts += `${param(fresh(), ARG.EXPORT)}(${list}${unnamed ? "," + unnamed : ""});`;
+    consts += "yield;";
+  } else if (list) suffix = m.awaits ? `\n;${param(fresh(), ARG.EXPORT)}(${list})})` : `\n;return${list}})`;
+  const head = `(${m.awaits ? "async " : ""}function${hoists ? "*" : ""}(${params}){"use strict";${consts}`;
+  const { code, map } = edits.apply(head, suffix);
+  return { code, map, args, flags };
+}
+
+// Replaces a range that may hold line breaks (comments inside `import . meta`) and keeps them.
+function replaceInPlace(edits, start, end, text) {
+  const old = edits.source.slice(start, end);
+  if (/[\n\r\u2028\u2029]/.test(old)) {
+    const cut = old.search(/[\n\r\u2028\u2029]/);
+    edits.replace(start, start + cut, text);
+    edits.blank(start + cut, end);
+  } else edits.replace(start, end, text);
+}
+
+function openHolder(edits, { node, keyword }, text) {
+  const between = edits.source.slice(node.start, keyword + 7);
+  if (/[\n\r\u2028\u2029]/.test(between)) {
+    const cut = between.search(/[\n\r\u2028\u2029]/);
+    edits.replace(node.start, node.start + cut, text);
+    edits.blank(node.start + cut, keyword + 7);
+  } else edits.replace(node.start, keyword + 7, text);
+}
+
+function afterFunctionKeyword(source, d) {
+  let i = d.start;
+  if (d.async) i = skipTrivia(source, i + 5);
+  i += 8;
+  return d.generator ? skipTrivia(source, i) + 1 : i;
+}
