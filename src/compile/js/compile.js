@@ -148,6 +148,7 @@ class Compilation {
       case "jsx": {
         const erased = erase(module.text, module.kind);
         module.types = erased.types;
+        module.typeStar = erased.typeStar;
         module.eraseMap = erased.map;
         module.script = erased.code;
         return this.readScript(module, erased.code);
@@ -406,7 +407,7 @@ function isType(modules, target, name) {
     const key = m.index + "\0" + n;
     if (seen.has(key)) continue;
     seen.add(key);
-    if (m.types?.has(n)) return true;
+    if (m.types?.has(n) || m.typeStar) return true;
     const e = m.bindings.get(n);
     if (e?.request !== undefined && !e.namespace) todo.push([modules[m.deps[e.request]], e.from]);
     else if (!e) for (const s of m.stars ?? []) todo.push([modules[m.deps[s]], n]);

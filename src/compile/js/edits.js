@@ -13,10 +13,12 @@ export class Edits {
     this.source = source;
     this.list = [];
   }
-  // A replacement across lines must have the shape of what it replaces; blank() does.
+  // `text` is one line. Line breaks in what it replaces stay, after it.
   replace(start, end, text) {
-    const room = end - start;
-    this.list.push({ start, end, text: text.length < room && !text.includes("\n") ? text.padEnd(room) : text });
+    const rest = this.source.slice(start, end).search(/[\n\r\u2028\u2029]/);
+    const first = rest < 0 ? end : start + rest;
+    this.list.push({ start, end: first, text: text.padEnd(first - start) });
+    if (rest >= 0) this.blank(first, end);
   }
   insert(at, text) {
     this.list.push({ start: at, end: at, text });

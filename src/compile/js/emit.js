@@ -64,7 +64,7 @@ export function emit(module) {
   }
   if (m.metas.length) {
     const name = param(fresh(), ARG.META);
-    for (const n of m.metas) replaceInPlace(edits, n.start, n.end, name);
+    for (const n of m.metas) edits.replace(n.start, n.end, name);
   }
   if (m.dynamics.length) {
     const name = param(fresh(), ARG.IMPORT);
@@ -78,7 +78,7 @@ export function emit(module) {
   let holder = null;
   let unnamed = null;
   if (m.defaultHolder) {
-    const { node } = m.defaultHolder;
+    const { node, keyword } = m.defaultHolder;
     const d = node.declaration;
     if (hoists && d.type === "FunctionDeclaration") {
       unnamed = fresh();
@@ -86,7 +86,7 @@ export function emit(module) {
       edits.insert(afterFunctionKeyword(edits.source, d), " " + unnamed);
     } else {
       holder = hoists ? fresh() : param(fresh(), ARG.HOLDER);
-      openHolder(edits, m.defaultHolder, hoists ? `;const ${holder}={default:` : `;${holder}={default:`);
+      edits.replace(node.start, keyword + 7, hoists ? `;const ${holder}={default:` : `;${holder}={default:`);
       // The expression may stand in parentheses that belong to no node: close at the end of the statement.
       if (edits.source[node.end - 1] === ";" && !/Declaration$/.test(d.type)) edits.insert(node.end - 1, "}");
       else edits.insert(node.end, "};");
@@ -106,25 +106,6 @@ export function emit(module) {
   const head = `(${m.awaits ? "async " : ""}function${hoists ? "*" : ""}(${params}){"use strict";${consts}`;
   const { code, map } = edits.apply(head, suffix);
   return { code, map, args, flags };
-}
-
-// Replaces a range that may hold line breaks (comments inside `import . meta`) and keeps them.
-function replaceInPlace(edits, start, end, text) {
-  const old = edits.source.slice(start, end);
-  if (/[\n\r\u2028\u2029]/.test(old)) {
-    const cut = old.search(/[\n\r\u2028\u2029]/);
-    edits.replace(start, start + cut, text);
-    edits.blank(start + cut, end);
-  } else edits.replace(start, end, text);
-}
-
-function openHolder(edits, { node, keyword }, text) {
-  const between = edits.source.slice(node.start, keyword + 7);
-  if (/[\n\r\u2028\u2029]/.test(between)) {
-    const cut = between.search(/[\n\r\u2028\u2029]/);
-    edits.replace(node.start, node.start + cut, text);
-    edits.blank(node.start + cut, keyword + 7);
-  } else edits.replace(node.start, keyword + 7, text);
 }
 
 function afterFunctionKeyword(source, d) {
