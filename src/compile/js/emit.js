@@ -8,7 +8,7 @@ import { skipTrivia } from "./edits.js";
 
 // What a parameter gets; the loader has the same numbers.
 export const ARG = { VALUE: 0, GETTER: 1, NAMESPACE: 2, META: 3, IMPORT: 4, ARGUMENTS: 5, EXPORT: 6, HOLDER: 7 };
-export const FLAG = { ASYNC: 1, HOISTS: 2 };
+export const FLAG = { ASYNC: 1, HOISTS: 2, DRIVEN: 4 };
 
 // Names that the module cannot mean: `$` and a number that does not occur in it, however it may be spelled.
 function helperNames(source) {
@@ -96,16 +96,28 @@ export function emit(module) {
   const slots = [];
   for (const [local] of m.slots) slots.push(hoists || isMutable(m, local) ? "()=>" + value(local) : value(local));
 
-  const flags = (m.awaits ? FLAG.ASYNC : 0) | (hoists ? FLAG.HOISTS : 0);
+  const async = m.awaits.length > 0 || m.forAwaits;
+  // An async generator cannot start in the turn it is told to, so a module that hoists and awaits is a plain generator
+  // that the loader drives. Only `for await` cannot be said that way.
+  const driven = hoists && async && !m.forAwaits;
+  if (driven) for (const n of m.awaits) awaitToYield(edits, n, m.statements);
+  const flags = (async ? FLAG.ASYNC : 0) | (hoists ? FLAG.HOISTS : 0) | (driven ? FLAG.DRIVEN : 0);
   const list = slots.length ? `[${slots}]` : "";
   let suffix = "\n})";
   if (hoists) {
     if (list) consts += `${param(fresh(), ARG.EXPORT)}(${list}${unnamed ? "," + unnamed : ""});`;
     consts += "yield;";
-  } else if (list) suffix = m.awaits ? `\n;${param(fresh(), ARG.EXPORT)}(${list})})` : `\n;return${list}})`;
-  const head = `(${m.awaits ? "async " : ""}function${hoists ? "*" : ""}(${params}){"use strict";${consts}`;
+  } else if (list) suffix = async ? `\n;${param(fresh(), ARG.EXPORT)}(${list})})` : `\n;return${list}})`;
+  const head = `(${async && !driven ? "async " : ""}function${hoists ? "*" : ""}(${params}){"use strict";${consts}`;
   const { code, map } = edits.apply(head, suffix);
   return { code, map, args, flags };
+}
+
+// await x -> (yield(x)); a statement must not begin with a parenthesis, or it would continue the one before.
+function awaitToYield(edits, n, statements) {
+  edits.insert(n.start, statements.has(n.start) ? "0,(" : "(");
+  edits.replace(n.start, n.start + 5, "yield(");
+  edits.insert(n.end, "))");
 }
 
 function afterFunctionKeyword(source, d) {

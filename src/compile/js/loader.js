@@ -14,6 +14,7 @@ import {
   describeOwn,
   fromBase64,
   GeneratorNext,
+  GeneratorThrow,
   getOwn,
   hasOwn,
   jsonParse,
@@ -44,6 +45,7 @@ const ARG_ARGUMENTS = 5;
 const ARG_EXPORT = 6;
 const FLAG_ASYNC = 1;
 const FLAG_HOISTS = 2;
+const FLAG_DRIVEN = 4;
 const NAMESPACE = -1;
 
 const UNLINKED = 0;
@@ -88,6 +90,22 @@ const argumentsOrThrow = (lenient) => {
   throw new ReferenceErrorCtor("Can't find variable: arguments");
 };
 
+// Runs a generator as an async function would run: what it yields is awaited.
+async function drive(generator) {
+  let step = apply(GeneratorNext, generator, list());
+  while (!step.done) {
+    let value;
+    let threw = false;
+    try {
+      value = await step.value;
+    } catch (error) {
+      threw = true;
+      value = error;
+    }
+    step = apply(threw ? GeneratorThrow : GeneratorNext, generator, { __proto__: null, length: 1, 0: value });
+  }
+}
+
 function link(program, evalScript, builtins) {
   const defs = program.modules;
   const count = defs.length;
@@ -107,6 +125,7 @@ function link(program, evalScript, builtins) {
       def: d,
       hoists: (flags & FLAG_HOISTS) !== 0,
       hasAwait: (flags & FLAG_ASYNC) !== 0,
+      driven: (flags & FLAG_DRIVEN) !== 0,
       deps: d.deps || null,
       mutable: d.mutable || null,
       fn: null,
@@ -160,7 +179,7 @@ function link(program, evalScript, builtins) {
       if (!r.hoists || r.kind !== "esm") continue;
       r.cells = list(); // the module fills it now, before any body runs
       r.generator = apply(r.fn, undefined, argumentsOf(r));
-      if (r.hasAwait) pin(apply(AsyncGeneratorNext, r.generator, list()));
+      if (r.hasAwait && !r.driven) pin(apply(AsyncGeneratorNext, r.generator, list()));
       else apply(GeneratorNext, r.generator, list());
     }
   }
@@ -385,7 +404,8 @@ function link(program, evalScript, builtins) {
 
   function executeAsync(r) {
     let promise;
-    if (r.hoists) promise = apply(AsyncGeneratorNext, r.generator, list());
+    if (r.driven) promise = drive(r.generator);
+    else if (r.hoists) promise = apply(AsyncGeneratorNext, r.generator, list());
     else {
       let args;
       try {
@@ -620,10 +640,14 @@ function link(program, evalScript, builtins) {
   instantiate(main);
   const linked = {
     __proto__: null,
-    // Resolves to this object, which is not thenable whatever the module exports.
+    // Calls back; without callbacks returns a promise. Both give this object, which is not thenable whatever the
+    // module exports.
     evaluate(onDone, onError) {
       const c = evaluate(main);
-      if (onDone) then(c.promise, () => onDone(linked), onError);
+      if (onDone) {
+        then(c.promise, () => onDone(linked), onError);
+        return undefined;
+      }
       const result = newCapability();
       then(c.promise, () => result.resolve(linked), result.reject);
       return result.promise;

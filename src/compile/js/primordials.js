@@ -18,7 +18,7 @@ const ToStringTag = Symbol.toStringTag;
 const jsonParse = JSON.parse;
 const uint8 = Uint8Array;
 const uint8FromBase64 = Uint8Array.fromBase64;
-const GeneratorNext = getPrototypeOf(function* () {}).prototype.next;
+const { next: GeneratorNext, throw: GeneratorThrow } = getPrototypeOf(function* () {}).prototype;
 const AsyncGeneratorNext = getPrototypeOf(async function* () {}).prototype.next;
 const encodeUri = encodeURI;
 const bufferOf = Object.getOwnPropertyDescriptor(getPrototypeOf(Uint8Array.prototype), "buffer").get;
@@ -61,6 +61,7 @@ export {
   ErrorCtor,
   fromBase64,
   GeneratorNext,
+  GeneratorThrow,
   getOwn,
   hasOwn,
   indexOf,

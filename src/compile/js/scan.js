@@ -21,7 +21,9 @@ export function scan(ast, source) {
     stars: [],
     declared: new Map(), // top-level names -> "var" | "let" | "const" | "function" | "class"
     assigned: new Set(), // names that are assigned somewhere after their declaration, in any scope
-    awaits: false,
+    awaits: [], // top-level await expressions
+    forAwaits: false, // top-level for await
+    statements: new Set(), // where top-level expression statements start
     metas: [],
     dynamics: [],
     argumentsRefs: [],
@@ -60,7 +62,7 @@ export function scan(ast, source) {
     e.from = i.name;
   }
   walk(ast, m);
-  if (source.includes("<!--") || source.includes("-->")) htmlComments(ast, m, source);
+  if (source.includes("<!--")) htmlComments(ast, m, source);
   if (source.startsWith("#!")) m.edits.replace(0, 2, "//");
   return m;
 }
@@ -183,10 +185,13 @@ function walk(ast, m) {
         }
         continue;
       case "AwaitExpression":
-        if (!(context & IN_FUNCTION)) m.awaits = true;
+        if (!(context & IN_FUNCTION)) m.awaits.push(n);
+        break;
+      case "ExpressionStatement":
+        if (!(context & IN_FUNCTION)) m.statements.add(n.start);
         break;
       case "ForOfStatement":
-        if (n.await && !(context & IN_FUNCTION)) m.awaits = true;
+        if (n.await && !(context & IN_FUNCTION)) m.forAwaits = true;
       // falls through
       case "ForInStatement":
         if (n.left.type !== "VariableDeclaration") patternIds(n.left, ids);
@@ -215,7 +220,8 @@ function walk(ast, m) {
   }
 }
 
-// `<!--` and `-->` are operators in a module but comments in the script the engine gets: part them with a space.
+// `<!--` is three operators in a module but a comment in the script the engine gets: a space parts it. (`-->` is a
+// comment only at the start of a line, where no module can have it.)
 function htmlComments(ast, m, source) {
   // Text where they mean nothing: strings, templates, regular expressions, comments. Only operators need care, and
   // an operator is never inside a leaf of the tree.
@@ -245,7 +251,6 @@ function htmlComments(ast, m, source) {
     else if (c === "/" && source[i + 1] === "/") {
       while (i < source.length && !/[\n\r\u2028\u2029]/.test(source[i])) i++;
     } else if (c === "<" && source.startsWith("<!--", i)) m.edits.insert(i + 1, " ");
-    else if (c === "-" && source.startsWith("-->", i)) m.edits.insert(i + 2, " ");
   }
 }
 
