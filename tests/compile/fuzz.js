@@ -57,6 +57,7 @@ export function generate(seed) {
           break;
         case 1:
           lines.push(`import * as ns${u} from ${from};`);
+          if (r.chance(0.3)) tail.push(`export { ns${u} as nsx${u} };`);
           locals.push(`ns${u}.${q.exports[0] ?? "none"}`, `Object.keys(ns${u}).join("+")`);
           break;
         case 2:

@@ -231,6 +231,7 @@ int main(int argc, char **argv) {
     static const char *const env[][2] = {
         {"JSC_useConcurrentJIT", "0"}, {"JSC_useConcurrentGC", "0"}, {"JSC_numberOfGCMarkers", "1"},
         {"JSC_useWasm", "0"},          {"TZ", "UTC"},
+        {"JSC_useTailCalls", "0"}, /* proper tail calls take the callers out of stacks */
     };
     for (size_t i = 0; i < sizeof env / sizeof *env; i++)
         setenv(env[i][0], env[i][1], 1);

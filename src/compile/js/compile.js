@@ -291,6 +291,19 @@ class Compilation {
     }
   }
 
+  // The first broken module on the way from main, in source order: one error, always the same one.
+  throwFirst(main) {
+    const seen = new Set();
+    const todo = [main];
+    while (todo.length) {
+      const m = todo.pop();
+      if (seen.has(m)) continue;
+      seen.add(m);
+      if (m.error) throw m.error;
+      for (let i = m.deps.length - 1; i >= 0; i--) todo.push(this.modules[m.deps[i]]);
+    }
+  }
+
   // A module that statically needs a broken one is broken by the same error.
   spreadErrors() {
     const users = this.modules.map(() => []);
@@ -328,9 +341,9 @@ class Compilation {
   run() {
     const mainKey = this.readModules();
     const main = this.loadAll(mainKey);
+    this.throwFirst(main);
     this.bindReexports();
     this.spreadErrors();
-    if (main.error) throw main.error;
     const graph = new Graph(this.modules);
     for (const module of this.modules) {
       if (module.error) continue;
@@ -340,8 +353,8 @@ class Compilation {
         module.error = this.locate(module, e);
       }
     }
+    this.throwFirst(main);
     this.spreadErrors();
-    if (main.error) throw main.error;
     graph.findCycles();
     return this.output(graph);
   }

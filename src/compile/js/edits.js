@@ -120,12 +120,19 @@ export function position(source, offset) {
   return { line, column: offset - start + 1, lineStart: start };
 }
 
-// For errors after a first step: where an offset of its output was in the original.
-export function originalColumn(map, line, column0) {
+// For errors after a first step: the original column of a column of its output, both 0-based.
+export function originalColumn(map, line, column) {
   let delta = 0;
-  for (let i = 0; i < map.length && map[i] <= line; i += 3)
-    if (map[i] === line && map[i + 1] <= column0) delta = map[i + 2];
-  return Math.max(0, column0 - delta);
+  let end = Infinity; // text that was put in is all at the end of what it replaced
+  for (let i = 0; i < map.length && map[i] <= line; i += 3) {
+    if (map[i] !== line) continue;
+    if (map[i + 1] > column) {
+      end = map[i + 1] - map[i + 2];
+      break;
+    }
+    delta = map[i + 2];
+  }
+  return Math.max(0, Math.min(column - delta, end));
 }
 
 const EXCERPT_MAX = 120;

@@ -60,6 +60,7 @@ export function scan(ast, source) {
     e.local = undefined;
     e.request = i.request;
     e.from = i.name;
+    e.namespace = i.namespace;
   }
   walk(ast, m);
   if (source.includes("<!--")) htmlComments(ast, m, source);

@@ -72,11 +72,18 @@ export function makeFormatter() {
 
   function original(map, line, column) {
     let delta = 0;
+    let end = Infinity; // text that was put in is all at the end of what it replaced
     if (map)
-      for (let i = 0; i < map.length && map[i] <= line; i += 3)
-        if (map[i] === line && map[i + 1] < column) delta = map[i + 2];
+      for (let i = 0; i < map.length && map[i] <= line; i += 3) {
+        if (map[i] !== line) continue;
+        if (map[i + 1] >= column) {
+          end = map[i + 1] - map[i + 2] + 1;
+          break;
+        }
+        delta = map[i + 2];
+      }
     const c = column - delta;
-    return c < 1 ? 1 : c;
+    return c < 1 ? 1 : c > end ? end : c;
   }
 
   // One line of the engine's stack: "fn@url:line:column" or "fn@[native code]".

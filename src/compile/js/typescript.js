@@ -438,7 +438,8 @@ class Eraser {
         const next = skipTrivia(source, p.end);
         this.blank(p.start, source[next] === "," ? next + 1 : p.end);
       } else if (p.type === "TSParameterProperty") {
-        this.blank(p.start, p.parameter.start);
+        // With a default, the parser begins the parameter at its modifiers.
+        this.blank(p.start, (p.parameter.left ?? p.parameter).start);
         this.visit(p.parameter);
       } else this.visit(p);
     }
