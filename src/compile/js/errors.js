@@ -1,0 +1,8 @@
+// An error with a place. `pos` is an offset into the text that was being read; compile.js turns it into a position.
+export class CompileError extends Error {
+  constructor(name, message, pos) {
+    super(message);
+    this.name = name;
+    this.pos = pos;
+  }
+}
