@@ -1,0 +1,18 @@
+"use strict";
+const { host } = require("./primordials");
+const { fail } = require("./dom");
+
+const methods = {
+  atob(data) {
+    const bytes = host.atob(`${data}`);
+    if (bytes === null) fail("InvalidCharacterError", "The string to be decoded is not correctly encoded.");
+    return host.latin1Decode(bytes, 0);
+  },
+  btoa(data) {
+    const text = host.btoa(`${data}`);
+    if (text === null) fail("InvalidCharacterError", "The string contains characters outside of the Latin1 range.");
+    return text;
+  },
+};
+
+module.exports = methods;
