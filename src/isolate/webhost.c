@@ -127,5 +127,6 @@ void webhost_install(JSGlobalContextRef ctx, JSObjectRef host) {
     webhost_define(ctx, host, "timeOrigin", fn_time_origin);
     webhost_install_text(ctx, host);
     webhost_install_crypto(ctx, host);
+    webhost_install_keys(ctx, host);
     webhost_install_zlib(ctx, host);
 }

@@ -38,4 +38,5 @@ void webhost_define(JSContextRef ctx, JSObjectRef host, const char *name,
 
 void webhost_install_text(JSContextRef ctx, JSObjectRef host);
 void webhost_install_crypto(JSContextRef ctx, JSObjectRef host);
+void webhost_install_keys(JSContextRef ctx, JSObjectRef host);
 void webhost_install_zlib(JSContextRef ctx, JSObjectRef host);

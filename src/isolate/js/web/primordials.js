@@ -183,7 +183,7 @@ module.exports = {
   host: { __proto__: null },
   core: { __proto__: null },
 
-  Array, ArrayBuffer, DataView, Date, Error, Float64Array, Map, Math, Number, Object, Promise, RangeError, Reflect,
+  Array, ArrayBuffer, BigInt, DataView, Date, Error, Float64Array, Map, Math, Number, Object, Promise, RangeError, Reflect,
   RegExp, Set, String, Symbol, SyntaxError, TypeError, Uint8Array, WeakMap, WeakRef,
   Float16Array: globalThis.Float16Array,
   functionToString: uncurry(Function.prototype.toString),
