@@ -17,10 +17,10 @@ static const char core_text[] =
     "return id};globalThis.clearTimeout=i=>{timers.delete(i)};"
     "globalThis.queueMicrotask=f=>{Promise.resolve().then(f)};globalThis.print=print;"
     "globalThis.console={log:(...a)=>print(a.join(' ')),error:(...a)=>print(a.join(' '))};"
-    /* runs what is due; returns the milliseconds until the next timer, -1 if there is none */
-    "return()=>{const n=now();for(const[k,x]of[...timers])if(x.t<=n&&timers.delete(k))x.f(...x.a);"
-    "let b=-1;for(const x of timers.values())if(b<0||x.t<b)b=x.t;return b<0?-1:Math.max(0,b-now())}"
-    "})";
+    /* tick(true) runs what is due; tick() says in how many milliseconds the next timer is, or -1 */
+    "return run=>{const n=now();if(run)for(const[k,x]of[...timers])if(x.t<=n&&timers.delete(k))"
+    "x.f(...x.a);let b=-1;for(const x of timers.values())if(b<0||x.t<b)b=x.t;"
+    "return b<0?-1:Math.max(0,b-now())}})";
 
 char *engine_read(const char *path) {
     FILE *f = fopen(path, "re");
@@ -131,19 +131,17 @@ bool engine_pump(struct engine *e, int deadline_ms) {
     long end = now_ms() + deadline_ms;
     while (now_ms() < end) {
         JSValueRef exc = NULL;
-        JSValueRef v = JSObjectCallAsFunction(e->ctx, e->tick, NULL, 0, NULL, &exc);
+        JSValueRef run = JSValueMakeBoolean(e->ctx, true);
+        JSObjectCallAsFunction(e->ctx, e->tick, NULL, 1, &run, &exc);
         if (exc) {
             complain(e->ctx, exc);
             return false;
         }
-        double wait = JSValueToNumber(e->ctx, v, NULL);
-        /* A microtask that ran after the tick may have set a timer: ask once more. */
-        if (wait < 0) {
-            v = JSObjectCallAsFunction(e->ctx, e->tick, NULL, 0, NULL, NULL);
-            wait = v ? JSValueToNumber(e->ctx, v, NULL) : -1;
-            if (wait < 0)
-                return true;
-        }
+        /* In a call of its own: microtasks run when the call above returns, and may set timers. */
+        JSValueRef next = JSObjectCallAsFunction(e->ctx, e->tick, NULL, 0, NULL, NULL);
+        double wait = next ? JSValueToNumber(e->ctx, next, NULL) : -1;
+        if (wait < 0)
+            return true;
         poll(NULL, 0, (int)wait + (wait > 0));
     }
     fprintf(stderr, "timers were still pending after %d ms\n", deadline_ms);

@@ -184,11 +184,11 @@ class FormData {
     return e;
   }
   append(name, value, filename = undefined) {
-    if (arguments.length < 2) throw new TypeError("FormData.append: two arguments are needed");
+    p.needs(arguments.length, 2, "FormData.append");
     append(this.#entries, this.#entry(name, value, filename, arguments.length > 2));
   }
   set(name, value, filename = undefined) {
-    if (arguments.length < 2) throw new TypeError("FormData.set: two arguments are needed");
+    p.needs(arguments.length, 2, "FormData.set");
     const e = this.#entry(name, value, filename, arguments.length > 2);
     const kept = list();
     let done = false;
@@ -204,24 +204,28 @@ class FormData {
     this.#entries = kept;
   }
   delete(name) {
+    p.needs(arguments.length, 1, "FormData.delete");
     const key = usv(name), kept = list();
     for (let i = 0; i < this.#entries.length; i++)
       if (this.#entries[i][0] !== key) append(kept, this.#entries[i]);
     this.#entries = kept;
   }
   get(name) {
+    p.needs(arguments.length, 1, "FormData.get");
     const key = usv(name);
     for (let i = 0; i < this.#entries.length; i++)
       if (this.#entries[i][0] === key) return this.#entries[i][1];
     return null;
   }
   getAll(name) {
+    p.needs(arguments.length, 1, "FormData.getAll");
     const key = usv(name), found = list();
     for (let i = 0; i < this.#entries.length; i++)
       if (this.#entries[i][0] === key) append(found, this.#entries[i][1]);
     return p.toArray(found);
   }
   has(name) {
+    p.needs(arguments.length, 1, "FormData.has");
     const key = usv(name);
     for (let i = 0; i < this.#entries.length; i++) if (this.#entries[i][0] === key) return true;
     return false;

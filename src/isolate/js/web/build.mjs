@@ -20,18 +20,23 @@ const captured = [
   "WeakSet", "decodeURIComponent", "encodeURIComponent", "isFinite", "isNaN", "parseFloat", "parseInt",
 ];
 
-// What the packages need of the platform is ours: UTF-8 and UTS 46 are native.
-const replaced = new Map([
-  ["tr46", join(here, "shim/tr46.js")],
-  ["webidl-conversions", join(here, "shim/webidl-conversions.js")],
-  ["./encoding", join(here, "shim/encoding.js")],
-]);
+// whatwg-url asks SharedArrayBuffer, which JSC does not have here, whether a value is one: never.
+const absent = "class SharedArrayBuffer{get byteLength(){throw new TypeError}}";
 
+// What the packages need of the platform is ours: UTF-8 and UTS 46 are native.
+const replaced = {
+  "tr46": "shim/tr46.js",
+  "webidl-conversions": "shim/webidl-conversions.js",
+  "./encoding": "shim/encoding.js",
+  "@exodus/bytes/encoding.js": "shim/empty.js",
+  "@exodus/bytes/whatwg.js": "shim/exodus-bytes.js",
+};
 const replace = {
   name: "replace",
   setup(b) {
-    b.onResolve({ filter: /^(tr46|webidl-conversions|\.\/encoding)$/ }, (args) =>
-      args.importer.includes("/whatwg-url/") ? { path: replaced.get(args.path) } : undefined);
+    b.onResolve({ filter: /./ }, (args) =>
+      args.importer.includes("/whatwg-url/") && replaced[args.path] !== undefined
+        ? { path: join(here, replaced[args.path]) } : undefined);
   },
 };
 
@@ -50,6 +55,6 @@ await build({
   legalComments: "none",
   logLevel: "warning",
   plugins: [replace],
-  banner: { js: `(function(host,core){"use strict";const{${captured}}=globalThis;` },
+  banner: { js: `(function(host,core){"use strict";const{${captured}}=globalThis;${absent}` },
   footer: { js: "return __web(host,core)})" },
 });

@@ -14,8 +14,6 @@ const arrays = { __proto__: null, Int8Array, Int16Array, Int32Array, Uint8Array,
 const elementSizes = { __proto__: null };
 for (const name in arrays) if (arrays[name]) elementSizes[name] = arrays[name].BYTES_PER_ELEMENT;
 
-const weakMapHas = uncurry(WeakMap.prototype.has), weakSetHas = uncurry(WeakSet.prototype.has);
-const weakRefDeref = uncurry(WeakRef.prototype.deref);
 const symbolValueOf = uncurry(Symbol.prototype.valueOf);
 const flagGetters = [["d", "hasIndices"], ["g", "global"], ["i", "ignoreCase"], ["m", "multiline"],
   ["s", "dotAll"], ["u", "unicode"], ["v", "unicodeSets"], ["y", "sticky"]]
@@ -30,8 +28,6 @@ function answers(fn, v) {
     return false;
   }
 }
-const probe = {};
-
 function refuse(what) {
   fail("DataCloneError", `${what} could not be cloned`);
 }
@@ -139,9 +135,7 @@ function cloneObject(v, seen) {
   if (answers(symbolValueOf, v)) refuse("A Symbol object");
   for (let i = 0; i < p.cloneables.length; i++)
     if (p.cloneables[i].is(v)) return p.cloneables[i].clone(v);
-  if (answers((o) => weakMapHas(o, probe), v) || answers((o) => weakSetHas(o, probe), v) ||
-      answers(weakRefDeref, v) || hasPlatformPrototype(v))
-    refuse("#<" + className(v) + ">");
+  if (hasPlatformPrototype(v)) refuse("#<" + className(v) + ">");
   const out = {};
   mapSet(seen, v, out);
   return copyProperties(v, out, seen);

@@ -300,9 +300,11 @@ function importPair(format, data, algorithm, extractable, uses) {
     if (!isObject(data)) throw new TypeError("the key data is not a JWK");
     isPrivate = data.d !== undefined;
     const alg = kind === RSA ? rsaAlg[name][hash] : null;
-    jwkChecks(data, extractable, uses, kind === RSA ? "RSA" : kind <= 2 ? "EC" : "OKP", alg);
-    if (kind !== RSA && data.crv !== (kind <= 2 ? curves[kind] : name)) fail("DataError", "The JWK is of another curve");
     checkUses(uses, isPrivate ? info.privateUses : info.publicUses);
+    jwkChecks(data, extractable, uses, kind === RSA ? "RSA" : kind <= 2 ? "EC" : "OKP", alg);
+    if (kind === ED25519 && data.alg !== undefined && data.alg !== name && data.alg !== "EdDSA")
+      fail("DataError", "The JWK member \"alg\" is not \"Ed25519\"");
+    if (kind !== RSA && data.crv !== (kind <= 2 ? curves[kind] : name)) fail("DataError", "The JWK is of another curve");
     der = p.apply(host.keyFromParts, undefined, jwkParts(data, kind, isPrivate));
     if (isPrivate && kind > 2 && kind !== RSA && der !== null &&
         data.x !== base64(host.keyRaw(kind, host.keyPublic(kind, der)))) der = null;
@@ -350,6 +352,7 @@ function exportJwk(state) {
     const raw = host.keyRaw(kind, isPrivate ? host.keyPublic(kind, data) : data);
     jwk.kty = kind <= 2 ? "EC" : "OKP";
     jwk.crv = kind <= 2 ? curves[kind] : name;
+    if (kind === ED25519) jwk.alg = name;
     const size = kind <= 2 ? curveBytes[kind] : 32, from = kind <= 2 ? 1 : 0;
     jwk.x = base64(uint8Copy(p.part(raw, from, from + size)));
     if (kind <= 2) jwk.y = base64(uint8Copy(p.part(raw, 1 + size, 1 + 2 * size)));

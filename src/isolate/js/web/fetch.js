@@ -95,12 +95,13 @@ class Headers {
     if (this.#immutable) throw new TypeError("Headers: these headers are immutable");
   }
   append(name, value) {
-    if (arguments.length < 2) throw new TypeError("Headers.append: two arguments are needed");
+    p.needs(arguments.length, 2, "Headers.append");
     const n = headerName(name), v = headerValue(value);
     this.#mayChange();
     this.#add(n, v);
   }
   delete(name) {
+    p.needs(arguments.length, 1, "Headers.delete");
     const n = headerName(name), kept = list();
     this.#mayChange();
     for (let i = 0; i < this.#list.length; i++) if (this.#list[i][0] !== n) append(kept, this.#list[i]);
@@ -108,6 +109,7 @@ class Headers {
     this.#sorted = null;
   }
   get(name) {
+    p.needs(arguments.length, 1, "Headers.get");
     return this.#get(headerName(name));
   }
   #get(n) {
@@ -123,10 +125,11 @@ class Headers {
     return p.toArray(found);
   }
   has(name) {
+    p.needs(arguments.length, 1, "Headers.has");
     return this.#get(headerName(name)) !== null;
   }
   set(name, value) {
-    if (arguments.length < 2) throw new TypeError("Headers.set: two arguments are needed");
+    p.needs(arguments.length, 2, "Headers.set");
     const n = headerName(name), v = headerValue(value), kept = list();
     this.#mayChange();
     let done = false;
@@ -320,8 +323,8 @@ const readers = {
     if (p.startsWith(essence, "application/x-www-form-urlencoded")) {
       const { FormData, formAppend } = require("./blob");
       const form = new FormData();
-      const { parseUrlencoded } = require("whatwg-url/lib/urlencoded");
-      const entries = parseUrlencoded(bytes);
+      const { parseUrlencodedString } = require("whatwg-url/lib/urlencoded");
+      const entries = parseUrlencodedString(host.utf8Decode(bytes, 0));
       for (let i = 0; i < entries.length; i++) formAppend(form, entries[i][0], entries[i][1]);
       return form;
     }
@@ -697,9 +700,9 @@ const functions = {
   fetch(input, init = undefined) {
     return new Promise((resolve, reject) => {
       const request = new Request(input, init);
-      if (core.outbound === null) throw new TypeError(NO_NETWORK);
       const events = require("./events"), signal = requestSignal(request);
       if (events.isAborted(signal)) throw events.abortReason(signal);
+      if (core.outbound === null) throw new TypeError(NO_NETWORK);
       events.onAbort(signal, () => reject(events.abortReason(signal)));
       promiseThen(promiseResolve(core.outbound(requestParts(request), signal)),
         (parts) => resolve(makeResponse(parts)), reject);

@@ -93,6 +93,7 @@ class Performance extends EventTarget {
     return host.now();
   }
   mark(name, options = undefined) {
+    p.needs(arguments.length, 1, "performance.mark");
     const mark = new PerformanceMark(name, options);
     append(this.#entries, mark);
     return mark;

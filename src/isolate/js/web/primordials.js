@@ -31,7 +31,10 @@ const setAdd = uncurry(Set.prototype.add);
 
 const nothing = { __proto__: null };
 // Prototypes of the interfaces made here: their instances cannot be cloned as plain objects.
-const platformPrototypes = new Set([Promise.prototype]);
+const platformPrototypes = new Set([Promise.prototype, WeakMap.prototype, WeakSet.prototype, WeakRef.prototype,
+  getPrototypeOf(function* () {}).prototype, getPrototypeOf(async function* () {}).prototype,
+  getPrototypeOf([][iterator]()), getPrototypeOf(new Map()[iterator]()), getPrototypeOf(new Set()[iterator]()),
+  getPrototypeOf(""[iterator]())]);
 
 function isObject(v) {
   return (typeof v === "object" && v !== null) || typeof v === "function";
@@ -109,16 +112,15 @@ function shape(cls, name, { constants = nothing, tag = true } = nothing) {
     const keys = ownKeys(o);
     for (let i = 0; i < keys.length; i++) {
       const key = keys[i];
-      if (typeof key === "symbol" || key === "constructor" || key === skip || key === "length" ||
-          key === "name") continue;
+      if (typeof key === "symbol" || skip[key]) continue;
       const d = getOwnPropertyDescriptor(o, key);
       setPrototypeOf(d, null);
       d.enumerable = true;
       defineProperty(o, key, d);
     }
   };
-  visible(proto, "constructor");
-  visible(cls, "prototype");
+  visible(proto, { __proto__: null, constructor: true });
+  visible(cls, { __proto__: null, prototype: true, length: true, name: true });
   const consts = ownKeys(constants);
   for (let i = 0; i < consts.length; i++) {
     const d = { __proto__: null, value: constants[consts[i]], enumerable: true };
@@ -128,6 +130,10 @@ function shape(cls, name, { constants = nothing, tag = true } = nothing) {
   if (tag) defineProperty(proto, toStringTag, { __proto__: null, value: name, configurable: true });
   defineProperty(cls, "name", { __proto__: null, value: name, configurable: true });
   return cls;
+}
+
+function needs(given, n, what) {
+  if (given < n) throw new TypeError(`${what}: ${n} argument${n > 1 ? "s are" : " is"} needed`);
 }
 
 // USVString and friends. A template literal throws for symbols, as WebIDL does.
@@ -257,5 +263,5 @@ module.exports = {
   typedArraySet,
 
   nothing, isObject, isArrayBuffer, isView, viewOf, uint8Copy, part, list, append, toArray,
-  define, shape, usv, toWellFormed, iteratorClass, fromIterable,
+  define, needs, shape, usv, toWellFormed, iteratorClass, fromIterable,
 };
