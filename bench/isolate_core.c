@@ -3,9 +3,8 @@
  * JSON result. Variants (sets of levers) take turns, so that a slow minute hits all of them.
  *
  * usage: isolate-core CAY-ISOLATE [-n runs] [-r rounds] [-c concurrency] [-p pool] [-g gap_us]
- *                     [-t template.json] [-k] [-R] LEVERS...
- * LEVERS is a number (see enum isolate_lever), or "all" or "none". -k runs the same code each time.
- * -R reuses isolates that put their memory back. In a template, every __N__ becomes a number. */
+ *                     [-t template.json] [-R] LEVERS...
+ * LEVERS is a number (see enum isolate_lever), or "all" or "none". -R reuses isolates that put their memory back. In a template, every __N__ becomes a number. */
 
 #include "front.h"
 
@@ -58,7 +57,7 @@ static const char spec[] = "{\"env\":{\"db\":{\"fd\":0,\"kind\":\"facet\",\"meth
 struct options {
     const char *program;
     int runs, rounds, concurrency, pool, gap_us;
-    bool known, reset;
+    bool reset;
     char *template;
 };
 
@@ -194,7 +193,7 @@ static void begin(struct variant *v, struct slot *s, const struct options *o) {
         die(err.message);
     s->facet = ends[0];
     wire_reader_init(&s->facet_reader, 1 << 20);
-    _cleanup_(free) char *program = replace(o->template, o->known ? 7 : counter++);
+    _cleanup_(free) char *program = replace(o->template, counter++);
     struct front_run run = {.flags = o->reset ? ISOLATE_RUN_RESET : 0,
                             .program = program,
                             .spec = spec,
@@ -355,8 +354,8 @@ static void report(struct variant *v, const struct options *o) {
     }
     qsort(v->latency_us, v->ndone, sizeof(double), by_value);
     double n = (double)v->ndone;
-    printf("%-10s c%-2d %s%s n %zu: p50 %.2f p90 %.2f p99 %.2f ms | %.0f/s", v->name,
-           o->concurrency, o->known ? "KNOWN" : "NEW", o->reset ? " reset" : "", v->ndone,
+    printf("%-10s c%-2d NEW%s n %zu: p50 %.2f p90 %.2f p99 %.2f ms | %.0f/s", v->name,
+           o->concurrency, o->reset ? " reset" : "", v->ndone,
            v->latency_us[v->ndone / 2] / 1e3, v->latency_us[v->ndone * 9 / 10] / 1e3,
            v->latency_us[v->ndone * 99 / 100] / 1e3, n / ((double)v->busy_ns / 1e9));
     printf(" | cpu isolate %.2f + zygote %.2f ms/run | faults %.0f/isolate",
@@ -394,14 +393,13 @@ static struct options parse(int argc, char **argv) {
         die("usage: see the head of bench/isolate_core.c");
     optind = 2;
     int c;
-    while ((c = getopt(argc, argv, "n:r:c:p:g:t:kR")) != -1)
+    while ((c = getopt(argc, argv, "n:r:c:p:g:t:R")) != -1)
         switch (c) {
         case 'n': o.runs = (int)strtol(optarg, NULL, 10); break;
         case 'r': o.rounds = (int)strtol(optarg, NULL, 10); break;
         case 'c': o.concurrency = (int)strtol(optarg, NULL, 10); break;
         case 'p': o.pool = (int)strtol(optarg, NULL, 10); break;
         case 'g': o.gap_us = (int)strtol(optarg, NULL, 10); break;
-        case 'k': o.known = true; break;
         case 'R': o.reset = true; break;
         case 't': {
             struct buf b;

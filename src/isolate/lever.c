@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/fd.h"
+#include "base/mem.h"
 #include "isolate/maps.h"
 
 #include <errno.h>
@@ -76,7 +77,8 @@ static int move_to_huge(int proc_fd, uintptr_t start, uintptr_t end, int prot, s
 
 int lever_text(int proc_fd, struct err *err) {
     static struct maps maps;
-    int rc = maps_read(&maps, proc_fd, err);
+    _cleanup_(free) char *text = xmalloc(MAPS_TEXT_SIZE);
+    int rc = maps_read(&maps, proc_fd, text, MAPS_TEXT_SIZE, err);
     size_t moved = 0;
     for (size_t i = 0; rc == 0 && i < maps.count; i++) {
         const struct map *m = &maps.map[i];
@@ -105,7 +107,8 @@ static const char *const unneeded[] = {
 
 int lever_diet(int proc_fd, struct err *err) {
     static struct maps maps;
-    int rc = maps_read(&maps, proc_fd, err);
+    _cleanup_(free) char *text = xmalloc(MAPS_TEXT_SIZE);
+    int rc = maps_read(&maps, proc_fd, text, MAPS_TEXT_SIZE, err);
     for (size_t i = 0; rc == 0 && i < maps.count; i++) {
         const struct map *m = &maps.map[i];
         for (size_t k = 0; k < ARRAY_LEN(unneeded); k++)
@@ -130,6 +133,12 @@ struct lever_pages {
     size_t count;
     size_t pages;
     struct range range[RANGES_MAX];
+    /* Shared memory too: learning must not touch pages that a run does not. */
+    struct {
+        struct maps maps;
+        char text[MAPS_TEXT_SIZE];
+        uint64_t entry[65536];
+    } scratch;
 };
 
 int lever_pages_create(struct lever_pages **ret_pages, struct err *err) {
@@ -164,10 +173,11 @@ static void add_page(struct lever_pages *p, uintptr_t at, int advice, uintptr_t 
 /* A page of a writable mapping that is ours alone was written by the run. A page of a file that is
  * there at all was read by it, because a fork takes none along. */
 static int learn_map(struct lever_pages *p, const struct map *m, int pagemap_fd) {
-    static uint64_t entry[65536];
+    uint64_t *entry = p->scratch.entry;
+    const size_t max = ARRAY_LEN(p->scratch.entry);
     size_t pages = (m->end - m->start) / PAGE;
-    for (size_t from = 0; from < pages; from += ARRAY_LEN(entry)) {
-        size_t n = MIN(pages - from, ARRAY_LEN(entry));
+    for (size_t from = 0; from < pages; from += max) {
+        size_t n = MIN(pages - from, max);
         ssize_t got = pread(pagemap_fd, entry, n * sizeof(*entry),
                             (off_t)((m->start / PAGE + from) * sizeof(*entry)));
         if (got != (ssize_t)(n * sizeof(*entry)))
@@ -186,16 +196,16 @@ static int learn_map(struct lever_pages *p, const struct map *m, int pagemap_fd)
 }
 
 int lever_pages_learn(struct lever_pages *p, int proc_fd, struct err *err) {
-    static struct maps maps;
-    int rc = maps_read(&maps, proc_fd, err);
+    struct maps *maps = &p->scratch.maps;
+    int rc = maps_read(maps, proc_fd, p->scratch.text, sizeof(p->scratch.text), err);
     if (rc < 0)
         return rc;
     _cleanup_(close) int fd = openat(proc_fd, "self/pagemap", O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return err_sys(err, "open pagemap");
     p->count = p->pages = 0;
-    for (size_t i = 0; i < maps.count; i++) {
-        const struct map *m = &maps.map[i];
+    for (size_t i = 0; i < maps->count; i++) {
+        const struct map *m = &maps->map[i];
         if (!m->read || m->shared || strncmp(m->name, "[v", 2) == 0)
             continue;
         if (learn_map(p, m, fd) < 0)

@@ -1,12 +1,11 @@
 #include "isolate/maps.h"
 
-#include "base/buf.h"
+#include "base/cleanup.h"
 #include "base/fd.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { MAPS_TEXT_MAX = 1 << 20 };
 
 /* "start-end rwxp offset dev inode   path" */
 static bool parse_line(char *line, struct map *ret) {
@@ -28,21 +27,24 @@ static bool parse_line(char *line, struct map *ret) {
     return true;
 }
 
-int maps_read(struct maps *m, int proc_fd, struct err *err) {
-    struct buf text;
-    buf_init(&text, MAPS_TEXT_MAX);
-    int rc = fd_read_file(proc_fd, "self/maps", &text, err);
+int maps_read(struct maps *m, int proc_fd, char *text, size_t size, struct err *err) {
     m->count = 0;
-    for (char *line = text.data; rc == 0 && line && *line;) {
+    _cleanup_(close) int fd = openat(proc_fd, "self/maps", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? fd_read_all(fd, text, size - 1) : -1;
+    if (n < 0)
+        return err_sys(err, "read /proc/self/maps");
+    if ((size_t)n == size - 1)
+        return err_set(err, ERR_LIMIT, "/proc/self/maps is larger than %zu bytes", size);
+    text[n] = 0;
+    for (char *line = text; line && *line;) {
         char *end = strchr(line, '\n');
         if (end)
             *end = 0;
         if (m->count == MAPS_MAX)
-            rc = err_set(err, ERR_LIMIT, "more than %d mappings", MAPS_MAX);
-        else if (!parse_line(line, &m->map[m->count++]))
-            rc = err_set(err, ERR_INTERNAL, "a line of /proc/self/maps is malformed");
+            return err_set(err, ERR_LIMIT, "more than %d mappings", MAPS_MAX);
+        if (!parse_line(line, &m->map[m->count++]))
+            return err_set(err, ERR_INTERNAL, "a line of /proc/self/maps is malformed");
         line = end ? end + 1 : NULL;
     }
-    buf_finish(&text);
-    return rc;
+    return 0;
 }

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MAPS_MAX = 1024 };
+enum { MAPS_MAX = 1024, MAPS_TEXT_SIZE = 256 * 1024 };
 
 struct map {
     uintptr_t start;
@@ -21,5 +21,6 @@ struct maps {
     struct map map[MAPS_MAX];
 };
 
-/* proc_fd: /proc. */
-int maps_read(struct maps *m, int proc_fd, struct err *err);
+/* proc_fd: /proc. text: room for the file; nothing else is touched, so that a process can look at
+ * its own pages without changing many. */
+int maps_read(struct maps *m, int proc_fd, char *text, size_t size, struct err *err);
