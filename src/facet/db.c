@@ -536,8 +536,8 @@ static sqlite3_file *file_of(const struct db *db, int which) {
     return f && f->pMethods ? f : NULL;
 }
 
-/* SQLite syncs the folder with the first sync of a new log, for which it opens the folder: that must
- * happen while it can. */
+/* SQLite syncs the folder with the first sync of a new log, for which it opens the folder: that
+ * must happen while it can. */
 static int sync_log(struct db *db, struct err *err) {
     sqlite3_file *f = file_of(db, SQLITE_FCNTL_JOURNAL_POINTER);
     if (!f || f->pMethods->xSync(f, SQLITE_SYNC_NORMAL) != SQLITE_OK)

@@ -10,9 +10,9 @@
 #include "base/mem.h"
 #include "isolate/isolate.h"
 #include "isolate/lever.h"
-#include "isolate/lock.h"
 #include "isolate/probe.h"
 #include "isolate/warm.h"
+#include "lock/lock.h"
 #include "wire/frame.h"
 #include "wire/isolate.h"
 #include "wire/pack.h"
@@ -65,7 +65,7 @@ struct zygote {
     size_t nchildren;
     uint32_t last_number;
     uint32_t wanted;
-    uint32_t levers; /* that hold */
+    uint32_t levers;           /* that hold */
     struct lever_pages *pages; /* NULL: not populated */
     char lever_note[256];      /* why a lever does not hold */
     uint64_t size_bytes;
@@ -74,10 +74,8 @@ struct zygote {
 };
 
 static int send_control(uint16_t type, const struct buf *payload, const int *fds, size_t nfds) {
-    struct wire_out out = {.type = type,
-                           .pieces = {{payload->data, payload->len}},
-                           .fds = fds,
-                           .nfds = nfds};
+    struct wire_out out = {
+        .type = type, .pieces = {{payload->data, payload->len}}, .fds = fds, .nfds = nfds};
     return wire_send(ISOLATE_CONTROL_FD, &out);
 }
 
@@ -215,7 +213,8 @@ static void be_isolate(struct zygote *z, int channel, bool training) {
     int statm_fd = openat(z->lock.proc_fd, "self/statm", O_RDONLY | O_CLOEXEC);
     struct lock_limits limits = {.address_space_bytes = z->size_bytes + z->config.memory_max_bytes,
                                  .cpu_s = z->config.cpu_max_s};
-    if (statm_fd < 0 || !own_fds(z, channel, statm_fd, training) || lock_set_limits(&limits, &err) < 0)
+    if (statm_fd < 0 || !own_fds(z, channel, statm_fd, training) ||
+        lock_set_limits(&limits, &err) < 0)
         _exit(ISOLATE_EXIT_SETUP);
     if (z->pages && !training)
         lever_pages_populate(z->pages);
@@ -396,10 +395,11 @@ static void write_features(const struct zygote *z, const char *error, struct buf
         const char *name;
         bool on;
     } locks[] = {
-        {"user_ns", l->user_ns},       {"net_ns", l->net_ns},       {"mount_ns", l->mount_ns},
-        {"ipc_ns", l->ipc_ns},         {"uts_ns", l->uts_ns},       {"cgroup_ns", l->cgroup_ns},
-        {"pid_ns", l->pid_ns},         {"empty_root", l->empty_root}, {"seccomp", l->seccomp},
-        {"unprivileged", l->unprivileged},
+        {"user_ns", l->user_ns},   {"net_ns", l->net_ns},
+        {"mount_ns", l->mount_ns}, {"ipc_ns", l->ipc_ns},
+        {"uts_ns", l->uts_ns},     {"cgroup_ns", l->cgroup_ns},
+        {"pid_ns", l->pid_ns},     {"empty_root", l->empty_root},
+        {"seccomp", l->seccomp},   {"unprivileged", l->unprivileged},
     };
     static const char *const levers[] = {"warm", "threshold", "text", "diet", "populate"};
     struct json_writer w;
@@ -491,7 +491,7 @@ static int bring_up(struct zygote *z, struct err *err) {
         return rc;
     z->levers = z->config.levers & ISOLATE_LEVER_THRESHOLD;
     engine_options(z->levers & ISOLATE_LEVER_THRESHOLD);
-    rc = lock_enter(&z->lock, err);
+    rc = lock_enter(&z->lock, true, err);
     if (rc < 0)
         return rc;
     sigset_t mask;

@@ -24,9 +24,9 @@
  *   front -> isolate
  *     RUN      u32 flags (ISOLATE_RUN_*), u32 cpu_ms, u64 memory_bytes, u32 output_bytes,
  *              u32 binding_calls, u32 result_bytes, u32 wait_until_ms (each 0: the default below),
- *              bytes program (what the compiler linked: JSON), bytes spec (JSON, below); descriptors: the
- *              capability sockets of the env, by index. Once per isolate (RESET: once per round).
- *     CALL     u32 cpu_ms, bytes spec (JSON: "entrypoint", "method", "args", "props", "http"),
+ *              bytes program (what the compiler linked: JSON), bytes spec (JSON, below);
+ * descriptors: the capability sockets of the env, by index. Once per isolate (RESET: once per
+ * round). CALL     u32 cpu_ms, bytes spec (JSON: "entrypoint", "method", "args", "props", "http"),
  *              bytes body. Only to an isolate that was started with ISOLATE_RUN_WARM; calls may
  *              overlap.
  *   isolate -> front

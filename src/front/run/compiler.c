@@ -143,7 +143,7 @@ static void finish(struct compiler_ticket *t, struct program *program, const cha
     free(t);
 }
 
-static bool send(struct compiler *c, struct compiler_ticket *t) {
+static bool send_request(struct compiler *c, struct compiler_ticket *t) {
     struct channel *ch = keeper_channel(c->keeper);
     struct wire_out out = {.type = COMPILE_REQUEST, .id = t->id, .pieces = {{t->request, t->len}}};
     t->tries++;
@@ -154,7 +154,7 @@ static void on_start(void *ctx, struct channel *channel) {
     (void)channel;
     struct compiler *c = ctx;
     for (struct compiler_ticket *t = c->first; t; t = t->next)
-        (void)send(c, t);
+        (void)send_request(c, t);
     arm(c);
 }
 
@@ -252,7 +252,7 @@ struct compiler_ticket *compiler_compile(struct compiler *c, const char *request
     while (*p)
         p = &(*p)->next;
     *p = t;
-    (void)send(c, t);
+    (void)send_request(c, t);
     if (alone)
         arm(c);
     return t;

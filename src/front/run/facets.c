@@ -253,8 +253,8 @@ static void on_control_end(void *ctx, const struct err *err) {
         child_kill(f->child, SIGKILL);
 }
 
-static bool send(struct channel *ch, uint16_t type, uint64_t id, const struct buf *payload,
-                 const int *fd) {
+static bool send_frame(struct channel *ch, uint16_t type, uint64_t id, const struct buf *payload,
+                       const int *fd) {
     return channel_send(ch, &(struct wire_out){.type = type,
                                                .id = id,
                                                .pieces = {{payload->data, payload->len}},
@@ -268,7 +268,7 @@ static void ask_own_grant(struct facet *f) {
     f->own_grant = ++f->next_id;
     facet_grant_encode(
         &b, &(struct facet_grant){.grant = f->own_grant, .label = (char *)"owner", .all = true});
-    (void)send(f->control, FACET_GRANT, f->own_grant, &b, NULL);
+    (void)send_frame(f->control, FACET_GRANT, f->own_grant, &b, NULL);
 }
 
 /* Sends what waits, as far as it can go now. */
@@ -279,11 +279,11 @@ static void pump(struct facet *f) {
         if (op->sent)
             continue;
         if (op->kind == OP_GRANT) {
-            op->sent = send(f->control, FACET_GRANT, op->id, &op->payload, NULL);
+            op->sent = send_frame(f->control, FACET_GRANT, op->id, &op->payload, NULL);
         } else if (op->kind == OP_EXPORT) {
-            op->sent = send(f->control, FACET_EXPORT, op->id, &op->payload, &op->fd);
+            op->sent = send_frame(f->control, FACET_EXPORT, op->id, &op->payload, &op->fd);
         } else if (f->calls) {
-            op->sent = send(f->calls, FACET_CALL, op->id, &op->payload, NULL);
+            op->sent = send_frame(f->calls, FACET_CALL, op->id, &op->payload, NULL);
         } else if (!f->own_grant) {
             ask_own_grant(f);
         }
@@ -326,7 +326,7 @@ static int start(struct facet *f, const struct facet_open *how, struct err *err)
     _cleanup_(buf) struct buf b;
     buf_init(&b, FACET_OPEN_MAX);
     facet_open_encode(&b, how);
-    if (b.full || !send(f->control, FACET_OPEN, ++f->next_id, &b, NULL)) {
+    if (b.full || !send_frame(f->control, FACET_OPEN, ++f->next_id, &b, NULL)) {
         child_kill(f->child, SIGKILL);
         return err_set(err, ERR_TOO_LARGE, "the database's schema is too large");
     }

@@ -214,14 +214,19 @@ async function begin(call, text, specText) {
 
 // A program is what the compiler linked, as JSON.
 async function loadProgram(text) {
-    const linked = loader.link(jsonParse(text), host.evaluate, builtins);
+    const linked = loader.link(jsonParse(text), host.evaluate, makeBuiltins(program.env));
     await linked.evaluate();
     return linked;
 }
-const builtins = {
-    __proto__: null,
-    "cloudflare:workers": objectFreeze({ __proto__: null, WorkerEntrypoint, RpcTarget, DurableObject }),
-};
+const web = installWeb === undefined ? null
+    : installWeb(host, { __proto__: null, reportError: (e) => uncaught(e, "error") });
+function makeBuiltins(env) {
+    return {
+        __proto__: null,
+        "cloudflare:workers": { __proto__: null, WorkerEntrypoint, RpcTarget, DurableObject, env },
+        "cloudflare:sockets": web === null ? undefined : web.builtins["cloudflare:sockets"](),
+    };
+}
 
 function start(id, text, specText) { begin(newCall(id), text, specText); }
 function call(id, specText) {

@@ -1,4 +1,4 @@
-#include "isolate/lock.h"
+#include "lock/lock.h"
 
 #include "base/cleanup.h"
 #include "base/fd.h"
@@ -85,9 +85,9 @@ static bool enter(int flag) {
     return unshare(flag) == 0;
 }
 
-static int build_filter(struct lock *l, struct err *err);
+static int build_filter(struct lock *l, bool forks, struct err *err);
 
-int lock_enter(struct lock *l, struct err *err) {
+int lock_enter(struct lock *l, bool forks, struct err *err) {
     *l = (struct lock){.proc_fd = -1, .null_fd = -1, .init_fd = -1};
     l->proc_fd = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (l->proc_fd < 0)
@@ -95,7 +95,7 @@ int lock_enter(struct lock *l, struct err *err) {
     l->null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (l->null_fd < 0)
         return err_sys(err, "open /dev/null");
-    int rc = build_filter(l, err);
+    int rc = build_filter(l, forks, err);
     if (rc < 0)
         return rc;
     /* Root makes the other namespaces with the power it has and becomes nobody in lock_seal(). */
@@ -106,7 +106,7 @@ int lock_enter(struct lock *l, struct err *err) {
     l->ipc_ns = enter(CLONE_NEWIPC);
     l->uts_ns = enter(CLONE_NEWUTS);
     l->cgroup_ns = enter(CLONE_NEWCGROUP);
-    return enter_pid_ns(l, err);
+    return forks ? enter_pid_ns(l, err) : 0;
 }
 
 /* An empty, read-only tmpfs becomes the root; the old one is let go of. */
@@ -188,16 +188,36 @@ int lock_set_limits(const struct lock_limits *limits, struct err *err) {
 /* What an isolate needs, and nothing that opens, connects, starts or signals. Descriptors come in
  * with recvmsg (RUN brings the env's); there is no sendmsg, so none goes out. */
 static const int allowed[] = {
-    SCMP_SYS(read),         SCMP_SYS(write),        SCMP_SYS(pread64),     SCMP_SYS(close),
-    SCMP_SYS(poll),         SCMP_SYS(ppoll),        SCMP_SYS(recvmsg),     SCMP_SYS(munmap),
-    SCMP_SYS(madvise),      SCMP_SYS(mremap),       SCMP_SYS(brk),         SCMP_SYS(futex),
-    SCMP_SYS(sched_yield),  SCMP_SYS(getrandom),    SCMP_SYS(getrusage),   SCMP_SYS(setitimer),
-    SCMP_SYS(rt_sigreturn), SCMP_SYS(exit_group),   SCMP_SYS(exit),        SCMP_SYS(clock_gettime),
-    SCMP_SYS(gettimeofday), SCMP_SYS(restart_syscall), SCMP_SYS(rt_sigprocmask),
+    SCMP_SYS(read),
+    SCMP_SYS(write),
+    SCMP_SYS(pread64),
+    SCMP_SYS(close),
+    SCMP_SYS(poll),
+    SCMP_SYS(ppoll),
+    SCMP_SYS(recvmsg),
+    SCMP_SYS(munmap),
+    SCMP_SYS(madvise),
+    SCMP_SYS(mremap),
+    SCMP_SYS(brk),
+    SCMP_SYS(futex),
+    SCMP_SYS(sched_yield),
+    SCMP_SYS(getrandom),
+    SCMP_SYS(getrusage),
+    SCMP_SYS(setitimer),
+    SCMP_SYS(rt_sigreturn),
+    SCMP_SYS(exit_group),
+    SCMP_SYS(exit),
+    SCMP_SYS(clock_gettime),
+    SCMP_SYS(gettimeofday),
+    SCMP_SYS(restart_syscall),
+    SCMP_SYS(rt_sigprocmask),
 };
 
-static int add_rules(scmp_filter_ctx ctx) {
+static int add_rules(scmp_filter_ctx ctx, bool isolate) {
     int rc = 0;
+    /* What holds no capability may pass descriptors: it has none. */
+    if (!isolate)
+        rc = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(sendmsg), 0);
     for (size_t i = 0; i < ARRAY_LEN(allowed) && rc == 0; i++)
         rc = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, allowed[i], 0);
     /* Memory, but never executable: the engine reserved its code region before. */
@@ -207,12 +227,10 @@ static int add_rules(scmp_filter_ctx ctx) {
                               SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
     /* send(): to the peer of a connected socket only. */
     if (rc == 0)
-        rc = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(sendto), 1,
-                              SCMP_A4(SCMP_CMP_EQ, 0));
+        rc = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(sendto), 1, SCMP_A4(SCMP_CMP_EQ, 0));
     /* Its own limits, which it can only lower. */
     if (rc == 0)
-        rc = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1,
-                              SCMP_A0(SCMP_CMP_EQ, 0));
+        rc = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1, SCMP_A0(SCMP_CMP_EQ, 0));
     return rc;
 }
 
@@ -234,14 +252,14 @@ static int export_filter(struct lock *l, scmp_filter_ctx ctx, struct err *err) {
 }
 
 /* Built once, in the zygote, as a program for the kernel: an isolate loads it with one call. */
-static int build_filter(struct lock *l, struct err *err) {
+static int build_filter(struct lock *l, bool forks, struct err *err) {
     scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_KILL_PROCESS);
     if (!ctx)
         return err_set(err, ERR_INTERNAL, "no system-call filter");
     int rc = seccomp_attr_set(ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
     (void)seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2);
     if (rc == 0)
-        rc = add_rules(ctx);
+        rc = add_rules(ctx, forks);
     rc = rc < 0 ? err_set(err, ERR_INTERNAL, "system-call filter: %s", strerror(-rc))
                 : export_filter(l, ctx, err);
     seccomp_release(ctx);

@@ -28,7 +28,7 @@ int main(int argc, char **argv) {
         perror(argv[2]);
         return EXIT_FAILURE;
     }
-    fprintf(out, "#include \"isolate/embed.h\"\nconst char %s[] = {\n", argv[1]);
+    fprintf(out, "extern const char %s[];\nconst char %s[] = {\n", argv[1], argv[1]);
     for (int i = 3; i < argc; i++)
         if (copy(out, argv[i]) < 0)
             return EXIT_FAILURE;

@@ -1,5 +1,6 @@
 #pragma once
-/* The walls around isolates. The zygote enters namespaces once, at its start; when the engine is
+/* The walls around programs that meet code of strangers: the zygote of isolates and the compiler.
+ * The zygote enters namespaces once, at its start; when the engine is
  * up it leaves the file system for an empty root and drops every privilege; each isolate then sets
  * its limits and its system-call filter. Each wall that cannot be had is said, not hidden. */
 
@@ -21,8 +22,9 @@ struct lock {
     size_t filter_n; /* instructions */
 };
 
-/* Namespaces. Needs a process with one thread. Only what has no fallback is an error. */
-int lock_enter(struct lock *l, struct err *err);
+/* Namespaces. Needs a process with one thread. Only what has no fallback is an error. With forks,
+ * the children live in a pid namespace of their own. */
+int lock_enter(struct lock *l, bool forks, struct err *err);
 /* The empty root, privileges, no_new_privs. The engine must be up: nothing can be opened from here
  * on but through l->proc_fd. */
 int lock_seal(struct lock *l, struct err *err);
