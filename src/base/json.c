@@ -5,6 +5,8 @@
 #include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 int json_parse(const char *text, size_t len, const char *what, json_t **ret_json, struct err *err) {
@@ -288,8 +290,13 @@ void json_writer_num(struct json_writer *w, double v) {
         json_writer_null(w);
         return;
     }
+    /* The shortest of the two forms that reads back as the same number. */
+    char text[32];
+    (void)snprintf(text, sizeof(text), "%.15g", v);
+    if (strtod(text, NULL) != v)
+        (void)snprintf(text, sizeof(text), "%.17g", v);
     value(w);
-    (void)buf_addf(w->out, "%.17g", v);
+    (void)buf_add_str(w->out, text);
 }
 
 void json_writer_bool(struct json_writer *w, bool v) {
