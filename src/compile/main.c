@@ -85,7 +85,8 @@ static char *compile(JSGlobalContextRef ctx, JSObjectRef fn, const char *request
     return exception || !v ? NULL : to_utf8(ctx, v, ret_len);
 }
 
-static int start_engine(JSGlobalContextRef *ret_ctx, JSObjectRef *ret_fn, struct err *err) {
+static int start_engine(int rounds, JSGlobalContextRef *ret_ctx, JSObjectRef *ret_fn,
+                        struct err *err) {
     void (*disable_scavenger)(void) = NULL;
     *(void **)&disable_scavenger = dlsym(RTLD_DEFAULT, "_ZN3WTF20fastDisableScavengerEv");
     if (disable_scavenger)
@@ -102,7 +103,7 @@ static int start_engine(JSGlobalContextRef *ret_ctx, JSObjectRef *ret_fn, struct
         return err_set(err, ERR_INTERNAL, "the compiler's bundle does not start");
     *ret_fn = JSValueToObject(ctx, fn, NULL);
     JSValueProtect(ctx, *ret_fn);
-    for (int i = 0; i < WARM_ROUNDS; i++) {
+    for (int i = 0; i < rounds; i++) {
         size_t len = 0;
         char *out = compile(ctx, *ret_fn, warm_request, &len);
         bool ok = out && strncmp(out, "{\"ok\":true", 10) == 0;
@@ -113,7 +114,8 @@ static int start_engine(JSGlobalContextRef *ret_ctx, JSObjectRef *ret_fn, struct
         if (!ok)
             return -ERR_INTERNAL;
     }
-    JSGarbageCollect(ctx);
+    if (rounds > 0)
+        JSGarbageCollect(ctx);
     *ret_ctx = ctx;
     return 0;
 }
@@ -169,13 +171,13 @@ static int serve(JSGlobalContextRef ctx, JSObjectRef fn, struct err *err) {
     return rc == -ERR_CANCELLED ? 0 : rc;
 }
 
-static int run(struct err *err) {
+static int run(bool cold, struct err *err) {
     struct lock lock;
     JSGlobalContextRef ctx = NULL;
     JSObjectRef fn = NULL;
     int rc = lock_enter(&lock, false, err);
     if (rc == 0)
-        rc = start_engine(&ctx, &fn, err);
+        rc = start_engine(cold ? 0 : WARM_ROUNDS, &ctx, &fn, err);
     struct lock_limits limits = {.address_space_bytes = address_space_now() + MEMORY_BYTES,
                                  .cpu_s = UINT32_MAX};
     if (rc == 0)
@@ -190,14 +192,14 @@ static int run(struct err *err) {
     return serve(ctx, fn, err);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     struct sigaction ignore = {.sa_handler = SIG_IGN};
     (void)sigaction(SIGPIPE, &ignore, NULL);
     log_init("cay-compile", LOG_LEVEL_INFO);
     set_options();
     struct err err = {0};
-    int rc = run(&err);
+    int rc = run(argc > 1 && strcmp(argv[1], "--cold") == 0, &err);
     if (rc < 0) {
         log_error("compile.failed", "error", err.message);
         _exit(err_exit_status(err.code));

@@ -212,9 +212,11 @@ struct compiler *compiler_create(const struct compiler_options *options) {
     c->opt = *options;
     (void)uv_timer_init(options->loop, &c->timer);
     c->timer.data = c;
+    static const char *const cold[] = {"--cold", NULL};
     c->keeper = keeper_create(options->loop, &(struct keeper_options){
                                                  .name = "cay-compile",
                                                  .exec_fd = options->exec_fd,
+                                                 .args = options->cold ? cold : NULL,
                                                  .drop = options->drop,
                                                  .uid = options->uid,
                                                  .gid = options->gid,

@@ -36,6 +36,7 @@ struct compiler_options {
     gid_t gid;
     size_t cache_bytes;
     unsigned timeout_ms;
+    bool cold; /* for one run: do not spend time on warming up */
 };
 
 struct compiler *compiler_create(const struct compiler_options *options);

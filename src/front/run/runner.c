@@ -101,6 +101,7 @@ struct runner *runner_create(const struct runner_options *o) {
         .gid = o->gid,
         .cache_bytes = c->compile_cache_bytes,
         .timeout_ms = c->compile_timeout_ms,
+        .cold = o->cold,
     });
     r->pool = pool_create(&(struct pool_options){
         .loop = o->loop,
@@ -115,7 +116,7 @@ struct runner *runner_create(const struct runner_options *o) {
         .retire_forks = 5000,
         .memory_max_bytes = c->limits.memory_bytes,
         .cpu_max_s = c->limits.cpu_ms / 1000 + 1,
-        .levers = c->isolate_levers,
+        .levers = o->cold ? 0 : c->isolate_levers,
     });
     r->facets = facets_create(&(struct facets_options){.loop = o->loop,
                                                        .exec_fd = o->facet_fd,

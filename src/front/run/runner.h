@@ -58,6 +58,7 @@ struct runner_options {
     bool drop; /* children change to uid and gid */
     uid_t uid;
     gid_t gid;
+    bool cold; /* for one run: start fast instead of running fast */
 };
 
 struct runner *runner_create(const struct runner_options *options);
