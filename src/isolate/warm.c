@@ -2,7 +2,6 @@
 
 #include "base/cleanup.h"
 #include "base/fd.h"
-#include "base/json.h"
 #include "isolate/embed.h"
 #include "wire/isolate.h"
 #include "wire/pack.h"
@@ -35,12 +34,7 @@ static int send_run(int channel, int facet_end, struct err *err) {
     pack_u64(&b, 0);
     for (int i = 0; i < 4; i++)
         pack_u32(&b, 0);
-    _cleanup_(buf) struct buf program;
-    buf_init(&program, FRAME_MAX);
-    (void)buf_add_str(&program, "{\"main\":0,\"modules\":[{\"name\":\"warm.js\",\"code\":");
-    json_write_str(&program, isolate_warm_js, strlen(isolate_warm_js));
-    (void)buf_add_str(&program, "}]}");
-    pack_bytes(&b, program.data, program.len);
+    pack_str(&b, isolate_warm_js);
     pack_str(&b, spec);
     struct wire_out out = {
         .type = ISOLATE_RUN, .id = 1, .pieces = {{b.data, b.len}}, .fds = &facet_end, .nfds = 1};
