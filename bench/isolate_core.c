@@ -2,9 +2,9 @@
  * and runs code that no isolate has seen: two modules, one binding call, a console line, a timer, a
  * JSON result. Variants (sets of levers) take turns, so that a slow minute hits all of them.
  *
- * usage: isolate-core CAY-ISOLATE [-n runs] [-r rounds] [-c concurrency] [-p pool] [-g gap_us]
- *                     [-t template.json] [-R] LEVERS...
- * LEVERS is a number (see enum isolate_lever), or "all" or "none". -R reuses isolates that put their memory back. In a template, every __N__ becomes a number. */
+ * usage: isolate-core CAY-ISOLATE PROGRAM.json [-n runs] [-r rounds] [-c concurrency] [-p pool]
+ *                     [-g gap_us] [-R] LEVERS...
+ * LEVERS is a number (see enum isolate_lever), or "all" or "none". -R reuses isolates that put their memory back. PROGRAM.json is a linked program in which every __N__ becomes a number. */
 
 #include "front.h"
 
@@ -28,26 +28,6 @@
 
 enum { VARIANTS_MAX = 8, SLOTS_MAX = 64, READY_MAX = 128 };
 
-static const char default_util[] =
-    "(async function (builtins) { \"use strict\";\n"
-    "const seed = __N__;\n"
-    "class Stack { #items = []; push(x) { this.#items.push(x); return this; } get size() { return "
-    "this.#items.length; } *[Symbol.iterator]() { yield* this.#items; } }\n"
-    "const by = (list, key) => list.reduce((m, x) => (m.set(x[key], (m.get(x[key]) ?? 0) + 1), m), "
-    "new Map());\n"
-    "const title = (s) => s.replace(/\\b\\w/g, (c) => c.toUpperCase());\n"
-    "return { Stack, by, title, seed }; })";
-static const char default_main[] =
-    "(async function (builtins, modules) { \"use strict\";\n"
-    "const { Stack, by, title, seed } = modules[\"util.js\"];\n"
-    "return { default: async function main(env) {\n"
-    "  const rows = await env.db.query(\"SELECT * FROM customers WHERE id > __N__\");\n"
-    "  const tiers = by(rows, \"tier\"), stack = new Stack();\n"
-    "  for (const row of rows) stack.push(`${title(row.name)} (${row.tier}) ${seed}`);\n"
-    "  console.log(\"customers\", rows.length, Object.fromEntries(tiers));\n"
-    "  await new Promise((resolve) => setTimeout(resolve, 0));\n"
-    "  return { n: rows.length, names: [...stack].sort(), seed: __N__ };\n"
-    "} }; })";
 static const char rows[] =
     "{\"columns\":[\"id\",\"name\",\"tier\"],\"rows\":[[1,\"alice chen\",\"Gold\"],[2,\"bob "
     "martinez\",\"Silver\"],[3,\"carol johnson\",\"Bronze\"],[4,\"dave kim\",\"Gold\"]]}";
@@ -104,17 +84,6 @@ static char *replace(const char *text, uint64_t n) {
         (void)buf_addf(&b, "%llu", (unsigned long long)n);
         p = hit + 5;
     }
-    return buf_steal(&b, NULL);
-}
-
-static char *make_template(void) {
-    _cleanup_(buf) struct buf b;
-    buf_init(&b, 1 << 20);
-    (void)buf_add_str(&b, "{\"main\":1,\"modules\":[{\"name\":\"util.js\",\"code\":");
-    json_write_str(&b, default_util, strlen(default_util));
-    (void)buf_add_str(&b, "},{\"name\":\"main.js\",\"code\":");
-    json_write_str(&b, default_main, strlen(default_main));
-    (void)buf_add_str(&b, "}]}");
     return buf_steal(&b, NULL);
 }
 
@@ -389,11 +358,17 @@ static struct options parse(int argc, char **argv) {
                         .rounds = 5,
                         .concurrency = 1,
                         .pool = 4};
-    if (!o.program)
+    if (argc < 3)
         die("usage: see the head of bench/isolate_core.c");
-    optind = 2;
+    struct buf text;
+    struct err err;
+    buf_init(&text, ISOLATE_FRAME_MAX);
+    if (fd_read_file(AT_FDCWD, argv[2], &text, &err) < 0)
+        die(err.message);
+    o.template = buf_steal(&text, NULL);
+    optind = 3;
     int c;
-    while ((c = getopt(argc, argv, "n:r:c:p:g:t:R")) != -1)
+    while ((c = getopt(argc, argv, "n:r:c:p:g:R")) != -1)
         switch (c) {
         case 'n': o.runs = (int)strtol(optarg, NULL, 10); break;
         case 'r': o.rounds = (int)strtol(optarg, NULL, 10); break;
@@ -401,22 +376,11 @@ static struct options parse(int argc, char **argv) {
         case 'p': o.pool = (int)strtol(optarg, NULL, 10); break;
         case 'g': o.gap_us = (int)strtol(optarg, NULL, 10); break;
         case 'R': o.reset = true; break;
-        case 't': {
-            struct buf b;
-            struct err err;
-            buf_init(&b, ISOLATE_FRAME_MAX);
-            if (fd_read_file(AT_FDCWD, optarg, &b, &err) < 0)
-                die(err.message);
-            o.template = buf_steal(&b, NULL);
-            break;
-        }
         default: die("unknown option");
         }
     if (o.runs < 1 || o.runs > 1000000 || o.rounds < 1 || o.concurrency < 1 ||
         o.concurrency > SLOTS_MAX || o.pool < 1 || o.pool > READY_MAX / 2)
         die("a number is out of range");
-    if (!o.template)
-        o.template = make_template();
     return o;
 }
 

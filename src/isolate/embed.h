@@ -4,4 +4,4 @@
 extern const char isolate_core_js[];   /* the prelude: a function of what the others give */
 extern const char isolate_loader_js[]; /* the module loader: an object */
 extern const char isolate_web_js[];    /* the web globals: a function */
-extern const char isolate_warm_json[]; /* the compiled program that warms a zygote up */
+extern const char isolate_warm_js[];   /* the program that warms a zygote up: linked, JSON */

@@ -1,12 +1,12 @@
 #include "isolate/engine.h"
 
+#include "base/cleanup.h"
 #include "base/mem.h"
 #include "isolate/embed.h"
-#ifdef CAY_ISOLATE_WEB
 #include "isolate/webhost.h"
-#endif
 
 #include <dlfcn.h>
+#include <execinfo.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,10 +18,14 @@ typedef JSObjectRef (*proxy_target_fn)(JSObjectRef);
 typedef void (*heap_finalizer)(JSContextGroupRef, void *);
 typedef void (*add_heap_finalizer_fn)(JSContextGroupRef, heap_finalizer, void *);
 typedef void (*void_fn)(void);
+typedef void (*switch_fn)(JSGlobalContextRef, bool);
 
+/* Never in an isolate: the dynamic linker would walk libraries that are not forked along. */
 static void *symbol(const char *name) {
     return dlsym(RTLD_DEFAULT, name);
 }
+
+static proxy_target_fn proxy_target;
 
 static const char *const function_names[ENGINE_FUNCTION_COUNT] = {
     [ENGINE_START] = "start", [ENGINE_CALL] = "call",   [ENGINE_REPLY] = "reply",
@@ -86,6 +90,14 @@ static void set_policies(JSGlobalContextRef ctx, JSObjectRef on_rejection) {
         eval_enabled(ctx, false, why);
         JSStringRelease(why);
     }
+    /* No native stacks and no inspector: an exception would be reported to nobody at some cost. */
+    static const char *const off[] = {"JSGlobalContextSetIncludesNativeCallStackWhenReportingExceptions",
+                                      "JSGlobalContextSetRemoteInspectionEnabled"};
+    for (size_t i = 0; i < ARRAY_LEN(off); i++) {
+        switch_fn set = (switch_fn)symbol(off[i]);
+        if (set)
+            set(ctx, false);
+    }
     rejection_fn rejection = (rejection_fn)symbol("JSGlobalContextSetUnhandledRejectionCallback");
     if (rejection && on_rejection)
         rejection(ctx, on_rejection, NULL);
@@ -108,17 +120,14 @@ static JSObjectRef make_prelude(JSGlobalContextRef ctx, const struct engine_host
     JSValueRef core = *exception ? NULL : evaluate(ctx, isolate_core_js, "cay:core", exception);
     if (*exception)
         return NULL;
-    JSObjectRef host_functions = host_object(ctx, host);
-    JSValueRef web = JSValueMakeUndefined(ctx);
-#ifdef CAY_ISOLATE_WEB
-    webhost_install(ctx, host_functions);
-    web = evaluate(ctx, isolate_web_js, "cay:web", exception);
+    JSValueRef web = evaluate(ctx, isolate_web_js, "cay:web", exception);
     if (*exception)
         return NULL;
-#endif
-    JSValueRef args[] = {host_functions, loader, web};
+    JSObjectRef web_host = JSObjectMake(ctx, NULL, NULL);
+    webhost_install(ctx, web_host);
+    JSValueRef args[] = {host_object(ctx, host), loader, web, web_host};
     JSObjectRef make = JSValueToObject(ctx, core, exception);
-    JSValueRef made = make ? JSObjectCallAsFunction(ctx, make, NULL, 3, args, exception) : NULL;
+    JSValueRef made = make ? JSObjectCallAsFunction(ctx, make, NULL, 4, args, exception) : NULL;
     return *exception ? NULL : JSValueToObject(ctx, made, exception);
 }
 
@@ -126,6 +135,10 @@ int engine_init(struct engine *e, const struct engine_host_function *host, struc
     void_fn disable_scavenger = (void_fn)symbol("_ZN3WTF20fastDisableScavengerEv");
     if (disable_scavenger)
         disable_scavenger();
+    /* libc loads its unwinder at the first use, which must not come in an isolate. */
+    void *frame[1];
+    (void)backtrace(frame, 1);
+    proxy_target = (proxy_target_fn)symbol("JSObjectGetProxyTarget");
     JSGlobalContextRef ctx = JSGlobalContextCreate(NULL);
     JSValueRef exception = NULL;
     JSObjectRef table = make_prelude(ctx, host, &exception);
@@ -201,6 +214,18 @@ JSValueRef engine_text(const struct engine *e, const char *text, size_t len) {
     return v;
 }
 
+static void free_bytes(void *bytes, void *arg) {
+    (void)arg;
+    free(bytes);
+}
+
+JSValueRef engine_bytes(const struct engine *e, const void *data, size_t len) {
+    void *copy = xmalloc(len + 1);
+    memcpy(copy, data, len);
+    return JSObjectMakeTypedArrayWithBytesNoCopy(e->ctx, kJSTypedArrayTypeUint8Array, copy, len,
+                                                 free_bytes, NULL, NULL);
+}
+
 char *engine_utf8(JSContextRef ctx, JSValueRef value, size_t *ret_len) {
     JSStringRef s = JSValueToStringCopy(ctx, value, NULL);
     if (!s)
@@ -218,13 +243,10 @@ char *engine_utf8(JSContextRef ctx, JSValueRef value, size_t *ret_len) {
 }
 
 bool engine_is_proxy(JSContextRef ctx, JSValueRef value) {
-    static proxy_target_fn target;
-    if (!target)
-        target = (proxy_target_fn)symbol("JSObjectGetProxyTarget");
-    if (!target || !JSValueIsObject(ctx, value))
+    if (!proxy_target || !JSValueIsObject(ctx, value))
         return false;
     JSObjectRef object = JSValueToObject(ctx, value, NULL);
-    return object && target(object) != NULL;
+    return object && proxy_target(object) != NULL;
 }
 
 static engine_after_gc after_gc;

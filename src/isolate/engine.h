@@ -42,6 +42,8 @@ bool engine_call(struct engine *e, enum engine_function f, size_t n, const JSVal
                  JSValueRef *ret_value);
 
 JSValueRef engine_text(const struct engine *e, const char *text, size_t len);
+/* A Uint8Array of its own. */
+JSValueRef engine_bytes(const struct engine *e, const void *data, size_t len);
 /* UTF-8 text of a value that is a string; the caller frees. NULL if memory is gone. */
 char *engine_utf8(JSContextRef ctx, JSValueRef value, size_t *ret_len);
 /* True where the value is a Proxy: what it shows is its own invention. */

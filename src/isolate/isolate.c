@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/rand.h"
 #include "isolate/probe.h"
+#include "isolate/webhost.h"
 #include "wire/isolate.h"
 #include "wire/pack.h"
 
@@ -277,6 +278,17 @@ HOST(host_send) {
     return JSValueMakeBoolean(ctx, fits);
 }
 
+/* body(id, bytes, last): a piece of a response */
+HOST(host_body) {
+    HOST_UNUSED();
+    JSObjectRef array = JSValueToObject(ctx, argv[1], NULL);
+    size_t len = JSObjectGetTypedArrayByteLength(ctx, array, NULL);
+    const void *data = len > 0 ? JSObjectGetTypedArrayBytesPtr(ctx, array, NULL) : NULL;
+    uint8_t last = JSValueToBoolean(ctx, argv[2]);
+    send_message(ISOLATE_BODY, (uint64_t)number(ctx, argv[0]), &last, 1, data, data ? len : 0);
+    return JSValueMakeUndefined(ctx);
+}
+
 /* done(id): the last word of a call */
 HOST(host_done) {
     HOST_UNUSED();
@@ -366,14 +378,11 @@ HOST(host_limit) {
 }
 
 static const struct engine_host_function host_functions[] = {
-    {"evaluate", host_evaluate},
-    {"log", host_log},
-    {"send", host_send},
-    {"done", host_done},
-    {"bind", host_bind},
-    {"now", host_now},
-    {"arm", host_arm},
-    {"isProxy", host_is_proxy},
+    {"evaluate", host_evaluate}, {"log", host_log},
+    {"send", host_send},         {"done", host_done},
+    {"body", host_body},
+    {"bind", host_bind},         {"now", host_now},
+    {"arm", host_arm},           {"isProxy", host_is_proxy},
     {"limit", host_limit},
 #ifdef CAY_ISOLATE_PROBE
     {"probe", probe_syscall},
@@ -455,11 +464,11 @@ static void on_call(struct isolate *iso, struct wire_frame *f) {
     const char *body = unpack_bytes(&u, &body_len);
     if (!unpack_ok(&u) || !iso->started || !iso->warm)
         _exit(ISOLATE_EXIT_PROTOCOL);
-    (void)body; /* handed over with the fetch classes */
     iso->limits.cpu_ms = cpu_ms;
     begin_call(iso, f->id, cpu_ms);
     JSValueRef args[] = {JSValueMakeNumber(iso->engine.ctx, (double)f->id),
-                         engine_text(&iso->engine, spec, spec_len)};
+                         engine_text(&iso->engine, spec, spec_len),
+                         engine_bytes(&iso->engine, body, body_len)};
     call_prelude(iso, ENGINE_CALL, ARRAY_LEN(args), args, NULL);
 }
 
@@ -590,6 +599,7 @@ void isolate_open(struct isolate *iso, int channel, int statm_fd) {
     iso->statm_fd = statm_fd;
     iso->timer_at_ms = -1;
     wire_reader_init(&iso->reader, ISOLATE_FRAME_MAX);
+    webhost_begin();
     (void)read_statm(statm_fd, &iso->base_size_bytes, &iso->base_resident_bytes);
 }
 

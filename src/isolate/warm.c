@@ -34,7 +34,7 @@ static int send_run(int channel, int facet_end, struct err *err) {
     pack_u64(&b, 0);
     for (int i = 0; i < 4; i++)
         pack_u32(&b, 0);
-    pack_str(&b, isolate_warm_json);
+    pack_str(&b, isolate_warm_js);
     pack_str(&b, spec);
     struct wire_out out = {
         .type = ISOLATE_RUN, .id = 1, .pieces = {{b.data, b.len}}, .fds = &facet_end, .nfds = 1};

@@ -71,6 +71,7 @@ struct zygote {
     uint64_t size_bytes;
     int signal_fd;
     bool retiring;
+    bool bound; /* no symbol is left to bind */
 };
 
 static int send_control(uint16_t type, const struct buf *payload, const int *fds, size_t nfds) {
@@ -466,7 +467,7 @@ static void pull_levers(struct zygote *z) {
     int proc_fd = z->lock.proc_fd;
     if (z->config.levers & ISOLATE_LEVER_TEXT)
         lever_done(z, ISOLATE_LEVER_TEXT, lever_text(proc_fd, &err), &err);
-    if (z->config.levers & ISOLATE_LEVER_DIET)
+    if ((z->config.levers & ISOLATE_LEVER_DIET) && z->bound)
         lever_done(z, ISOLATE_LEVER_DIET, lever_diet(proc_fd, &err), &err);
 }
 
@@ -528,9 +529,24 @@ static int bring_up(struct zygote *z, struct err *err) {
     return rehearse_all(z, err);
 }
 
-int main(void) {
+/* Starts over with every symbol bound. A symbol that an isolate binds at its first use would send
+ * the dynamic linker through libraries that are not forked along, and writes a page besides. */
+static void bind_now(char **argv) {
+    if (getenv("LD_BIND_NOW"))
+        return;
+    (void)clearenv();
+    (void)setenv("LD_BIND_NOW", "1", 1);
+    (void)execv("/proc/self/exe", argv);
+    (void)unsetenv("LD_BIND_NOW"); /* it did not work: pull_levers() looks */
+}
+
+int main(int argc, char **argv) {
+    (void)argc;
+    bind_now(argv);
+    (void)prctl(PR_SET_NAME, "cay-isolate");
     log_init("cay-isolate", LOG_LEVEL_INFO);
     static struct zygote z;
+    z.bound = getenv("LD_BIND_NOW") != NULL;
     struct err err;
     if (bring_up(&z, &err) < 0) {
         log_error("isolate.failed", "error", err.message);

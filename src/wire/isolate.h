@@ -32,8 +32,9 @@
  *   isolate -> front
  *     LOG      u8 level (enum isolate_log), f64 time (ms since 1970), the rest is text
  *     RESULT   JSON text, empty for undefined; tagged (below) if the call asked for it
- *     RESPONSE the answer of a "http" call: bytes head (JSON: "status", "statusText", "headers":
- *              [[name, value]]), bytes body. Takes the place of RESULT.
+ *     RESPONSE the answer of a "http" call, in the place of RESULT: JSON with "status",
+ *              "statusText" and "headers": [[name, value]]
+ *     BODY     follows RESPONSE, once or more: u8 last, the rest is bytes of the body
  *     ERROR    JSON: name, message, stack (lines "    at fn (module:line:column)"), module, line,
  *              column; "kind": "error" (thrown), "unhandled" (rejection nobody handled),
  *              "stuck" (nothing is left that could settle the program), "limit", "load" (the
@@ -48,8 +49,8 @@
  * spec of RUN: {"env": {name: {"json": value} | {"fd": index, "kind": "facet" | "worker",
  *   "methods": [names] (worker: may be missing)}}, "entrypoint": name ("default"), "method": name,
  *   "args": [..], "props": {..}, "verify": true (call verify() first, without its logs),
- *   "tagged": true (args and result are tagged), "http": {"method", "url", "headers"}, "main":
- *   false (only load, for a warm isolate that waits for CALL)}
+ *   "tagged": true (args and result are tagged), "http": {"method", "url", "headers": [[n, v]]}
+ *   (calls fetch(); a CALL's body is the request's), "main": false (only load, for a warm isolate that waits for CALL)}
  *
  * How an entrypoint is called (E is the export it names):
  *   E is a class: new E(ctx, env), then .method(...args); method defaults to "run"
@@ -58,7 +59,9 @@
  *
  * On a capability socket the isolate sends CALL frames: bytes method, the rest is a JSON array of
  * arguments; it gets RESULT (JSON) or FAIL (JSON: name, message, code) with the same id. Facets:
- * src/wire/facet.h. Workers ("kind": "worker") use the same frames with tagged JSON.
+ * src/wire/facet.h. Workers ("kind": "worker") use the same frames with tagged JSON; the method
+ * "fetch" has one argument {"method", "url", "headers", "body"} and gives {"status", "statusText",
+ * "headers", "body"}, bodies being bytes.
  *
  * Tagged JSON is JSON in which an object with the key "$t" stands for a value that JSON lacks:
  *   {"$t":"undefined"}  {"$t":"number","v":"NaN" | "Infinity" | "-Infinity" | "-0"}
@@ -91,6 +94,7 @@ enum isolate_message {
     ISOLATE_DONE = 51,
     ISOLATE_RESPONSE = 52,
     ISOLATE_RESET_READY = 53,
+    ISOLATE_BODY = 54,
 };
 
 /* Frames on a capability socket: the numbers of src/wire/facet.h. */

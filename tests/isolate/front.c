@@ -184,9 +184,17 @@ void front_send_run(struct front_isolate *i, uint64_t id, const struct front_run
     if (run->program[0] == '{') {
         (void)buf_add_str(&program, run->program);
     } else {
-        (void)buf_add_str(&program, "{\"main\":0,\"modules\":[{\"name\":\"user.js\",\"code\":");
-        json_write_str(&program, run->program, strlen(run->program));
-        (void)buf_add_str(&program, "}]}");
+        _cleanup_(free) char *code =
+            xasprintf("(async function($x,$w){\"use strict\";const $m=await %s({\"cloudflare:workers\":"
+                      "{WorkerEntrypoint:$w}});$x([$m.default,$m.Admin])})",
+                      run->program);
+        (void)buf_add_str(&program,
+                          "{\"main\":0,\"modules\":[{\"name\":\"user.js\",\"key\":\"user.js\",\"kind\":"
+                          "\"esm\",\"map\":null,\"args\":[6,0,0,0,1,0],\"flags\":1,\"deps\":[1],\"mutable\":"
+                          "null,\"exports\":[\"default\",0,0,\"Admin\",0,1],\"code\":");
+        json_write_str(&program, code, strlen(code));
+        (void)buf_add_str(&program, "},{\"name\":\"cloudflare:workers\",\"key\":\"cloudflare:workers\","
+                                    "\"kind\":\"builtin\",\"names\":[\"WorkerEntrypoint\"]}]}");
     }
     pack_bytes(&b, program.data, program.len);
     pack_str(&b, run->spec ? run->spec : "{}");

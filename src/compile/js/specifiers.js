@@ -2,8 +2,23 @@
 
 // Their exports, so that a wrong import is found at compile time. The isolate's prelude supplies the values.
 export const BUILTINS = {
-  "cloudflare:workers": ["DurableObject", "RpcTarget", "WorkerEntrypoint", "env"],
-  "cloudflare:sockets": ["connect"],
+  "cloudflare:workers": [
+    "DurableObject",
+    "RpcPromise",
+    "RpcProperty",
+    "RpcStub",
+    "RpcTarget",
+    "ServiceStub",
+    "WorkerEntrypoint",
+    "WorkflowEntrypoint",
+    "env",
+    "exports",
+    "waitUntil",
+    "withEnv",
+    "withExports",
+    "withEnvAndExports",
+  ],
+  "cloudflare:sockets": ["connect", "internalNewHttpClient"],
 };
 
 const NODE = new Set(

@@ -156,7 +156,7 @@ function makeStub(binding, methods) {
         get(target, name) {
             if (typeof name !== "string" || name === "then" || name === "toJSON" || name === "constructor") return undefined;
             let f = mapGet(made, name);
-            if (f === undefined) mapSet(made, name, f = method(name));
+            if (f === undefined) mapSet(made, name, f = name === "fetch" ? (...args) => fetchWorker(binding, args) : method(name));
             return f;
         },
     });

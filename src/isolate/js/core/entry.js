@@ -13,6 +13,7 @@ class WorkerEntrypoint {
 }
 class RpcTarget { }
 class DurableObject extends WorkerEntrypoint { }
+class WorkflowEntrypoint extends WorkerEntrypoint { }
 
 function finish(call) {
     if (call.over) return;
@@ -84,16 +85,22 @@ function rpcMethod(instance, name, entrypoint) {
     throw new TypeErrorCtor(`entrypoint '${entrypoint}' has no method '${name}'`);
 }
 
-function argumentList(spec) {
+function argumentList(spec, body) {
+    if (spec.http !== undefined) {
+        const one = list();
+        push(one, makeRequest(spec.http, body));
+        return one;
+    }
     const args = spec.args ?? [], out = list();
     for (let i = 0; i < args.length; i++) push(out, spec.tagged ? fromTagged(args[i]) : args[i]);
     return out;
 }
 
 // The function to call for a spec, bound to its arguments.
-function resolveEntry(call, spec) {
+function resolveEntry(call, spec, body) {
     const name = spec.entrypoint ?? "default", exported = program.linked.get(name);
-    const ctx = makeContext(call, spec.props), env = program.env, args = argumentList(spec);
+    const ctx = makeContext(call, spec.props), env = program.env, args = argumentList(spec, body);
+    const method = spec.method ?? (spec.http !== undefined ? "fetch" : "run");
     if (exported === undefined)
         throw new TypeErrorCtor(name === "default" ? "the program has no default export: export a function, an object or a class"
             : `the program has no export '${name}'`);
@@ -102,7 +109,7 @@ function resolveEntry(call, spec) {
         return {
             __proto__: null,
             verify: () => typeof instance.verify === "function" ? apply(instance.verify, instance, []) : undefined,
-            run: () => apply(rpcMethod(instance, spec.method ?? "run", name), instance, args),
+            run: () => apply(rpcMethod(instance, method, name), instance, args),
         };
     }
     const withArgs = (before, after) => {
@@ -112,12 +119,12 @@ function resolveEntry(call, spec) {
         return all;
     };
     if (typeof exported === "function") {
-        if (spec.method !== undefined && spec.method !== "run" && spec.method !== name)
-            throw new TypeErrorCtor(`entrypoint '${name}' is a function: it has no method '${spec.method}'`);
+        if (method !== "run" && method !== name)
+            throw new TypeErrorCtor(`entrypoint '${name}' is a function: it has no method '${method}'`);
         return { __proto__: null, verify: () => undefined, run: () => apply(exported, undefined, withArgs([env], args)) };
     }
     if (!isObject(exported)) throw new TypeErrorCtor(`the export '${name}' is neither a function, an object nor a class`);
-    const method = spec.method ?? "run", fn = exported[method];
+    const fn = exported[method];
     if (typeof fn !== "function" || (!hasOwn(exported, method) && method in objectProto))
         throw new TypeErrorCtor(`entrypoint '${name}' has no method '${method}'`);
     return {
@@ -145,23 +152,25 @@ function resultText(value) {
     return jsonStringify(value) ?? "null";
 }
 
-async function perform(call, spec) {
+async function perform(call, spec, body) {
     let value;
     try {
-        const entry = resolveEntry(call, spec);
+        const entry = resolveEntry(call, spec, body);
         if (spec.verify) {
             muted = true;
             try { await entry.verify(); } finally { muted = false; }
         }
         if (call.over) return;
         value = await entry.run();
+        if (call.over) return;
+        if (spec.http !== undefined) await sendResponse(call, value);
     } catch (e) {
         fail(call, e, "error");
         return;
     }
     if (call.over) return;
     call.answered = true;
-    sendResult(call, spec, value);
+    if (spec.http === undefined) sendResult(call, spec, value);
     await waitOut(call);
     finish(call);
 }
@@ -218,22 +227,38 @@ async function loadProgram(text) {
     await linked.evaluate();
     return linked;
 }
-const web = installWeb === undefined ? null
-    : installWeb(host, { __proto__: null, reportError: (e) => uncaught(e, "error") });
-function makeBuiltins(env) {
-    return {
-        __proto__: null,
-        "cloudflare:workers": { __proto__: null, WorkerEntrypoint, RpcTarget, DurableObject, env },
-        "cloudflare:sockets": web === null ? undefined : web.builtins["cloudflare:sockets"](),
-    };
+
+// What a program can import by name. The values that belong to a run are filled in when it starts.
+const absent = (name) => function () {
+    throw new E(`${name}() is not available here`);
+};
+const makeBuiltins = (env) => ({
+    __proto__: null,
+    "cloudflare:workers": {
+        __proto__: null, WorkerEntrypoint, DurableObject, RpcTarget, WorkflowEntrypoint,
+        RpcStub: absent("RpcStub"), RpcPromise: absent("RpcPromise"), RpcProperty: absent("RpcProperty"), ServiceStub: absent("ServiceStub"),
+        env, exports: objectFreeze({ __proto__: null }), waitUntil,
+        withEnv: absent("withEnv"), withExports: absent("withExports"), withEnvAndExports: absent("withEnvAndExports"),
+    },
+    "cloudflare:sockets": {
+        __proto__: null, connect: web.builtins["cloudflare:sockets"]().connect, internalNewHttpClient: absent("internalNewHttpClient"),
+    },
+});
+
+// waitUntil() of "cloudflare:workers": with several calls active, the youngest takes it.
+function waitUntil(promise) {
+    let last = null;
+    mapForEach(active, (call) => { last = call; });
+    if (last === null) throw new E("waitUntil() is for use during a call");
+    push(last.waits, settled(promise));
 }
 
 function start(id, text, specText) { begin(newCall(id), text, specText); }
-function call(id, specText) {
+function call(id, specText, body) {
     const c = newCall(id);
     let spec;
     try { spec = jsonParse(specText); } catch (e) { fail(c, e, "load"); return; }
-    perform(c, spec);
+    perform(c, spec, body);
 }
 
 // After a warm-up: as if nothing had run.

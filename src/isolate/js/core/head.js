@@ -1,9 +1,9 @@
-// The core prelude of an isolate: one function of the native host object, the module loader and the
-// web globals (or undefined), made from the files of this folder in the order of meson.build. It runs once, in the zygote; programs come later and may
+// The core prelude of an isolate: one function of the native host object, the module loader, the web
+// globals and their own native object, made from the files of this folder in the order of meson.build. It runs once, in the zygote; programs come later and may
 // replace every global, so nothing here may look a global or a prototype method up after this point:
 // what is needed is captured below. Lists are arrays without a prototype, because a setter on
 // Array.prototype would see what is stored beyond the end of an ordinary one.
-(function (host, loader, installWeb) {
+(function (host, loader, installWeb, webHost) {
 "use strict";
 
 const globals = globalThis;
