@@ -132,9 +132,8 @@ class Compilation {
     e.module = module.name;
     if (e.pos !== undefined) {
       const at = position(module.script ?? module.text, Math.min(e.pos, (module.script ?? module.text).length));
-      e.line = at.line;
-      e.column = 1 + (module.eraseMap ? originalColumn(module.eraseMap, at.line, at.column - 1) : at.column - 1);
-      e.excerpt = excerpt(module.text, e.line, e.column);
+      const column = 1 + (module.eraseMap ? originalColumn(module.eraseMap, at.line, at.column - 1) : at.column - 1);
+      e.at = { line: at.line, column, excerpt: excerpt(module.text, at.line, column) };
     }
     return e;
   }
@@ -449,9 +448,8 @@ function requiredSpecifiers(ast) {
   return { literals, computed };
 }
 
-function report(e) {
-  const { name, message, module = null, line = null, column = null } = e;
-  return { name, message, module, line, column, excerpt: e.excerpt ?? null };
+function report({ name, message, module = null, at }) {
+  return { name, message, module, line: at?.line ?? null, column: at?.column ?? null, excerpt: at?.excerpt ?? null };
 }
 
 export function compile(request) {

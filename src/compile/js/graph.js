@@ -1,7 +1,7 @@
 // Linking at compile time: which binding every import means, which modules form cycles, which names a namespace has.
 import { CompileError } from "./errors.js";
 
-const STEPS_MAX = 5_000_000;
+const STEPS_MAX = 20_000_000;
 
 // A binding is {module, slot}; slot NAMESPACE is the module's namespace object.
 export const NAMESPACE = -1;
@@ -25,28 +25,36 @@ export class Graph {
     let result = this.memo.get(key);
     if (result !== undefined) return result;
     result = null;
-    const seen = new Set();
-    const todo = [[module, name]];
+    // Names change only at `export { a as b } from`, so the modules seen are kept by name.
+    const seen = new Map();
+    const seenAs = (n) => {
+      let s = seen.get(n);
+      if (!s) seen.set(n, (s = new Uint8Array(this.modules.length)));
+      return s;
+    };
+    const todo = [module, name];
     while (todo.length) {
-      const [m, n] = todo.pop();
+      const n = todo.pop();
+      const m = todo.pop();
       this.step(module);
-      const k = m.index + "\0" + n;
-      if (seen.has(k)) continue;
-      seen.add(k);
+      const visited = seenAs(n);
+      if (visited[m.index]) continue;
+      visited[m.index] = 1;
       let found = m.bindings.get(n);
       if (found === undefined) {
         // Only `export *` can still supply it, and never the default.
         if (n === "default" || !m.stars) continue;
         for (let i = m.stars.length - 1; i >= 0; i--) {
           this.step(module);
-          todo.push([this.modules[m.deps[m.stars[i]]], n]);
+          const target = m.deps[m.stars[i]];
+          if (!visited[target]) todo.push(this.modules[target], n);
         }
         continue;
       }
       if (found.request !== undefined) {
         const target = this.modules[m.deps[found.request]];
         if (!found.namespace) {
-          todo.push([target, found.from]);
+          todo.push(target, found.from);
           continue;
         }
         found = target.namespaceBinding;

@@ -93,12 +93,20 @@ export class TooComplex extends Error {
   }
 }
 
+// Where the plugin is stricter than TypeScript.
+const mended = (Base) =>
+  class extends Base {
+    // `<T extends U>() => ...` is not ambiguous with an element in TSX.
+    reportReservedArrowTypeParam() {}
+    // `const` type parameters are allowed in signatures, too.
+    tsParseTypeParameters(parseModifiers = this.tsParseConstModifier) {
+      return super.tsParseTypeParameters(parseModifiers);
+    }
+  };
+
 const Js = guarded(Parser);
-const Ts = guarded(Parser.extend(tsPlugin()));
-class Tsx extends guarded(Parser.extend(tsPlugin({ jsx: true }))) {
-  // `<T extends U>() => ...` is not ambiguous with an element; the plugin refuses it all the same.
-  reportReservedArrowTypeParam() {}
-}
+const Ts = mended(guarded(Parser.extend(tsPlugin())));
+const Tsx = mended(guarded(Parser.extend(tsPlugin({ jsx: true }))));
 
 export function parseModule(source) {
   return new Js({ ecmaVersion: 2026, sourceType: "module", allowHashBang: true }, source).parse();
