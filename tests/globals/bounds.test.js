@@ -103,6 +103,9 @@ test("compressed data that ends early, is malformed or goes on is an error", asy
   eq(await inflate([gz]), "hello");
   await rejects(inflate([gz.subarray(0, gz.length - 1)]), "TypeError");
   await rejects(inflate([gz, "x"]), "TypeError");
+  const nothing = await new Response(new Blob([]).stream().pipeThrough(new CompressionStream("gzip"))).bytes();
+  eq(await inflate([nothing]), "");
+  await rejects(inflate([nothing, "x"]), "TypeError");
   await rejects(inflate(["not gzip at all"]), "TypeError");
   const bad = gz.slice();
   bad[gz.length - 6] ^= 1;
