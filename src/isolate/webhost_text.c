@@ -382,7 +382,7 @@ WEBHOST_FN(fn_domain_to_ascii) {
         return JSValueMakeUndefined(ctx);
     size_t len = JSStringGetLength(s);
     /* A mapped code point takes at most 18 units (U+FDFA), and Punycode fewer than 6 for each. A
-     * domain that does not fit in this is not a domain. */
+     * domain that does not fit in this is not a domain. Punycode's time grows with the square. */
     enum { CAP = 65536 };
     UChar *out = len <= 16384 ? malloc(CAP * sizeof *out) : NULL;
     UErrorCode status = U_ZERO_ERROR;

@@ -80,6 +80,7 @@ void engine_prepare(void) {
     setenv("JSC_useConcurrentGC", "0", 1);
     setenv("JSC_numberOfGCMarkers", "1", 1);
     setenv("JSC_useWasm", "0", 1);
+    setenv("JSC_thresholdForJITAfterWarmUp", "5000", 1);
     disable_scavenger();
 }
 
@@ -106,7 +107,7 @@ static JSObjectRef call(struct engine *e, JSValueRef fn, JSValueRef arg) {
     return (JSObjectRef)v;
 }
 
-void engine_create(struct engine *e, const char *bundle_path) {
+void engine_create(struct engine *e) {
     e->ctx = JSGlobalContextCreate(NULL);
     e->host = JSObjectMake(e->ctx, NULL, NULL);
     JSValueProtect(e->ctx, e->host);
@@ -116,6 +117,9 @@ void engine_create(struct engine *e, const char *bundle_path) {
                         JSObjectMakeFunctionWithCallback(e->ctx, name, fn_print), 0, NULL);
     JSStringRelease(name);
     e->tick = call(e, engine_eval(e, core_text, "core"), e->host);
+}
+
+void engine_load(struct engine *e, const char *bundle_path) {
     char *bundle = engine_read(bundle_path);
     e->web = call(e, engine_eval(e, bundle, "cay:web"), e->host);
     free(bundle);

@@ -17,7 +17,10 @@ struct engine {
 char *engine_read(const char *path);
 /* Sets the environment that JSC reads; call first. */
 void engine_prepare(void);
-void engine_create(struct engine *e, const char *bundle_path);
+/* A context with webhost and the core. */
+void engine_create(struct engine *e);
+/* Evaluates the bundle: now the web globals are there. */
+void engine_load(struct engine *e, const char *bundle_path);
 /* Evaluates text; prints an exception to standard error. NULL on exception. */
 JSValueRef engine_eval(struct engine *e, const char *text, const char *name);
 /* Runs timers until none is left or deadline_ms has passed. False on an exception or a timeout. */

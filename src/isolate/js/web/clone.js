@@ -4,7 +4,7 @@
 const p = require("./primordials");
 const { Array, ArrayBuffer, DataView, Date, Error, Map, Number, Object, RegExp, Set, String, TypeError,
   append, define, getOwnPropertyDescriptor, getPrototypeOf, hasOwn, isError, isObject, iterator, list,
-  mapGet, mapHas, mapSet, typedArrayName, uncurry } = p;
+  mapGet, mapHas, mapSet, typedArrayName } = p;
 const { DOMException, domMessage, domName, fail, isDOMException } = require("./dom");
 
 const errors = { __proto__: null, Error, EvalError, RangeError, ReferenceError, SyntaxError, TypeError, URIError };
@@ -14,10 +14,6 @@ const arrays = { __proto__: null, Int8Array, Int16Array, Int32Array, Uint8Array,
 const elementSizes = { __proto__: null };
 for (const name in arrays) if (arrays[name]) elementSizes[name] = arrays[name].BYTES_PER_ELEMENT;
 
-const symbolValueOf = uncurry(Symbol.prototype.valueOf);
-const flagGetters = [["d", "hasIndices"], ["g", "global"], ["i", "ignoreCase"], ["m", "multiline"],
-  ["s", "dotAll"], ["u", "unicode"], ["v", "unicodeSets"], ["y", "sticky"]]
-  .map((f) => ({ __proto__: null, letter: f[0], get: p.getter(RegExp.prototype, f[1]) }));
 
 // Whether fn(v) does not throw: how the engine tells what kind of object v is, whatever its properties.
 function answers(fn, v) {
@@ -125,14 +121,14 @@ function cloneObject(v, seen) {
   if (answers(p.dateGetTime, v)) return new Date(p.dateGetTime(v));
   if (v !== RegExp.prototype && answers(p.regexpGlobal, v)) {
     let flags = "";
-    for (let i = 0; i < flagGetters.length; i++) if (flagGetters[i].get(v)) flags += flagGetters[i].letter;
+    for (const letter in p.regexpFlags) if (p.regexpFlags[letter](v)) flags += letter;
     return new RegExp(p.regexpSource(v), flags);
   }
   if (answers(p.numberValueOf, v)) return new Object(p.numberValueOf(v));
   if (answers(p.stringValueOf, v)) return new Object(p.stringValueOf(v));
   if (answers(p.booleanValueOf, v)) return new Object(p.booleanValueOf(v));
   if (answers(p.bigintValueOf, v)) return Object(p.bigintValueOf(v));
-  if (answers(symbolValueOf, v)) refuse("A Symbol object");
+  if (answers(p.symbolValueOf, v)) refuse("A Symbol object");
   for (let i = 0; i < p.cloneables.length; i++)
     if (p.cloneables[i].is(v)) return p.cloneables[i].clone(v);
   if (hasPlatformPrototype(v)) refuse("#<" + className(v) + ">");

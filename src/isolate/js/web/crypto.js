@@ -34,7 +34,7 @@ const algorithms = {
   "RSA-OAEP": pair(["decrypt", "unwrapKey"], ["encrypt", "wrapKey"], { kind: RSA, hash: true }),
 };
 const byUpper = { __proto__: null };
-for (const name in algorithms) byUpper[name.toUpperCase()] = name;
+for (const name in algorithms) byUpper[toUpperCase(name)] = name;
 const digestByUpper = { __proto__: null };
 for (let i = 0; i < hashes.length; i++) digestByUpper[hashes[i]] = i;
 const allUses = ["encrypt", "decrypt", "sign", "verify", "deriveKey", "deriveBits", "wrapKey", "unwrapKey"];

@@ -1,6 +1,6 @@
 "use strict";
 const p = require("./primordials");
-const { Error, Reflect, construct, define, isObject, shape } = p;
+const { Error, construct, define, isObject, shape } = p;
 
 const codes = {
   __proto__: null,
@@ -67,7 +67,7 @@ class DOMException {
     return codes[Data.name(this)] ?? 0;
   }
 }
-Reflect.setPrototypeOf(DOMException.prototype, Error.prototype);
+p.setPrototypeOf(DOMException.prototype, Error.prototype);
 shape(DOMException, "DOMException", { constants });
 
 module.exports = {

@@ -7,7 +7,7 @@ const UTF8 = 0, UTF16LE = 1, UTF16BE = 2, WINDOWS_1252 = 3;
 const names = ["utf-8", "utf-16le", "utf-16be", "windows-1252"];
 const labels = { __proto__: null };
 const addLabels = (encoding, text) => {
-  const each = text.split(" ");
+  const each = p.words(text);
   for (let i = 0; i < each.length; i++) labels[each[i]] = encoding;
 };
 addLabels(UTF8, "unicode-1-1-utf-8 unicode11utf8 unicode20utf8 utf-8 utf8 x-unicode20utf8");
@@ -111,7 +111,7 @@ class TextEncoder {
     const bytes = new Uint8Array(mathMin(typedArrayLength(destination), text.length * 3));
     const counts = new p.Float64Array(2);
     host.utf8EncodeInto(text, bytes, viewOf(counts));
-    typedArraySet(destination, part(bytes, 0, counts[1]));
+    if (counts[1] > 0) typedArraySet(destination, part(bytes, 0, counts[1]));
     const result = {};
     define(result, "read", counts[0]);
     define(result, "written", counts[1]);

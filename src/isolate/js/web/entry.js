@@ -110,6 +110,9 @@ module.exports = function install(host, core) {
     warm(which) {
       for (let i = 0; i < which.length; i++) modules[table[which[i]]]()[which[i]];
     },
+    // Uses the common globals once each, in the zygote, so that an isolate finds their code compiled.
+    // They stay accessors. Run the microtasks afterwards (return to the host), then fork.
+    exercise: () => require("./exercise")(modules),
     // A host's view of what a program made, through private fields: nothing a program replaces is asked.
     structuredClone: (value, options) => modules.clone().structuredClone(value, options),
     isResponse: (v) => modules.fetch().isResponse(v),

@@ -245,7 +245,7 @@ class MessageEvent extends Event {
     const ports = list();
     if (init?.ports !== undefined)
       fromIterable(init.ports, init.ports[iterator], (port) => append(ports, port));
-    this.#ports = p.Object.freeze(p.toArray(ports));
+    this.#ports = p.objectFreeze(p.toArray(ports));
   }
   get data() {
     return this.#data;

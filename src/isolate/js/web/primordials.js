@@ -12,7 +12,14 @@ const getter = (proto, name) => uncurry(getOwnPropertyDescriptor(proto, name).ge
 
 const TypedArray = getPrototypeOf(Uint8Array);
 const { toPrimitive, iterator, asyncIterator, toStringTag } = Symbol;
-const promiseThen = uncurry(Promise.prototype.then);
+const rawThen = uncurry(Promise.prototype.then);
+// then() asks the promise for its constructor and that for its species, both of which a program can
+// replace. An own `constructor` that is undefined means the engine's Promise. Only for promises that no
+// program has seen.
+function promiseThen(promise, done, failed) {
+  defineProperty(promise, "constructor", { __proto__: null, value: undefined, configurable: true });
+  return rawThen(promise, done, failed);
+}
 const promiseResolve = Promise.resolve.bind(Promise);
 const promiseReject = Promise.reject.bind(Promise);
 
@@ -28,6 +35,13 @@ const dataViewByteLength = getter(DataView.prototype, "byteLength");
 const arrayBufferByteLength = getter(ArrayBuffer.prototype, "byteLength");
 const isView = ArrayBuffer.isView;
 const setAdd = uncurry(Set.prototype.add);
+const indexOf = uncurry(String.prototype.indexOf), slice = uncurry(String.prototype.slice);
+
+// RegExp.prototype.flags asks the object for each flag; these ask the engine.
+const flagGetters = { __proto__: null };
+for (const [letter, name] of [["d", "hasIndices"], ["g", "global"], ["i", "ignoreCase"], ["m", "multiline"],
+  ["s", "dotAll"], ["u", "unicode"], ["v", "unicodeSets"], ["y", "sticky"]])
+  flagGetters[letter] = getter(RegExp.prototype, name);
 
 const nothing = { __proto__: null };
 // Prototypes of the interfaces made here: their instances cannot be cloned as plain objects.
@@ -130,6 +144,18 @@ function shape(cls, name, { constants = nothing, tag = true } = nothing) {
   if (tag) defineProperty(proto, toStringTag, { __proto__: null, value: name, configurable: true });
   defineProperty(cls, "name", { __proto__: null, value: name, configurable: true });
   return cls;
+}
+
+// Text split at single spaces, as a list.
+function words(text) {
+  const out = list();
+  for (let from = 0; from <= text.length;) {
+    let to = indexOf(text, " ", from);
+    if (to < 0) to = text.length;
+    append(out, slice(text, from, to));
+    from = to + 1;
+  }
+  return out;
 }
 
 function needs(given, n, what) {
@@ -243,11 +269,13 @@ module.exports = {
   bigintToString: uncurry(BigInt.prototype.toString),
   regexpExec: uncurry(RegExp.prototype.exec),
   regexpSource: getter(RegExp.prototype, "source"),
-  regexpFlags: getter(RegExp.prototype, "flags"),
   regexpGlobal: getter(RegExp.prototype, "global"),
+  regexpFlags: flagGetters,
+  symbolValueOf: uncurry(Symbol.prototype.valueOf),
+  objectFreeze: Object.freeze,
   charCodeAt: uncurry(String.prototype.charCodeAt),
-  indexOf: uncurry(String.prototype.indexOf),
-  slice: uncurry(String.prototype.slice),
+  indexOf,
+  slice,
   toLowerCase: uncurry(String.prototype.toLowerCase),
   toUpperCase: uncurry(String.prototype.toUpperCase),
   startsWith: uncurry(String.prototype.startsWith),
@@ -263,5 +291,5 @@ module.exports = {
   typedArraySet,
 
   nothing, isObject, isArrayBuffer, isView, viewOf, uint8Copy, part, list, append, toArray,
-  define, needs, shape, usv, toWellFormed, iteratorClass, fromIterable,
+  define, needs, shape, words, usv, toWellFormed, iteratorClass, fromIterable,
 };
