@@ -26,7 +26,7 @@ enum {
     /* Few, because one instruction can be a function that runs for a tenth of a second. */
     PROGRESS_OPS = 16,
     TICK_NS = 2000000,
-    BUSY_MS = 3000,
+    BUSY_MS = 1000,
 };
 
 /* --- What SQL may do ------------------------------------------------------------------------- */
@@ -366,9 +366,10 @@ int db_prepare(struct db *db, enum db_mode mode, const char *sql, size_t len,
 void db_release(struct db *db, struct db_stmt *s) {
     if (!s)
         return;
-    /* The bound texts belong to the call. */
-    sqlite3_reset(s->stmt);
-    sqlite3_clear_bindings(s->stmt);
+    if (s->stmt) {
+        sqlite3_reset(s->stmt);
+        sqlite3_clear_bindings(s->stmt); /* the texts belong to the call */
+    }
     if (s == &db->single)
         drop(s);
 }
@@ -434,9 +435,9 @@ static int internal(struct db *db, const char *sql, int64_t *ret, struct err *er
     db->mode = DB_MODE_INTERNAL;
     db->denied[0] = 0;
     int rc = sqlite3_prepare_v2(db->sqlite, sql, -1, &s, NULL);
-    if (rc == SQLITE_OK)
-        rc = sqlite3_step(s);
-    if (rc == SQLITE_ROW && ret)
+    if (rc != SQLITE_OK)
+        return failed(db, sql, err);
+    if (sqlite3_step(s) == SQLITE_ROW && ret)
         *ret = sqlite3_column_int64(s, 0);
     rc = sqlite3_finalize(s);
     return rc == SQLITE_OK ? 0 : failed(db, sql, err);
@@ -456,6 +457,7 @@ static struct facet_limits effective(const struct facet_limits *l) {
         .call_bytes = MIN(or_default(l->call_bytes, LIMIT_FACET_CALL_BYTES), 128U << 20),
         .disk_bytes = MAX(or_default(l->disk_bytes, LIMIT_FACET_DISK_BYTES), 64U << 10),
         .memory_bytes = MAX(or_default(l->memory_bytes, LIMIT_FACET_MEMORY_BYTES), 4U << 20),
+        .stall_ms = or_default(l->stall_ms, LIMIT_FACET_STALL_MS),
         .calls_per_s = l->calls_per_s,
     };
 }
@@ -504,7 +506,7 @@ static int harden(struct db *db, struct err *err) {
     return 0;
 }
 
-static int pragmas(struct db *db, bool full, struct err *err) {
+static int pragmas(struct db *db, bool full, int64_t *ret_objects, struct err *err) {
     char pages[64];
     char log[64];
     (void)snprintf(pages, sizeof(pages), "PRAGMA max_page_count=%llu",
@@ -514,6 +516,8 @@ static int pragmas(struct db *db, bool full, struct err *err) {
         /* One process has the database: the log's index lives in its memory, there are no locks to
          * take for each call, and a second process is told that it is busy. */
         "PRAGMA locking_mode=EXCLUSIVE",
+        /* Takes the lock, or fails: journal_mode would not tell. */
+        "SELECT count(*) FROM sqlite_schema",
         "PRAGMA journal_mode=WAL",
         full ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL",
         "PRAGMA temp_store=MEMORY",
@@ -525,7 +529,7 @@ static int pragmas(struct db *db, bool full, struct err *err) {
     };
     _Static_assert(LOG_PAGES == 256, "the pragma above says the same");
     for (size_t i = 0; i < ARRAY_LEN(list); i++)
-        if (internal(db, list[i], NULL, err) < 0)
+        if (internal(db, list[i], i == 1 ? ret_objects : NULL, err) < 0)
             return -(int)err->code;
     return 0;
 }
@@ -676,9 +680,7 @@ int db_open(struct db *db, struct facet_open *o, bool *ret_fresh, struct buf *wa
     sqlite3_progress_handler(db->sqlite, PROGRESS_OPS, on_progress, db);
     (void)sqlite3_set_authorizer(db->sqlite, on_authorize, db);
     int64_t objects = 0;
-    if (harden(db, err) < 0 || pragmas(db, o->full, err) < 0 ||
-        internal(db, "SELECT count(*) FROM sqlite_schema", &objects, err) < 0 ||
-        sync_log(db, err) < 0)
+    if (harden(db, err) < 0 || pragmas(db, o->full, &objects, err) < 0 || sync_log(db, err) < 0)
         return -(int)err->code;
     if (sqlite3_prepare_v2(db->sqlite, "BEGIN", -1, &db->begin, NULL) != SQLITE_OK ||
         sqlite3_prepare_v2(db->sqlite, "COMMIT", -1, &db->commit, NULL) != SQLITE_OK ||

@@ -3,7 +3,6 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fd.h"
-#include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -37,6 +36,7 @@ struct grant {
     uint64_t id;
     int fd;
     char label[FACET_NAME_MAX + 1];
+    bool passive;
     uint64_t methods; /* a bit for each method */
     uint64_t max_calls;
     uint64_t calls;
@@ -280,6 +280,7 @@ static int make_grant(struct server *s, const struct facet_grant *m, int *ret_fd
     *g = (struct grant){.id = m->grant,
                         .fd = pair[0],
                         .methods = methods,
+                        .passive = m->passive,
                         .max_calls = m->max_calls,
                         .tokens = (double)s->db->limits.calls_per_s};
     (void)snprintf(g->label, sizeof(g->label), "%s", m->label);
@@ -383,6 +384,8 @@ static void on_call(struct server *s, struct grant *g, const struct wire_frame *
     s->call_wall_ms = clock_wall_ms();
     g->calls++;
     s->calls++;
+    s->active_ms = s->call_ns / 1000000;
+    s->idle_told = false;
     if (admit(s, g, method, method_len, c)) {
         s->call_method = c->method;
         s->call_id = f->id;
@@ -626,22 +629,24 @@ static int64_t sooner(int64_t a, int64_t b) {
 static int on_time(struct server *s) {
     int64_t now = clock_mono_ms();
     int64_t wait = -1;
+    bool awake = false;
     if (s->naudit > 0 && now - s->audit_ms >= AUDIT_MS)
         audit_flush(s);
     if (s->naudit > 0)
         wait = sooner(wait, s->audit_ms + AUDIT_MS - now);
     for (size_t i = 0; i < s->ngrants; i++) {
         struct grant *g = s->grants[i];
+        awake |= !g->passive;
         if (g->ready)
             wait = 0;
         if (g->stalled_ms == 0)
             continue;
-        int64_t left = g->stalled_ms + LIMIT_FACET_STALL_MS - now;
+        int64_t left = g->stalled_ms + (int64_t)s->db->limits.stall_ms - now;
         if (left <= 0)
             doom(g, g->out.len > 0 ? "does not read its results" : "does not finish its call");
         wait = sooner(wait, MAX(left, 0));
     }
-    if (s->ngrants > 0) {
+    if (awake) {
         s->active_ms = now;
         s->idle_told = false;
     } else if (s->idle_ms > 0 && !s->idle_told) {

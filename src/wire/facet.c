@@ -13,7 +13,8 @@ static int malformed(struct err *err, const char *what) {
 #define LIMIT_FIELDS(l)                                                                            \
     {                                                                                              \
         &(l)->rows, &(l)->result_bytes, &(l)->time_ms, &(l)->sql_bytes, &(l)->value_bytes,         \
-            &(l)->call_bytes, &(l)->disk_bytes, &(l)->memory_bytes, &(l)->calls_per_s              \
+            &(l)->call_bytes, &(l)->disk_bytes, &(l)->memory_bytes, &(l)->stall_ms,                \
+            &(l)->calls_per_s                                                                      \
     }
 #define STATS_FIELDS(s)                                                                            \
     {                                                                                              \
@@ -120,6 +121,7 @@ void facet_grant_encode(struct buf *out, const struct facet_grant *m) {
     pack_str(out, m->label);
     pack_u64(out, m->max_calls);
     pack_u8(out, m->all);
+    pack_u8(out, m->passive);
     pack_u32(out, (uint32_t)m->nmethods);
     for (size_t i = 0; i < m->nmethods; i++)
         pack_str(out, m->methods[i]);
@@ -133,6 +135,7 @@ int facet_grant_decode(const void *data, size_t len, struct facet_grant *ret, st
     m.label = unpack_strdup(&u);
     m.max_calls = unpack_u64(&u);
     m.all = unpack_u8(&u) != 0;
+    m.passive = unpack_u8(&u) != 0;
     size_t n = unpack_u32(&u);
     if (n > NAMES_MAX)
         u.bad = true;

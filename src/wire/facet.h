@@ -31,7 +31,7 @@ enum facet_msg {
     FACET_CLOSED,      /* u64 grant, u64 calls, str reason: the capability is no more */
     FACET_EXPORTED,    /* u64 bytes */
     FACET_AUDIT,       /* struct facet_audit, one after another until the end of the payload */
-    FACET_IDLE,        /* empty: no grant is open and nothing was asked for idle_ms */
+    FACET_IDLE,        /* empty: only passive grants are open and nothing was asked for idle_ms */
     FACET_ERROR,       /* u32 enum err_code, str message */
     FACET_CALL = 64,   /* holder -> facet: str method, then JSON: the array of arguments */
     FACET_RESULT,      /* facet -> holder: JSON */
@@ -70,6 +70,7 @@ struct facet_limits {
     uint64_t call_bytes;   /* one CALL frame */
     uint64_t disk_bytes;   /* the database file */
     uint64_t memory_bytes; /* SQLite's heap */
+    uint64_t stall_ms;     /* a holder that neither reads nor finishes its call is cut off after */
     uint64_t calls_per_s;  /* of one grant */
 };
 
@@ -102,6 +103,7 @@ struct facet_grant {
     char *label;        /* for people */
     uint64_t max_calls; /* 0: no limit */
     bool all;           /* every method; else those listed */
+    bool passive;       /* does not keep the facet from being idle: for the front's own calls */
     char **methods;
     size_t nmethods;
 };
