@@ -275,11 +275,13 @@ static int listen_tcp(struct serve *s, const char *address, struct err *err) {
     /* Two servers on one port both bind with SO_REUSEADDR; only listen() tells them apart. */
     if (listen(fd, 1) < 0)
         return busy(address, err);
-    struct sockaddr_storage bound;
+    struct sockaddr_storage bound = {0};
     socklen_t n = sizeof(bound);
     (void)getsockname(fd, (struct sockaddr *)&bound, &n);
-    unsigned got = bound.ss_family == AF_INET ? ntohs(((struct sockaddr_in *)&bound)->sin_port)
-                                              : ntohs(((struct sockaddr_in6 *)&bound)->sin6_port);
+    const struct sockaddr_in *in = (const struct sockaddr_in *)&bound;
+    const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&bound;
+    // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): getsockname() filled it
+    unsigned got = bound.ss_family == AF_INET ? ntohs(in->sin_port) : ntohs(in6->sin6_port);
     bool v6 = strchr(host, ':') != NULL;
     s->front.urls[s->front.nurls++] =
         xasprintf("http://%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "", got);
