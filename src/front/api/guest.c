@@ -19,22 +19,28 @@ struct fetch {
     struct guest_call *call;
     struct buf body;
     bool too_large;
-    bool answered;
+    bool answered; /* the head of the answer is known */
+    bool streaming;
+    int status;
+    char *type;
 };
 
 static void free_fetch(struct fetch *f) {
     buf_finish(&f->body);
+    free(f->type);
     free(f);
 }
 
 static void fail(struct fetch *f, const struct err *err) {
     struct http_req *req = f->req;
     f->req = NULL;
-    if (!req || f->answered)
+    if (!req)
         return;
-    f->answered = true;
     http_req_on_gone(req, NULL, NULL);
-    http_respond_err(req, err);
+    if (f->streaming)
+        http_stream_break(req); /* the client must see that it is not whole */
+    else
+        http_respond_err(req, err);
 }
 
 static bool is_hop_by_hop(const char *name) {
@@ -61,7 +67,7 @@ static bool is_ours(const char *name) {
     return strcasecmp(name, "authorization") == 0 || strcasecmp(name, "cookie") == 0;
 }
 
-static void on_response(void *ctx, const json_t *head, const char *body, size_t len) {
+static void on_response(void *ctx, const json_t *head) {
     struct fetch *f = ctx;
     struct http_req *req = f->req;
     if (!req || f->answered)
@@ -83,12 +89,39 @@ static void on_response(void *ctx, const json_t *head, const char *body, size_t 
     }
     /* A type with control characters would split the head. */
     for (const char *p = type; p && *p; p++)
-        if ((unsigned char)*p < ' ' || *p == 127)
+        if ((unsigned char)*p < ' ' || *p == 127) {
             type = NULL;
+            break;
+        }
     f->answered = true;
-    f->req = NULL;
-    http_req_on_gone(req, NULL, NULL);
-    http_respond(req, (int)status, type, body, len);
+    f->status = (int)status;
+    f->type = type ? xstrdup(type) : NULL;
+}
+
+/* A body that comes in one piece is sent with its length; others are streamed. */
+static void on_body_out(void *ctx, const char *data, size_t len, bool last) {
+    struct fetch *f = ctx;
+    struct http_req *req = f->req;
+    if (!req || !f->answered)
+        return;
+    if (last) {
+        f->req = NULL;
+        http_req_on_gone(req, NULL, NULL);
+    }
+    if (last && !f->streaming) {
+        http_respond(req, f->status, f->type, data, len);
+        return;
+    }
+    if (!f->streaming) {
+        f->streaming = true;
+        http_stream_begin(req, f->status, f->type);
+    }
+    if (last) {
+        (void)http_stream_write(req, data, len);
+        http_stream_end(req);
+    } else if (f->req) {
+        (void)http_stream_write(req, data, len);
+    }
 }
 
 static void on_error(void *ctx, const json_t *e) {
@@ -113,7 +146,10 @@ static void on_gone(void *ctx) {
     struct fetch *f = ctx;
     struct http_req *req = f->req;
     f->req = NULL;
-    http_respond_empty(req, 499);
+    if (f->streaming)
+        http_stream_end(req);
+    else
+        http_respond_empty(req, 499);
     if (f->call)
         guest_call_cancel(f->call); /* frees f */
     else

@@ -176,19 +176,18 @@ static void protocol_error(struct guest *g, const char *what) {
 }
 
 static void on_response(struct guest *g, struct guest_call *c, const struct wire_frame *f) {
-    struct unpack u;
-    size_t head_len;
-    size_t body_len;
-    unpack_init(&u, f->data, f->len);
-    const char *head = unpack_bytes(&u, &head_len);
-    const char *body = unpack_bytes(&u, &body_len);
     _cleanup_(json) json_t *j = NULL;
-    if (!unpack_ok(&u) || json_parse(head, head_len, "head", &j, NULL) < 0 || !json_is_object(j)) {
+    if (json_parse((const char *)f->data, f->len, "head", &j, NULL) < 0 || !json_is_object(j))
         protocol_error(g, "response");
-        return;
-    }
-    if (c->cb.on_response)
-        c->cb.on_response(c->ctx, j, body, body_len);
+    else if (c->cb.on_response)
+        c->cb.on_response(c->ctx, j);
+}
+
+static void on_body(struct guest *g, struct guest_call *c, const struct wire_frame *f) {
+    if (f->len == 0)
+        protocol_error(g, "body");
+    else if (c->cb.on_body)
+        c->cb.on_body(c->ctx, (const char *)f->data + 1, f->len - 1, f->data[0] != 0);
 }
 
 static void on_call_done(struct guest *g, struct guest_call *c, const struct wire_frame *f) {
@@ -226,6 +225,9 @@ static void on_frame(void *ctx, struct wire_frame *f) {
         break;
     case ISOLATE_RESPONSE:
         on_response(g, c, f);
+        break;
+    case ISOLATE_BODY:
+        on_body(g, c, f);
         break;
     case ISOLATE_ERROR: {
         _cleanup_(json) json_t *j = NULL;

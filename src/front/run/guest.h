@@ -23,8 +23,9 @@ struct guest_callbacks {
     void (*on_log)(void *ctx, int level, double time_ms, const char *text, size_t len);
     /* Valid JSON, or len 0 for undefined. */
     void (*on_result)(void *ctx, const char *json, size_t len);
-    /* The answer of a "http" call. head is JSON that was parsed. */
-    void (*on_response)(void *ctx, const json_t *head, const char *body, size_t len);
+    /* The answer of a "http" call: its head, then its body in pieces. */
+    void (*on_response)(void *ctx, const json_t *head);
+    void (*on_body)(void *ctx, const char *data, size_t len, bool last);
     /* {"name","message","stack","module","line","column","kind"}; strings of the program's making.
      */
     void (*on_error)(void *ctx, const json_t *error);

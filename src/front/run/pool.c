@@ -25,7 +25,7 @@ struct zygote {
     struct isolate *isolates; /* all that it forked and that have not ended */
     unsigned forks;
     size_t asked; /* isolates that it owes us */
-    bool up;
+    bool up;      /* it said what it can: it takes work */
     bool retired;
 };
 
@@ -343,9 +343,7 @@ static void on_zygote_start(void *ctx, struct channel *channel) {
     pack_u32(&b, o->cpu_max_s);
     (void)channel_send(channel,
                        &(struct wire_out){.type = ISOLATE_CONFIG, .pieces = {{b.data, b.len}}});
-    z->up = true;
     z->forks = 0;
-    refill(z->pool);
 }
 
 static void on_zygote_frame(void *ctx, struct wire_frame *f) {
@@ -361,6 +359,8 @@ static void on_zygote_frame(void *ctx, struct wire_frame *f) {
         free(z->pool->features);
         z->pool->features = xstrndup((const char *)f->data, f->len);
         log_debug("isolate.features", "features", z->pool->features);
+        z->up = true;
+        refill(z->pool);
         break;
     default:
         break;
