@@ -207,14 +207,16 @@ static void on_body_end(void *ctx) {
                                   .caller = who ? who->key_id : NULL,
                                   .caller_required =
                                       f->front->config->require_key || f->front->beyond_loopback};
-    struct guest_request q = {
-        .spec = spec.data,
-        .spec_len = spec.len,
-        .body = f->body.data,
-        .body_len = f->body.len,
-        .wall_ms = f->front->runner->config.limits.wall_ms,
-        .callbacks = {.on_response = on_response, .on_error = on_error, .on_done = on_done},
-        .ctx = f};
+    struct guest_request q = {.spec = spec.data,
+                              .spec_len = spec.len,
+                              .body = f->body.data,
+                              .body_len = f->body.len,
+                              .wall_ms = f->front->runner->config.limits.wall_ms,
+                              .callbacks = {.on_response = on_response,
+                                            .on_body = on_body_out,
+                                            .on_error = on_error,
+                                            .on_done = on_done},
+                              .ctx = f};
     struct guest_call *call = NULL;
     http_req_on_gone(f->req, NULL, NULL);
     if (workers_call_label(f->front->workers, &fetch, &q, &call, &err) < 0) {
