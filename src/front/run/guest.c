@@ -367,11 +367,10 @@ static void on_taken(void *ctx, struct isolate *isolate, const struct err *err) 
     check_prepared(g);
 }
 
-/* "{...}" of the first call with the env put before it. */
-static void write_run_spec(struct guest *g, struct buf *out) {
+/* "{...}" of the first call with the env put before it; NULL: the program is only loaded. */
+static void write_run_spec(struct guest *g, const struct guest_call *c, struct buf *out) {
     (void)buf_add_str(out, "{\"env\":");
     (void)buf_add(out, g->env.data, g->env.len);
-    const struct guest_call *c = g->calls;
     if (!c)
         (void)buf_add_str(out, ",\"main\":false}");
     else if (c->spec.len > 2) {
@@ -383,12 +382,13 @@ static void write_run_spec(struct guest *g, struct buf *out) {
 }
 
 static void start_running(struct guest *g) {
-    struct guest_call *first = g->calls;
+    /* RUN has no place for a body: such a call follows the loading. */
+    struct guest_call *first = g->calls && g->calls->body.len > 0 ? NULL : g->calls;
     _cleanup_(buf) struct buf head;
     _cleanup_(buf) struct buf spec;
     buf_init(&head, 256);
     buf_init(&spec, ISOLATE_FRAME_MAX);
-    write_run_spec(g, &spec);
+    write_run_spec(g, first, &spec);
     pack_u32(&head, g->warm ? ISOLATE_RUN_WARM : 0);
     pack_u32(&head, g->limits.cpu_ms);
     pack_u64(&head, g->limits.memory_bytes);
@@ -417,7 +417,7 @@ static void start_running(struct guest *g) {
     program_unref(g->program);
     g->program = NULL;
     /* Further calls that came while it was preparing. */
-    for (struct guest_call *c = first ? first->next : NULL; c && sent; c = c->next)
+    for (struct guest_call *c = first ? first->next : g->calls; c && sent; c = c->next)
         sent = send_call(g, c, c->spec.data, c->spec.len, c->body.data, c->body.len);
     if (!sent) {
         struct err err;

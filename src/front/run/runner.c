@@ -114,7 +114,8 @@ struct runner *runner_create(const struct runner_options *o) {
         .max_waiting = c->waiting_runs,
         .wait_ms = c->wait_ms,
         .retire_forks = 5000,
-        .memory_max_bytes = c->limits.memory_bytes,
+        /* An upper bound for the zygote; each isolate lowers it to its own limit. */
+        .memory_max_bytes = c->limits.memory_bytes + ((uint64_t)1 << 30),
         .cpu_max_s = c->limits.cpu_ms / 1000 + 1,
         .levers = o->cold ? 0 : c->isolate_levers,
     });

@@ -1,5 +1,6 @@
 #include "front/run/workers.h"
 
+#include "base/base64.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fd.h"
@@ -400,6 +401,8 @@ struct peer_call {
     struct peer *peer;
     uint64_t id;
     bool answered;
+    json_t *head;    /* of a fetch() */
+    struct buf body; /* what it answered */
 };
 
 static void answer(struct peer_call *c, uint16_t type, const char *json, size_t len) {
@@ -432,6 +435,32 @@ static void on_peer_result(void *ctx, const char *json, size_t len) {
         answer(ctx, ISOLATE_BINDING_RESULT, json, len);
 }
 
+/* fetch() over a binding: the answer is one value, with the body as bytes. */
+static void on_peer_response(void *ctx, const json_t *head) {
+    struct peer_call *c = ctx;
+    json_decref(c->head);
+    c->head = json_deep_copy(head);
+}
+
+static void on_peer_body(void *ctx, const char *data, size_t len, bool last) {
+    struct peer_call *c = ctx;
+    (void)buf_add(&c->body, data, len);
+    if (!last || !c->head)
+        return;
+    if (c->body.full) {
+        answer_failure(c, "RangeError", "the response is too large for a binding");
+        return;
+    }
+    _cleanup_(free) char *text = xcalloc(1, BASE64_SIZE(c->body.len) + 1);
+    base64_encode(text, c->body.data, c->body.len);
+    (void)json_object_set_new(
+        c->head, "body", json_pack("{s:s,s:s,s:s}", "$t", "bytes", "k", "Uint8Array", "v", text));
+    _cleanup_(buf) struct buf b;
+    buf_init(&b, ISOLATE_FRAME_MAX);
+    if (json_dump(c->head, &b))
+        answer(c, ISOLATE_BINDING_RESULT, b.data, b.len);
+}
+
 static void on_peer_error(void *ctx, const json_t *e) {
     answer_failure(ctx, json_string_value(json_object_get(e, "name")),
                    json_string_value(json_object_get(e, "message")));
@@ -445,7 +474,54 @@ static void on_peer_done(void *ctx, const struct guest_usage *usage, const struc
     p->calls--;
     if (p->ended && p->calls == 0)
         free_peer(p);
+    json_decref(c->head);
+    buf_finish(&c->body);
     free(c);
+}
+
+/* The call as the target's isolate reads it. A fetch() becomes a request with its body beside it.
+ */
+static int write_call(const struct peer *p, const char *method, size_t n, const char *args,
+                      size_t args_len, struct buf *out, struct buf *body, struct err *err) {
+    bool fetch = n == 5 && memcmp(method, "fetch", 5) == 0;
+    struct json_writer w;
+    json_writer_init(&w, out);
+    json_writer_object_begin(&w);
+    if (p->entrypoint) {
+        json_writer_key(&w, "entrypoint");
+        json_writer_str(&w, p->entrypoint);
+    }
+    if (p->props) {
+        json_writer_key(&w, "props");
+        json_writer_tree(&w, p->props);
+    }
+    if (fetch) {
+        _cleanup_(json) json_t *list = NULL;
+        int rc = json_parse(args, args_len, "the call", &list, err);
+        if (rc < 0)
+            return rc;
+        json_t *request = json_array_get(list, 0);
+        const json_t *bytes = json_object_get(request, "body");
+        const char *text = json_string_value(json_object_get(bytes, "v"));
+        size_t len = text ? strlen(text) : 0;
+        size_t got = 0;
+        char *at = buf_reserve(body, len);
+        if (!json_is_object(request) || !at || (len && !base64_decode(at, text, len, &got)))
+            return err_set(err, ERR_PROTOCOL, "malformed request");
+        buf_claim(body, got);
+        (void)json_object_del(request, "body");
+        json_writer_key(&w, "http");
+        json_writer_tree(&w, request);
+    } else {
+        json_writer_key(&w, "tagged");
+        json_writer_bool(&w, true);
+        json_writer_key(&w, "method");
+        json_writer_text(&w, method, n);
+        json_writer_key(&w, "args");
+        json_writer_raw(&w, args, args_len);
+    }
+    json_writer_object_end(&w);
+    return out->full ? err_set(err, ERR_TOO_LARGE, "the call is too large") : 0;
 }
 
 static void on_peer_frame(void *ctx, struct wire_frame *f) {
@@ -454,51 +530,42 @@ static void on_peer_frame(void *ctx, struct wire_frame *f) {
     size_t n;
     unpack_init(&u, f->data, f->len);
     const char *method = unpack_bytes(&u, &n);
+    const char *args = (const char *)u.at;
     size_t args_len = (size_t)(u.end - u.at);
     struct peer_call *c = xcalloc(1, sizeof(*c));
     *c = (struct peer_call){.peer = p, .id = f->id};
+    buf_init(&c->body, PEER_FRAME_MAX / 2);
     p->calls++;
     struct err err;
     struct worker *k = NULL;
-    _cleanup_(buf) struct buf b;
-    buf_init(&b, ISOLATE_FRAME_MAX);
+    _cleanup_(buf) struct buf spec;
+    _cleanup_(buf) struct buf body;
+    buf_init(&spec, ISOLATE_FRAME_MAX);
+    buf_init(&body, ISOLATE_FRAME_MAX);
     int rc = 0;
-    if (f->type != ISOLATE_BINDING_CALL || u.bad || !json_is_valid((const char *)u.at, args_len))
+    if (f->type != ISOLATE_BINDING_CALL || u.bad || !json_is_valid(args, args_len))
         rc = err_set(&err, ERR_PROTOCOL, "malformed call");
     else if (p->calls > PEER_CALLS_MAX)
         rc = err_set(&err, ERR_RATE, "more than %d calls at a time on one binding", PEER_CALLS_MAX);
     if (rc == 0)
         rc = load(p->workers, p->owner, p->id, &k, &err);
-    if (rc == 0) {
-        struct json_writer w;
-        json_writer_init(&w, &b);
-        json_writer_object_begin(&w);
-        json_writer_key(&w, "tagged");
-        json_writer_bool(&w, true);
-        if (p->entrypoint) {
-            json_writer_key(&w, "entrypoint");
-            json_writer_str(&w, p->entrypoint);
-        }
-        json_writer_key(&w, "method");
-        json_writer_text(&w, method, n);
-        json_writer_key(&w, "args");
-        json_writer_raw(&w, (const char *)u.at, args_len);
-        if (p->props) {
-            json_writer_key(&w, "props");
-            json_writer_tree(&w, p->props);
-        }
-        json_writer_object_end(&w);
-        struct guest_call *unused = NULL;
+    if (rc == 0)
+        rc = write_call(p, method, n, args, args_len, &spec, &body, &err);
+    struct guest_call *unused = NULL;
+    if (rc == 0)
         rc = call(k,
-                  &(struct guest_request){.spec = b.data,
-                                          .spec_len = b.len,
+                  &(struct guest_request){.spec = spec.data,
+                                          .spec_len = spec.len,
+                                          .body = body.data,
+                                          .body_len = body.len,
                                           .wall_ms = p->workers->opt.runner->config.limits.wall_ms,
                                           .callbacks = {.on_result = on_peer_result,
+                                                        .on_response = on_peer_response,
+                                                        .on_body = on_peer_body,
                                                         .on_error = on_peer_error,
                                                         .on_done = on_peer_done},
                                           .ctx = c},
                   &unused, &err);
-    }
     if (rc < 0)
         on_peer_done(c, NULL, &err);
 }
