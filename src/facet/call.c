@@ -110,6 +110,14 @@ static bool stopped(struct db *db, struct db_call *c) {
 static bool sqlite_failed(struct db *db, struct db_call *c, int rc) {
     if (stopped(db, c))
         return false;
+    if (db->denied_write) {
+        db_fail(db, c, "SqliteError", "READ_ONLY", "query() only reads: use execute() to write");
+        return false;
+    }
+    if (db->denied[0]) {
+        db_fail(db, c, "SqliteError", "SQLITE_AUTH", "not authorized: %s", db->denied);
+        return false;
+    }
     int sys = sqlite3_system_errno(db->sqlite);
     const struct facet_limits *l = &db->limits;
     switch (rc & 0xff) {
@@ -127,13 +135,6 @@ static bool sqlite_failed(struct db *db, struct db_call *c, int rc) {
     case SQLITE_TOOBIG:
         db_fail(db, c, "LimitError", "LIMIT_VALUE", "value limit of %" PRIu64 " bytes exceeded",
                 l->value_bytes);
-        return false;
-    case SQLITE_AUTH:
-        if (db->denied_write)
-            db_fail(db, c, "SqliteError", "READ_ONLY",
-                    "query() only reads: use execute() to write");
-        else
-            db_fail(db, c, "SqliteError", "SQLITE_AUTH", "not authorized: %s", db->denied);
         return false;
     default:
         break;
@@ -211,12 +212,15 @@ static bool result_fits(struct db *db, struct db_call *c) {
     return false;
 }
 
-/* Steps to the end; "columns":[...],"rows":[[...],...] is written if the statement has columns. */
-static bool step_all(struct db *db, struct db_call *c, sqlite3_stmt *s, struct json_writer *w) {
+/* Steps to the end. "columns":[...],"rows":[[...],...] is written if the statement has columns, or
+ * always. */
+static bool step_all(struct db *db, struct db_call *c, sqlite3_stmt *s, struct json_writer *w,
+                     bool always) {
     /* The first step may compile the statement anew and change its columns. */
     int rc = sqlite3_step(s);
     int n = sqlite3_column_count(s);
-    if (n > 0) {
+    bool written = n > 0 || always;
+    if (written) {
         json_writer_key(w, "columns");
         json_writer_array_begin(w);
         for (int i = 0; i < n; i++)
@@ -240,7 +244,7 @@ static bool step_all(struct db *db, struct db_call *c, sqlite3_stmt *s, struct j
     }
     if (rc != SQLITE_DONE)
         return sqlite_failed(db, c, rc);
-    if (n > 0)
+    if (written)
         json_writer_array_end(w);
     return result_fits(db, c);
 }
@@ -345,7 +349,7 @@ static bool run_read(struct db *db, struct db_call *c, struct args *a, struct js
     }
     if (ok) {
         json_writer_object_begin(w);
-        ok = step_all(db, c, s->stmt, w);
+        ok = step_all(db, c, s->stmt, w, true);
         json_writer_object_end(w);
     }
     db_release(db, s);
@@ -358,7 +362,7 @@ static bool step_write(struct db *db, struct db_call *c, sqlite3_stmt *s, struct
     json_writer_object_begin(w);
     json_writer_key(w, "success");
     json_writer_bool(w, true);
-    if (!step_all(db, c, s, w))
+    if (!step_all(db, c, s, w, false))
         return false;
     /* changes() keeps its value over a statement that changes no rows. */
     int64_t changes =
@@ -451,7 +455,7 @@ static bool run_batch_item(struct db *db, struct db_call *c, struct args *a,
     bool ok = one_statement(db, c, more) && bind_all(db, c, s->stmt, a);
     if (ok && sqlite3_stmt_readonly(s->stmt)) {
         json_writer_object_begin(w);
-        ok = step_all(db, c, s->stmt, w);
+        ok = step_all(db, c, s->stmt, w, true);
         json_writer_object_end(w);
     } else if (ok) {
         ok = step_write(db, c, s->stmt, w);

@@ -185,19 +185,21 @@ static int deny(struct db *db, const char *what, const char *name) {
     return SQLITE_DENY;
 }
 
-static int write_action(struct db *db, bool ok) {
-    if (db->mode == DB_MODE_READ) {
-        db->denied_write = true;
-        return SQLITE_DENY;
-    }
-    return ok ? SQLITE_OK : SQLITE_DENY;
+/* Something that writes, into the given schema. Temporary objects would outlive the call and could
+ * hide the tables from other holders: only "main" is written. */
+static int write_action(struct db *db, const char *schema) {
+    if (schema && strcmp(schema, "main") != 0)
+        return deny(db, "temporary tables, views and triggers", NULL);
+    if (db->mode != DB_MODE_READ)
+        return SQLITE_OK;
+    db->denied_write = true;
+    return SQLITE_DENY;
 }
 
 /* Called while SQL is compiled, for each thing that the statement would do, also inside views and
  * triggers: what is not listed here cannot be done, whoever wrote the view. */
 static int on_authorize(void *ctx, int action, const char *a, const char *b, const char *schema,
                         const char *trigger) {
-    (void)schema;
     struct db *db = ctx;
     if (db->mode == DB_MODE_INTERNAL)
         return SQLITE_OK;
@@ -213,8 +215,13 @@ static int on_authorize(void *ctx, int action, const char *a, const char *b, con
     case SQLITE_INSERT:
         if (!trigger && !db->insert_into && strncasecmp(a, "sqlite_", 7) != 0)
             db->insert_into = xstrdup(a);
-        return write_action(db, true);
+        return write_action(db, schema);
     case SQLITE_UPDATE:
+        /* A virtual table that is looked at for the first time declares itself by this, and ALTER
+         * TABLE looks into both; SQL that would really do it is refused by SQLite. */
+        if (strcmp(a, "sqlite_master") == 0 || strcmp(a, "sqlite_temp_master") == 0)
+            return SQLITE_OK;
+        return write_action(db, schema);
     case SQLITE_DELETE:
     case SQLITE_CREATE_INDEX:
     case SQLITE_CREATE_TABLE:
@@ -225,14 +232,15 @@ static int on_authorize(void *ctx, int action, const char *a, const char *b, con
     case SQLITE_DROP_TRIGGER:
     case SQLITE_DROP_VIEW:
     case SQLITE_DROP_VTABLE:
-    case SQLITE_ALTER_TABLE:
     case SQLITE_REINDEX:
     case SQLITE_ANALYZE:
-        return write_action(db, true);
+        return write_action(db, schema);
+    case SQLITE_ALTER_TABLE:
+        return write_action(db, a);
     case SQLITE_CREATE_VTABLE:
         if (strcasecmp(b ? b : "", "fts5") != 0)
             return deny(db, "module", b);
-        return write_action(db, true);
+        return write_action(db, schema);
     case SQLITE_TRANSACTION:
     case SQLITE_SAVEPOINT:
         return deny(db,
@@ -241,9 +249,8 @@ static int on_authorize(void *ctx, int action, const char *a, const char *b, con
                     NULL);
     case SQLITE_ATTACH:
     case SQLITE_DETACH:
-        return deny(db, "ATTACH and VACUUM", NULL);
+        return deny(db, "ATTACH, DETACH and VACUUM", NULL);
     default:
-        /* Temporary objects would stay and hide the tables from other holders. */
         return deny(db, "temporary tables, views and triggers", NULL);
     }
 }

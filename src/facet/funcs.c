@@ -34,13 +34,13 @@ static bool any_null(int n, sqlite3_value **argv) {
 }
 
 /* Ends the text and makes it the result, unless it or the caller (rc) failed. */
-static void result_str(sqlite3_context *ctx, sqlite3_str *out, int rc) {
+static void result_str(sqlite3_context *ctx, sqlite3_str *out, int rc, const char *if_empty) {
     if (rc == SQLITE_OK)
         rc = sqlite3_str_errcode(out);
     int len = sqlite3_str_length(out);
     char *s = sqlite3_str_finish(out);
     if (rc == SQLITE_OK)
-        sqlite3_result_text(ctx, s ? s : "", len, s ? sqlite3_free : SQLITE_STATIC);
+        sqlite3_result_text(ctx, s ? s : if_empty, len, s ? sqlite3_free : SQLITE_STATIC);
     else
         sqlite3_free(s);
     if (rc == SQLITE_TOOBIG)
@@ -71,19 +71,22 @@ static void fn_instr(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
 }
 
 static void fn_replace(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
-    if (any_null(argc, argv))
+    (void)argc;
+    if (any_null(2, argv))
         return;
     size_t n;
     size_t m;
-    size_t k;
     const char *text = text_of(argv[0], &n);
     const char *from = text_of(argv[1], &m);
-    const char *to = text_of(argv[2], &k);
-    const char *hit = m == 0 ? NULL : memmem(text, n, from, m);
-    if (!hit) {
+    if (m == 0 || from[0] == 0) {
         sqlite3_result_value(ctx, argv[0]);
         return;
     }
+    if (any_null(1, argv + 2))
+        return;
+    size_t k;
+    const char *to = text_of(argv[2], &k);
+    const char *hit = memmem(text, n, from, m);
     sqlite3_str *out = sqlite3_str_new(sqlite3_context_db_handle(ctx));
     const char *end = text + n;
     while (hit && sqlite3_str_errcode(out) == SQLITE_OK) {
@@ -93,7 +96,7 @@ static void fn_replace(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
         hit = memmem(text, (size_t)(end - text), from, m);
     }
     sqlite3_str_append(out, text, (int)(end - text));
-    result_str(ctx, out, SQLITE_OK);
+    result_str(ctx, out, SQLITE_OK, "");
 }
 
 enum { TRIM_WIDE_MAX = 64 };
@@ -148,7 +151,7 @@ static void fn_trim(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
     size_t m = 1;
     const char *chars = argc > 1 ? text_of(argv[1], &m) : " ";
     struct trim_set set;
-    if (!trim_set_read(&set, chars, m)) {
+    if (!trim_set_read(&set, chars, strnlen(chars, m))) {
         sqlite3_result_error(ctx, "trim: more than 64 characters beyond ASCII to remove", -1);
         return;
     }
@@ -166,8 +169,8 @@ static void fn_trim(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
 struct spec {
     char flags[8];
     size_t nflags;
-    long width;
-    long precision; /* -1: none */
+    int width;
+    int precision; /* -1: none */
     char conversion;
 };
 
@@ -185,19 +188,17 @@ static sqlite3_value *next_arg(struct format *f) {
     return f->used < f->argc ? f->argv[f->used++] : NULL;
 }
 
-static long next_number(struct format *f) {
+/* Digits or an argument, cut to an int as SQLite does. */
+static int next_number(struct format *f) {
     if (f->at < f->end && *f->at == '*') {
         f->at++;
         sqlite3_value *v = next_arg(f);
-        sqlite3_int64 n = v ? sqlite3_value_int64(v) : 0;
-        return n < -1000000000 ? -1000000000 : n > 1000000000 ? 1000000000 : (long)n;
+        return v ? (int)sqlite3_value_int64(v) : 0;
     }
-    long n = 0;
-    while (f->at < f->end && *f->at >= '0' && *f->at <= '9') {
-        n = n * 10 + (*f->at++ - '0');
-        n = MIN(n, 1000000000L);
-    }
-    return n;
+    unsigned n = 0;
+    while (f->at < f->end && *f->at >= '0' && *f->at <= '9')
+        n = n * 10 + (unsigned)(*f->at++ - '0');
+    return (int)(n & INT32_MAX);
 }
 
 static void next_spec(struct format *f, struct spec *s) {
@@ -209,7 +210,7 @@ static void next_spec(struct format *f, struct spec *s) {
     }
     s->width = next_number(f);
     if (s->width < 0) {
-        s->width = -s->width;
+        s->width = s->width == INT32_MIN ? 0 : -s->width;
         if (!strchr(s->flags, '-'))
             s->flags[s->nflags++] = '-';
     }
@@ -217,7 +218,7 @@ static void next_spec(struct format *f, struct spec *s) {
         f->at++;
         s->precision = next_number(f);
         if (s->precision < 0)
-            s->precision = -s->precision;
+            s->precision = s->precision == INT32_MIN ? -1 : -s->precision;
     }
     while (f->at < f->end && *f->at == 'l')
         f->at++;
@@ -230,14 +231,17 @@ static void put_spec(struct format *f, const struct spec *s) {
     char width[24] = "";
     char precision[24] = "";
     if (s->width > 0)
-        (void)snprintf(width, sizeof(width), "%ld", s->width);
+        (void)snprintf(width, sizeof(width), "%d", s->width);
     if (s->precision >= 0)
-        (void)snprintf(precision, sizeof(precision), ".%ld", s->precision);
+        (void)snprintf(precision, sizeof(precision), ".%d", s->precision);
     const char *length = strchr("diuxXo", s->conversion) ? "ll" : "";
     (void)snprintf(fmt, sizeof(fmt), "%%%s%s%s%s%c", s->flags, width, precision, length,
                    s->conversion);
-    sqlite3_value *v = next_arg(f);
+    sqlite3_value *v = s->conversion == '%' ? NULL : next_arg(f);
     switch (s->conversion) {
+    case '%':
+        sqlite3_str_appendf(f->out, fmt);
+        break;
     case 'd':
     case 'i':
     case 'u':
@@ -268,16 +272,16 @@ static void put_char(struct format *f, const struct spec *s) {
     sqlite3_value *v = next_arg(f);
     size_t n = 0;
     const char *text = v ? text_of(v, &n) : "";
-    size_t len = n > 0 ? 1 : 0;
-    while (len > 0 && len < n && (unsigned char)text[0] >= 0xc0 &&
-           ((unsigned char)text[len] & 0xc0) == 0x80 && len < 4)
+    size_t len = 1; /* SQLite makes a NUL of the empty text */
+    while (len < n && (unsigned char)text[0] >= 0xc0 && ((unsigned char)text[len] & 0xc0) == 0x80 &&
+           len < 4)
         len++;
-    long count = s->precision > 1 ? s->precision : 1;
-    int pad = s->width > count ? (int)(s->width - count) : 0;
+    int count = s->precision > 1 ? s->precision : 1;
+    int pad = s->width > count ? s->width - count : 0;
     bool left = strchr(s->flags, '-') != NULL;
     if (!left && pad > 0)
         sqlite3_str_appendchar(f->out, pad, ' ');
-    for (long i = 0; i < count && len > 0 && sqlite3_str_errcode(f->out) == SQLITE_OK; i++)
+    for (int i = 0; i < count && sqlite3_str_errcode(f->out) == SQLITE_OK; i++)
         sqlite3_str_append(f->out, text, (int)len);
     if (left && pad > 0)
         sqlite3_str_appendchar(f->out, pad, ' ');
@@ -308,23 +312,24 @@ static void fn_printf(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
         f.at++;
         struct spec s;
         next_spec(&f, &s);
-        bool number = s.conversion && strchr("diuxXofeEgG", s.conversion);
-        if ((size_t)s.width > f.limit || s.precision > (long)f.limit ||
+        if (!s.conversion || !strchr("diuxXofeEgGszqQwcn%", s.conversion))
+            break; /* as SQLite does: an unknown conversion ends the text */
+        if (s.conversion == 'n')
+            continue;
+        bool number = strchr("diuxXofeEgG", s.conversion) != NULL;
+        if ((size_t)s.width > f.limit ||
+            (s.conversion == 'c' && (long)s.precision > (long)f.limit) ||
             (number && s.precision > PRECISION_MAX)) {
             rc = SQLITE_TOOBIG;
             break;
         }
-        if (s.conversion == '%')
-            sqlite3_str_appendchar(f.out, 1, '%');
-        else if (s.conversion == 'c')
+        if (s.conversion == 'c')
             put_char(&f, &s);
-        else if (s.conversion && strchr("diuxXofeEgGszqQw", s.conversion))
+        else
             put_spec(&f, &s);
-        else if (s.conversion != 'n')
-            break; /* as SQLite does: an unknown conversion ends the text */
         rc = sqlite3_str_errcode(f.out);
     }
-    result_str(ctx, f.out, rc);
+    result_str(ctx, f.out, rc, NULL);
 }
 
 int funcs_install(struct sqlite3 *db) {

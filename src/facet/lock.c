@@ -28,6 +28,10 @@
 #define SANITIZED 0
 #endif
 
+bool lock_is_relaxed(void) {
+    return SANITIZED;
+}
+
 static int set_limit(int what, uint64_t n, struct err *err) {
     struct rlimit r = {.rlim_cur = n, .rlim_max = n};
     return setrlimit((__rlimit_resource_t)what, &r) < 0 ? err_sys(err, "setrlimit") : 0;
@@ -53,7 +57,7 @@ int lock_process(struct err *err) {
 int lock_limits(uint64_t memory_bytes, uint64_t file_bytes, struct err *err) {
     if (set_limit(RLIMIT_NOFILE, 128, err) < 0 || set_limit(RLIMIT_FSIZE, file_bytes, err) < 0)
         return -(int)err->code;
-    if (SANITIZED)
+    if (lock_is_relaxed())
         return 0;
     return set_limit(RLIMIT_DATA, memory_bytes, err);
 }
@@ -149,8 +153,8 @@ static int allow(scmp_filter_ctx f, const int *calls, size_t n) {
 }
 
 static int load(bool opening, struct err *err) {
-    if (SANITIZED)
-        return 0; /* the sanitizer's own system calls are not on the list */
+    if (lock_is_relaxed())
+        return 0;
     scmp_filter_ctx f = seccomp_init(SCMP_ACT_KILL_PROCESS);
     if (!f)
         return err_set(err, ERR_INTERNAL, "seccomp_init fails");

@@ -86,16 +86,17 @@ struct server {
 
 /* The only globals: a signal handler has no other way to its data. */
 static struct {
-    volatile sig_atomic_t armed;
     volatile sig_atomic_t running;
-    volatile int64_t kill_ns;
-    struct server *server; /* once it is there, to report */
+    volatile int64_t fires_ns; /* when the timer goes off, 0: it is not set */
+    volatile int64_t kill_ns;  /* when the running call has had its time */
+    struct server *server;     /* once it is there, to report */
 } watch;
 
 static void arm(int64_t ns) {
+    watch.fires_ns = clock_mono_ns() + ns;
     struct itimerval t = {.it_value = {.tv_sec = (time_t)(ns / 1000000000),
                                        .tv_usec = (suseconds_t)(ns / 1000 % 1000000 + 1)}};
-    watch.armed = setitimer(ITIMER_REAL, &t, NULL) == 0;
+    (void)setitimer(ITIMER_REAL, &t, NULL);
 }
 
 static void report_death(struct server *s);
@@ -105,7 +106,7 @@ static void on_alarm(int signo) {
     int saved = errno;
     int64_t left = watch.kill_ns - clock_mono_ns();
     if (!watch.running) {
-        watch.armed = 0;
+        watch.fires_ns = 0;
     } else if (left > 0) {
         arm(left);
     } else {
@@ -128,7 +129,7 @@ void serve_watch_begin(uint64_t time_ms) {
     int64_t span = (int64_t)(time_ms + WATCH_GRACE_MS) * 1000000;
     watch.kill_ns = clock_mono_ns() + span;
     watch.running = 1;
-    if (!watch.armed)
+    if (watch.fires_ns == 0 || watch.fires_ns > watch.kill_ns)
         arm(span);
 }
 
