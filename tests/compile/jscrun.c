@@ -5,7 +5,8 @@
  *
  * A job is "<kind> <bytes>\n<source>"; the answer is "<bytes>\n<text printed>". Kind P runs in one
  * persistent context that has loaded the files before "--", kind F in a context of its own that has
- * loaded the files after it. Scripts see print(), evalScript(code, url), readFile(path) and nowUs(). */
+ * loaded the files after it. Scripts see print(), evalScript(code, url), readFile(path) and cpuUs() (processor
+ * time: the machine may be busy with other things). */
 #include <JavaScriptCore/JavaScript.h>
 #include <errno.h>
 #include <stdbool.h>
@@ -122,11 +123,11 @@ static JSValueRef on_read_file(JSContextRef ctx, JSObjectRef f, JSObjectRef self
     return v;
 }
 
-static JSValueRef on_now(JSContextRef ctx, JSObjectRef f, JSObjectRef self, size_t n,
+static JSValueRef on_cpu(JSContextRef ctx, JSObjectRef f, JSObjectRef self, size_t n,
                          const JSValueRef args[], JSValueRef *exc) {
     (void)f, (void)self, (void)n, (void)args, (void)exc;
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return JSValueMakeNumber(ctx, (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3);
 }
 
@@ -172,7 +173,7 @@ static JSGlobalContextRef context_create(char *const files[], char *const codes[
     define(ctx, "print", on_print);
     define(ctx, "evalScript", on_eval_script);
     define(ctx, "readFile", on_read_file);
-    define(ctx, "nowUs", on_now);
+    define(ctx, "cpuUs", on_cpu);
     for (int i = 0; i < n; i++)
         if (!run(ctx, codes[i], files[i]))
             break;

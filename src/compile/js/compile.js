@@ -324,7 +324,10 @@ class Compilation {
     const check = (request, name, pos) => {
       const target = this.modules[module.deps[request]];
       const binding = graph.resolve(target, name);
-      if (binding && binding !== AMBIGUOUS) return binding;
+      if (binding && binding !== AMBIGUOUS) {
+        binding.used = true;
+        return binding;
+      }
       if (!binding && isType(this.modules, target, name)) return null;
       const { specifier } = m.requests[request];
       const why = binding
@@ -366,6 +369,9 @@ class Compilation {
       if (!m.scan || m.error) continue;
       for (const [, i] of m.scan.imports) if (i.binding?.slot === NAMESPACE) wanted.add(i.binding.module.index);
     }
+    const whole = new Set(wanted);
+    for (const m of this.modules) for (const star of m.stars ?? []) whole.add(m.deps[star]);
+    if (!dynamic) for (const m of this.modules) if (m.kind === "builtin" && !whole.has(m.index)) keepUsed(m);
     const modules = this.modules.map((module) => {
       if (module.error) return { name: module.name, kind: "error", error: report(module.error) };
       const out = { name: module.name, key: module.key, kind: module.kind };
@@ -400,6 +406,16 @@ class Compilation {
       modules[module.index].exports = flat(list);
     }
     return { ok: true, main: 0, modules };
+  }
+}
+
+// The isolate is asked only for those exports of a built-in module that the program uses.
+function keepUsed(module) {
+  module.exportNames = [];
+  for (const [name, binding] of module.bindings) {
+    if (!binding.used) continue;
+    binding.slot = module.exportNames.length;
+    module.exportNames.push(name);
   }
 }
 
