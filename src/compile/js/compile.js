@@ -43,6 +43,16 @@ function refuse(message, module = null) {
   throw error;
 }
 
+function utf8Length(text) {
+  let n = text.length;
+  for (let i = 0; i < text.length; i++) {
+    const c = text.charCodeAt(i);
+    if (c > 0x7ff && (c < 0xd800 || c > 0xdfff)) n += 2;
+    else if (c > 0x7f) n += 1; // also each half of a pair: four bytes for two units
+  }
+  return n;
+}
+
 class Compilation {
   constructor(request) {
     this.request = request;
@@ -71,7 +81,7 @@ class Compilation {
       if (key === "") refuse(`Module name ${JSON.stringify(name)} is empty`);
       if (this.given[key]) refuse(`Modules '${this.given[key].name}' and '${name}' have the same path`, name);
       const entry = this.readModule(name, modules[name]);
-      bytes += entry.text.length;
+      bytes += utf8Length(entry.text);
       if (bytes > this.limits.bytes) refuse(`The modules are larger than ${this.limits.bytes} bytes together`);
       this.given[key] = entry;
     }
@@ -373,7 +383,7 @@ class Compilation {
     for (const m of this.modules) for (const star of m.stars ?? []) whole.add(m.deps[star]);
     if (!dynamic) for (const m of this.modules) if (m.kind === "builtin" && !whole.has(m.index)) keepUsed(m);
     const modules = this.modules.map((module) => {
-      if (module.error) return { name: module.name, kind: "error", error: report(module.error) };
+      if (module.error) return { name: module.name, key: module.key, kind: "error", error: report(module.error) };
       const out = { name: module.name, key: module.key, kind: module.kind };
       if (module.scan) {
         const { code, map, args, flags } = emit(module);

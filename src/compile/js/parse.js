@@ -33,7 +33,7 @@ const NESTED = [
   "parseMaybeAssign",
   "parseMaybeUnary",
   "parseBindingAtom",
-  "parseSubscript",
+  "parseNew",
   "tsParseType",
   "tsParseNonArrayType",
   "tsParseTypeOperatorOrHigher",
