@@ -5,8 +5,8 @@
  *
  * A job is "<kind> <bytes>\n<source>"; the answer is "<bytes>\n<text printed>". Kind P runs in one
  * persistent context that has loaded the files before "--", kind F in a context of its own that has
- * loaded the files after it. Scripts see print(), evalScript(code, url), readFile(path) and cpuUs() (processor
- * time: the machine may be busy with other things). */
+ * loaded the files after it. Scripts see print(), evalScript(code, url), readFile(path) and cpuUs()
+ * (processor time: the machine may be busy with other things). */
 #include <JavaScriptCore/JavaScript.h>
 #include <errno.h>
 #include <stdbool.h>
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-#define FILES_MAX    16
+#define FILES_MAX     16
 #define JOB_MAX_BYTES (64u << 20)
 
 struct text {
@@ -134,8 +134,8 @@ static JSValueRef on_cpu(JSContextRef ctx, JSObjectRef f, JSObjectRef self, size
 static void define(JSGlobalContextRef ctx, const char *name, JSObjectCallAsFunctionCallback fn) {
     JSStringRef s = JSStringCreateWithUTF8CString(name);
     JSObjectSetProperty(ctx, JSContextGetGlobalObject(ctx), s,
-                        JSObjectMakeFunctionWithCallback(ctx, s, fn),
-                        kJSPropertyAttributeDontEnum, NULL);
+                        JSObjectMakeFunctionWithCallback(ctx, s, fn), kJSPropertyAttributeDontEnum,
+                        NULL);
     JSStringRelease(s);
 }
 
@@ -230,8 +230,11 @@ static int serve(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     static const char *const env[][2] = {
-        {"JSC_useConcurrentJIT", "0"}, {"JSC_useConcurrentGC", "0"}, {"JSC_numberOfGCMarkers", "1"},
-        {"JSC_useWasm", "0"},          {"TZ", "UTC"},
+        {"JSC_useConcurrentJIT", "0"},
+        {"JSC_useConcurrentGC", "0"},
+        {"JSC_numberOfGCMarkers", "1"},
+        {"JSC_useWasm", "0"},
+        {"TZ", "UTC"},
         {"JSC_useTailCalls", "0"}, /* proper tail calls take the callers out of stacks */
     };
     for (size_t i = 0; i < sizeof env / sizeof *env; i++)

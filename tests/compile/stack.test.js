@@ -114,6 +114,14 @@ test("names with an @ and functions with odd names", async () => {
   assert.match(await stackOf({ "@scope/m@1.js": source }), /\(?@scope\/m@1\.js:1:\d+\)?\n.*@scope\/m@1\.js:2:\d+/);
 });
 
+test("a sourceURL comment does not rename a module", async () => {
+  for (const [name, source] of [
+    ["m.js", "export default function f() { throw new Error('x') }\n//# sourceURL=other.js\n/*@ sourceURL=b.js */"],
+    ["m.cjs", "module.exports = function f() { throw new Error('x') }\n//@ sourceURL=other.js"],
+  ])
+    assert.match(await stackOf({ [name]: source }), new RegExp(`^FAIL Error: x\\n {4}at f \\(${name}:1:`));
+});
+
 test("causes are shown, three deep at most", async () => {
   const source = 'export default () => { let e = new Error("0"); for (let i = 1; i < 9; i++) e = new Error("" + i, { cause: e }); throw e; }';
   const out = await stackOf({ "m.js": source });
