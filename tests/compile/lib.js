@@ -104,6 +104,7 @@ export class Jsc {
       this.drain();
     });
     this.child.on("exit", (code, signal) => {
+      rmSync(prelude, { force: true });
       this.gone = `jscrun ended: ${signal ?? code}`;
       for (const w of this.waiting.splice(0)) w.reject(new Error(this.gone));
     });

@@ -310,6 +310,22 @@ test("CommonJS: default, names, require, cycles, ES modules from it", async () =
   );
 });
 
+test("require() of an ES module that waits for its caller is refused", async () => {
+  await prints(
+    {
+      "main.js": `import "./a.cjs"; export const x = 1; print("main");`,
+      "a.cjs": `for (const m of ["./b.js", "./main.js"]) try { require(m) } catch (e) { print(e.message) }`,
+      "b.js": `import { x } from "./main.js"; print("never", x);`,
+    },
+    [
+      "Cannot require() the ES module './b.js': 'main.js' is being evaluated and requires it",
+      "Cannot require() the ES module './main.js': 'main.js' is being evaluated and requires it",
+      "main",
+      "DONE",
+    ],
+  );
+});
+
 test("a CommonJS main module, and __esModule", async () => {
   await prints(
     { "main.cjs": `const { x } = require("./m.cjs"); print(x); const go = 1; module.exports = { go }`, "m.cjs": `Object.defineProperty(exports, "__esModule", { value: true }); exports.x = "x";` },
