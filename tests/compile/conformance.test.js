@@ -21,6 +21,12 @@ test("random module graphs behave as the engine's own modules", async () => {
   assert.ok(!failed, stdout.slice(0, 20000));
 });
 
+test("broken source gets an answer, and what compiles the engine parses", async () => {
+  const { stdout, failed } = await script("mutate.js", String(soak ? 20000 : 300), soak ? String(Date.now() % 1000000) : "1");
+  console.log("# " + stdout.trim().split("\n").pop());
+  assert.ok(!failed, stdout.slice(0, 20000));
+});
+
 const suite = process.env.CAY_TEST262 ?? path.join(top, "build/test262");
 if (soak && !existsSync(suite)) await run(path.join(here, "get-test262.sh"), [suite]);
 
