@@ -44,15 +44,16 @@ say("sabotaged");
 test("import(), top-level await, cycles, CommonJS and namespaces work after sabotage", async () => {
   const out = await run(
     {
-      "main.js": `import "./sabotage.js"; import * as later from "./later.js"; import { x } from "./cycle.js";
+      "main.js": `import { before, tag } from "./before.js"; import "./sabotage.js"; import * as later from "./later.js"; import { x } from "./cycle.js";
 print("main", x, later.v, typeof later);
 const data = await import("./data.json", { with: { __proto__: null, type: "json" } });
 const cjs = await import("./c.cjs");
 const dyn = await import("./dyn" + ".js");
-print(data.default.k, cjs.default.c, dyn.d, dyn.e);
+print(data.default.k, cjs.default.c, dyn.d, dyn.e, before(later, "v").value, before(later, tag).value);
 try { await import("./none.js") } catch (e) { print("none", e.message) }
 try { await import("./bad.js") } catch (e) { print("bad", e) }
 export const ok = 1; export { main2 } from "./cycle.js"; export function hoisted() { return ok }`,
+      "before.js": "export const before = Object.getOwnPropertyDescriptor, tag = Symbol.toStringTag;",
       "sabotage.js": SABOTAGE,
       "later.js": "await 0; export let v = 1; v = 2;",
       "cycle.js": 'import { hoisted } from "./main.js"; export let x = typeof hoisted; await 0; export const main2 = 2;',
@@ -68,7 +69,7 @@ export const ok = 1; export { main2 } from "./cycle.js"; export function hoisted
   );
   assert.equal(
     out,
-    ["sabotaged", "main function 2 object", "1 3 b 5", "none Cannot find module './none.js' imported from 'main.js'", "bad 7", "1 2", "DONE"].join("\n"),
+    ["sabotaged", "main function 2 object", "1 3 b 5 2 Module", "none Cannot find module './none.js' imported from 'main.js'", "bad 7", "1 2", "DONE"].join("\n"),
   );
 });
 

@@ -5,7 +5,8 @@
  *
  * A job is "<kind> <bytes>\n<source>"; the answer is "<bytes>\n<text printed>". Kind P runs in one
  * persistent context that has loaded the files before "--", kind F in a context of its own that has
- * loaded the files after it. Scripts see print(), evalScript(code, url), readFile(path) and nowUs(). */
+ * loaded the files after it. Scripts see print(), evalScript(code, url), readFile(path) and cpuUs()
+ * (processor time: the machine may be busy with other things). */
 #include <JavaScriptCore/JavaScript.h>
 #include <errno.h>
 #include <stdbool.h>
@@ -14,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-#define FILES_MAX    16
+#define FILES_MAX     16
 #define JOB_MAX_BYTES (64u << 20)
 
 struct text {
@@ -122,19 +123,19 @@ static JSValueRef on_read_file(JSContextRef ctx, JSObjectRef f, JSObjectRef self
     return v;
 }
 
-static JSValueRef on_now(JSContextRef ctx, JSObjectRef f, JSObjectRef self, size_t n,
+static JSValueRef on_cpu(JSContextRef ctx, JSObjectRef f, JSObjectRef self, size_t n,
                          const JSValueRef args[], JSValueRef *exc) {
     (void)f, (void)self, (void)n, (void)args, (void)exc;
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return JSValueMakeNumber(ctx, (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3);
 }
 
 static void define(JSGlobalContextRef ctx, const char *name, JSObjectCallAsFunctionCallback fn) {
     JSStringRef s = JSStringCreateWithUTF8CString(name);
     JSObjectSetProperty(ctx, JSContextGetGlobalObject(ctx), s,
-                        JSObjectMakeFunctionWithCallback(ctx, s, fn),
-                        kJSPropertyAttributeDontEnum, NULL);
+                        JSObjectMakeFunctionWithCallback(ctx, s, fn), kJSPropertyAttributeDontEnum,
+                        NULL);
     JSStringRelease(s);
 }
 
@@ -172,7 +173,7 @@ static JSGlobalContextRef context_create(char *const files[], char *const codes[
     define(ctx, "print", on_print);
     define(ctx, "evalScript", on_eval_script);
     define(ctx, "readFile", on_read_file);
-    define(ctx, "nowUs", on_now);
+    define(ctx, "cpuUs", on_cpu);
     for (int i = 0; i < n; i++)
         if (!run(ctx, codes[i], files[i]))
             break;
@@ -229,8 +230,11 @@ static int serve(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     static const char *const env[][2] = {
-        {"JSC_useConcurrentJIT", "0"}, {"JSC_useConcurrentGC", "0"}, {"JSC_numberOfGCMarkers", "1"},
-        {"JSC_useWasm", "0"},          {"TZ", "UTC"},
+        {"JSC_useConcurrentJIT", "0"},
+        {"JSC_useConcurrentGC", "0"},
+        {"JSC_numberOfGCMarkers", "1"},
+        {"JSC_useWasm", "0"},
+        {"TZ", "UTC"},
         {"JSC_useTailCalls", "0"}, /* proper tail calls take the callers out of stacks */
     };
     for (size_t i = 0; i < sizeof env / sizeof *env; i++)

@@ -1,6 +1,6 @@
 // Builds the bundles and the JavaScriptCore runner, and runs programs in both engines.
 import { execFileSync, spawn } from "node:child_process";
-import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync, readdirSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import vm from "node:vm";
@@ -8,7 +8,6 @@ import vm from "node:vm";
 export const here = path.dirname(fileURLToPath(import.meta.url));
 export const top = path.resolve(here, "../..");
 export const jsDir = path.join(top, "src/compile/js");
-// Test files run side by side: each process builds into a directory of its own, unless the build gives one.
 export const out = process.env.CAY_BUILD_DIR ?? path.join(top, "build", "compile-tests");
 
 const newest = (files) => Math.max(...files.map((f) => statSync(f).mtimeMs));
@@ -20,7 +19,13 @@ function build() {
     .filter((f) => f.endsWith(".js") || f === "package-lock.json")
     .map((f) => path.join(jsDir, f));
   if (!bundles.every(existsSync) || Math.min(...bundles.map((f) => statSync(f).mtimeMs)) < newest(sources))
-    execFileSync(process.execPath, [path.join(jsDir, "build.js"), out], { stdio: ["ignore", "inherit", "inherit"] });
+  {
+    // Test files run side by side: nobody may see half a bundle.
+    const temporary = path.join(out, `bundles.${process.pid}`);
+    execFileSync(process.execPath, [path.join(jsDir, "build.js"), temporary], { stdio: ["ignore", "inherit", "inherit"] });
+    for (const f of ["compile.js", "loader.js"]) renameSync(path.join(temporary, f), path.join(out, f));
+    rmSync(temporary, { recursive: true });
+  }
   const runner = path.join(out, "jscrun");
   const source = path.join(here, "jscrun.c");
   if (!existsSync(runner) || statSync(runner).mtimeMs < statSync(source).mtimeMs) {
@@ -28,7 +33,7 @@ function build() {
     const warn = "-Wall -Wextra -Wshadow -Wconversion -Wvla -Wstrict-prototypes -Werror".split(" ");
     const temporary = `${runner}.${process.pid}`;
     execFileSync(process.env.CC ?? "gcc", ["-std=gnu17", "-O2", ...warn, source, "-o", temporary, ...flags.trim().split(/\s+/)]);
-    execFileSync("mv", [temporary, runner]);
+    renameSync(temporary, runner);
   }
 }
 build();
@@ -99,6 +104,7 @@ export class Jsc {
       this.drain();
     });
     this.child.on("exit", (code, signal) => {
+      rmSync(prelude, { force: true });
       this.gone = `jscrun ended: ${signal ?? code}`;
       for (const w of this.waiting.splice(0)) w.reject(new Error(this.gone));
     });

@@ -54,7 +54,7 @@ test("columns after rewritten references are put back", async () => {
     'import { live, up } from "./d.js";\nexport default function go() { live.f(); up(); const a = live, b = live; { live } live.nope(); }';
   assert.equal(
     await stackOf({ "main.js": main, "d.js": dep }),
-    `FAIL TypeError: null is not an object (evaluating '$0().nope')\n    at go (main.js:${place(main, ".nope")})`,
+    `FAIL TypeError: null is not an object (evaluating 'live$().nope')\n    at go (main.js:${place(main, ".nope")})`,
   );
 });
 
@@ -114,6 +114,14 @@ test("names with an @ and functions with odd names", async () => {
   assert.match(await stackOf({ "@scope/m@1.js": source }), /\(?@scope\/m@1\.js:1:\d+\)?\n.*@scope\/m@1\.js:2:\d+/);
 });
 
+test("a sourceURL comment does not rename a module", async () => {
+  for (const [name, source] of [
+    ["m.js", "export default function f() { throw new Error('x') }\n//# sourceURL=other.js\n/*@ sourceURL=b.js */"],
+    ["m.cjs", "module.exports = function f() { throw new Error('x') }\n//@ sourceURL=other.js"],
+  ])
+    assert.match(await stackOf({ [name]: source }), new RegExp(`^FAIL Error: x\\n {4}at f \\(${name}:1:`));
+});
+
 test("causes are shown, three deep at most", async () => {
   const source = 'export default () => { let e = new Error("0"); for (let i = 1; i < 9; i++) e = new Error("" + i, { cause: e }); throw e; }';
   const out = await stackOf({ "m.js": source });
@@ -150,6 +158,23 @@ test("hostile errors are formatted without throwing, within bounds", async () =>
   const deep = compile({ "main.js": "export default function f(n) { try { return f(n + 1) } catch (e) { return e } }" });
   const out = await jsc().run(deep, "(p, l) => { const s = l.formatStack(p.get('default')(0)); print(s.split('\\n')[0], s.split('\\n').length < 40) }");
   assert.match(out, /^RangeError: Maximum call stack size exceeded\.? true\nDONE$/);
+});
+
+test("natives that the loader calls are hidden with it", async () => {
+  const out = await stackOf({
+    "main.cjs": 'function load() {\n  return require("./a.js");\n}\nload();',
+    "a.js": 'import "./b.js"; export const a = 1;\nnull.x;',
+    "b.js": 'import { a } from "./a.js";',
+  });
+  assert.equal(out, "FAIL TypeError: null is not an object (evaluating 'null.x')\n    at a.js:2:5\n    at load (main.cjs:2:17)\n    at main.cjs:4:5");
+});
+
+test("what can be read of a hostile error is shown", async () => {
+  const show = async (value) =>
+    jsc().run(compile({ "main.js": `export default (${value});` }), "(p, l) => print(l.formatStack(p.get('default')))");
+  assert.equal(await show("{ get name() { throw 1 }, get message() { throw 2 }, get stack() { throw 3 } }"), "[object]\nDONE");
+  assert.equal(await show("{ name: 'N', message: 'm', get stack() { throw 3 } }"), "N: m\nDONE");
+  assert.equal(await show("{ get name() { throw 1 }, message: 'm', stack: 'f@main.js:1:27' }"), "Error: m\n    at f (main.js:1:1)\nDONE");
 });
 
 test("an error of the engine's own parser names the module and line", async () => {

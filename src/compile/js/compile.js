@@ -3,7 +3,7 @@
 // Runs in bare JavaScriptCore: no web globals, no node. Pure: the same request gives the same response.
 import cjsLexer from "cjs-module-lexer";
 import { CompileError } from "./errors.js";
-import { excerpt, composeMaps, originalColumn, position } from "./edits.js";
+import { Edits, excerpt, composeMaps, originalColumn, position } from "./edits.js";
 import { parseModule, parseCommonJs, TooComplex } from "./parse.js";
 import { scan } from "./scan.js";
 import { AMBIGUOUS, Graph, NAMESPACE } from "./graph.js";
@@ -13,7 +13,8 @@ import { BUILTINS, notFound } from "./specifiers.js";
 import { checkBase64, checkJson } from "./values.js";
 import { erase } from "./typescript.js";
 
-export const LIMITS = { modules: 500, bytes: 4 << 20, name: 512 };
+// The engine takes 65,535 arguments to a function, and imports are arguments.
+export const LIMITS = { modules: 500, bytes: 4 << 20, name: 512, imports: 10000 };
 
 const KINDS = ["js", "ts", "tsx", "jsx", "mjs", "mts", "cjs", "json", "text", "data", "wasm", "py"];
 const EXTENSIONS = {
@@ -43,6 +44,16 @@ function refuse(message, module = null) {
   throw error;
 }
 
+function utf8Length(text) {
+  let n = text.length;
+  for (let i = 0; i < text.length; i++) {
+    const c = text.charCodeAt(i);
+    if (c > 0x7ff && (c < 0xd800 || c > 0xdfff)) n += 2;
+    else if (c > 0x7f) n += 1; // also each half of a pair: four bytes for two units
+  }
+  return n;
+}
+
 class Compilation {
   constructor(request) {
     this.request = request;
@@ -68,10 +79,11 @@ class Compilation {
       // Stack frames are lines: a name must not be able to end one.
       if (/[\x00-\x1f\x7f\u2028\u2029]/.test(name)) refuse(`Module name ${JSON.stringify(name)} has a control character`);
       const key = normalize(name, "");
+      if (this.builtins[key] !== undefined || key.startsWith("cay:")) refuse(`Module name '${name}' is reserved`, name);
       if (key === "") refuse(`Module name ${JSON.stringify(name)} is empty`);
       if (this.given[key]) refuse(`Modules '${this.given[key].name}' and '${name}' have the same path`, name);
       const entry = this.readModule(name, modules[name]);
-      bytes += entry.text.length;
+      bytes += utf8Length(entry.text);
       if (bytes > this.limits.bytes) refuse(`The modules are larger than ${this.limits.bytes} bytes together`);
       this.given[key] = entry;
     }
@@ -175,8 +187,12 @@ class Compilation {
   }
 
   readScript(module, source) {
-    module.ast = parseModule(source);
+    const comments = source.includes("sourceURL=") ? [] : undefined;
+    module.ast = parseModule(source, comments);
     const m = (module.scan = scan(module.ast, source));
+    if (m.imports.size > this.limits.imports)
+      throw new CompileError("SyntaxError", `The module imports more than ${this.limits.imports} names`, 0);
+    for (const at of sourceUrls(comments)) m.edits.replace(at, at + 1, " ");
     module.stars = m.stars;
     m.slots = new Map();
     module.mutable = [];
@@ -196,8 +212,12 @@ class Compilation {
   }
 
   readCommonJs(module) {
-    const ast = parseCommonJs(module.text);
-    void ast;
+    const comments = module.text.includes("sourceURL=") ? [] : undefined;
+    const ast = parseCommonJs(module.text, comments);
+    const edits = new Edits(module.text);
+    for (const at of sourceUrls(comments)) edits.replace(at, at + 1, " ");
+    if (module.text.startsWith("#!")) edits.replace(0, 2, "//");
+    module.commonJs = edits.apply("(function(exports,require,module,__filename,__dirname){", "\n})");
     let names = [];
     let reexports = [];
     try {
@@ -216,11 +236,12 @@ class Compilation {
     module.requires = requiredSpecifiers(ast);
   }
 
+  find(module, specifier) {
+    return this.builtins[specifier] !== undefined ? specifier : resolve(this.given, specifier, module.key);
+  }
+
   resolveRequest(module, specifier, pos, type) {
-    const key =
-      this.builtins[specifier] !== undefined && this.given[specifier] === undefined
-        ? specifier
-        : resolve(this.given, specifier, module.key);
+    const key = this.find(module, specifier);
     if (key === undefined) throw new CompileError("Error", notFound(specifier, module, this.given), pos);
     const kind = this.given[key]?.kind ?? "builtin";
     const wanted = { json: "json", text: "text", bytes: "data" }[type];
@@ -266,7 +287,7 @@ class Compilation {
 
   // What only runs if the program gets there fails there, not here.
   loadMaybe(module, specifier) {
-    const key = this.builtins[specifier] !== undefined ? specifier : resolve(this.given, specifier, module.key);
+    const key = this.find(module, specifier);
     if (key !== undefined) this.load(key);
   }
 
@@ -324,7 +345,10 @@ class Compilation {
     const check = (request, name, pos) => {
       const target = this.modules[module.deps[request]];
       const binding = graph.resolve(target, name);
-      if (binding && binding !== AMBIGUOUS) return binding;
+      if (binding && binding !== AMBIGUOUS) {
+        binding.used = true;
+        return binding;
+      }
       if (!binding && isType(this.modules, target, name)) return null;
       const { specifier } = m.requests[request];
       const why = binding
@@ -366,8 +390,11 @@ class Compilation {
       if (!m.scan || m.error) continue;
       for (const [, i] of m.scan.imports) if (i.binding?.slot === NAMESPACE) wanted.add(i.binding.module.index);
     }
+    const whole = new Set(wanted);
+    for (const m of this.modules) for (const star of m.stars ?? []) whole.add(m.deps[star]);
+    if (!dynamic) for (const m of this.modules) if (m.kind === "builtin" && !whole.has(m.index)) keepUsed(m);
     const modules = this.modules.map((module) => {
-      if (module.error) return { name: module.name, kind: "error", error: report(module.error) };
+      if (module.error) return { name: module.name, key: module.key, kind: "error", error: report(module.error) };
       const out = { name: module.name, key: module.key, kind: module.kind };
       if (module.scan) {
         const { code, map, args, flags } = emit(module);
@@ -379,9 +406,8 @@ class Compilation {
         out.deps = module.deps;
         out.mutable = module.mutable.some(Boolean) ? module.mutable.map(Number) : null;
       } else if (module.kind === "cjs") {
-        const head = "(function(exports,require,module,__filename,__dirname){";
-        out.code = head + (module.text.startsWith("#!") ? "//" + module.text.slice(2) : module.text) + "\n})";
-        out.map = [1, 0, head.length];
+        out.code = module.commonJs.code;
+        out.map = module.commonJs.map;
         out.names = module.exportNames;
       } else if (module.kind === "builtin") out.names = module.exportNames;
       else out.value = module.text;
@@ -400,6 +426,16 @@ class Compilation {
       modules[module.index].exports = flat(list);
     }
     return { ok: true, main: 0, modules };
+  }
+}
+
+// The isolate is asked only for those exports of a built-in module that the program uses.
+function keepUsed(module) {
+  module.exportNames = [];
+  for (const [name, binding] of module.bindings) {
+    if (!binding.used) continue;
+    binding.slot = module.exportNames.length;
+    module.exportNames.push(name);
   }
 }
 
@@ -425,6 +461,11 @@ function isType(modules, target, name) {
     else if (!e) for (const s of m.stars ?? []) todo.push([modules[m.deps[s]], n]);
   }
   return false;
+}
+
+// A comment `//# sourceURL=x` would rename the script in stacks: where its mark stands.
+function sourceUrls(comments = []) {
+  return comments.filter((c) => /^[#@]\s*sourceURL=/.test(c.value)).map((c) => c.start + 2);
 }
 
 function requiredSpecifiers(ast) {

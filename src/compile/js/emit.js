@@ -10,20 +10,28 @@ import { skipTrivia } from "./edits.js";
 export const ARG = { VALUE: 0, GETTER: 1, NAMESPACE: 2, META: 3, IMPORT: 4, ARGUMENTS: 5, EXPORT: 6, HOLDER: 7 };
 export const FLAG = { ASYNC: 1, HOISTS: 2, DRIVEN: 4 };
 
-// Names that the module cannot mean: `$` and a number that does not occur in it, however it may be spelled.
+// Names that the module cannot mean, however it may spell its own: with a `$`, and not among those it has. A hint makes
+// the name readable where the engine quotes the source: "evaluating 'rows$().map'".
+const DOLLAR = /[\w$\x80-\uffff]*\$[\w$\x80-\uffff]*/g;
+
 function helperNames(source) {
-  const used = new Set(source.match(/\$\d+/g));
+  const used = new Set(source.match(DOLLAR));
   if (source.includes("\\u")) {
     const plain = source.replace(/\\u(?:\{([0-9a-fA-F]{1,6})\}|([0-9a-fA-F]{4}))/g, (all, a, b) => {
       const code = parseInt(a ?? b, 16);
       return code <= 0x10ffff ? String.fromCodePoint(code) : all;
     });
-    for (const name of plain.match(/\$\d+/g) ?? []) used.add(name);
+    for (const name of plain.match(DOLLAR) ?? []) used.add(name);
   }
   let n = 0;
-  return () => {
-    while (used.has("$" + n)) n++;
-    return "$" + n++;
+  return (hint) => {
+    let name = hint + "$";
+    if (hint === undefined || used.has(name)) {
+      while (used.has("$" + n)) n++;
+      name = "$" + n++;
+    }
+    used.add(name);
+    return name;
   };
 }
 
@@ -50,7 +58,7 @@ export function emit(module) {
     if (!binding) continue; // a type
     const { module: from, slot } = binding;
     if (slot !== NAMESPACE && (hoists || from.mutable?.[slot])) {
-      live.set(local, param(fresh(), ARG.GETTER, from.index, slot) + "()");
+      live.set(local, param(fresh(local), ARG.GETTER, from.index, slot) + "()");
       continue;
     }
     const kind = slot === NAMESPACE ? ARG.NAMESPACE : ARG.VALUE;

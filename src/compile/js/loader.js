@@ -614,10 +614,8 @@ function link(program, evalScript, builtins) {
       if (target.commonjs) return target.commonjs.exports;
       return commonJs(target).exports;
     }
-    if (target.status === EVALUATING)
-      throw new ErrorCtor(`Cannot require() the ES module '${specifier}' while it is being evaluated`);
-    if (needsAwait(target, create(null)))
-      throw new ErrorCtor(`Cannot require() the ES module '${specifier}': it uses top-level await; use import() instead`);
+    const why = obstacle(target, create(null));
+    if (why) throw new ErrorCtor(`Cannot require() the ES module '${specifier}': ${why}`);
     const c = evaluate(target);
     then(c.promise, undefined, () => {}); // reported here and now
     if (target.failed) throw target.error;
@@ -625,13 +623,17 @@ function link(program, evalScript, builtins) {
     return namespaceOf(target);
   }
 
-  function needsAwait(r, seen) {
-    if (seen[r.index]) return false;
+  // Why a module cannot be evaluated here and now.
+  function obstacle(r, seen) {
+    if (seen[r.index] || r.status === EVALUATED) return null;
     seen[r.index] = true;
-    if (r.status === EVALUATED) return false;
-    if (r.hasAwait || r.status === EVALUATING_ASYNC) return true;
-    for (let i = 0; r.deps && i < r.deps.length; i++) if (needsAwait(records[r.deps[i]], seen)) return true;
-    return false;
+    if (r.status === EVALUATING) return `'${r.name}' is being evaluated and requires it`;
+    if (r.hasAwait || r.status === EVALUATING_ASYNC) return "it uses top-level await; use import() instead";
+    for (let i = 0; r.deps && i < r.deps.length; i++) {
+      const why = obstacle(records[r.deps[i]], seen);
+      if (why) return why;
+    }
+    return null;
   }
 
   // ---- what the host holds ----

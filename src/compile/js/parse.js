@@ -33,7 +33,7 @@ const NESTED = [
   "parseMaybeAssign",
   "parseMaybeUnary",
   "parseBindingAtom",
-  "parseSubscript",
+  "parseNew",
   "tsParseType",
   "tsParseNonArrayType",
   "tsParseTypeOperatorOrHigher",
@@ -108,8 +108,8 @@ const Js = guarded(Parser);
 const Ts = mended(guarded(Parser.extend(tsPlugin())));
 const Tsx = mended(guarded(Parser.extend(tsPlugin({ jsx: true }))));
 
-export function parseModule(source) {
-  return new Js({ ecmaVersion: 2026, sourceType: "module", allowHashBang: true }, source).parse();
+export function parseModule(source, onComment) {
+  return new Js({ ecmaVersion: 2026, sourceType: "module", allowHashBang: true, onComment }, source).parse();
 }
 
 export function parseTypeScript(source, jsx, onComment) {
@@ -118,6 +118,6 @@ export function parseTypeScript(source, jsx, onComment) {
   return new P(options, source).parse();
 }
 
-export function parseCommonJs(source) {
-  return new Js({ ecmaVersion: 2026, sourceType: "commonjs", allowHashBang: true }, source).parse();
+export function parseCommonJs(source, onComment) {
+  return new Js({ ecmaVersion: 2026, sourceType: "commonjs", allowHashBang: true, onComment }, source).parse();
 }
