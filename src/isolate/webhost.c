@@ -2,12 +2,18 @@
 
 #include "isolate/webhost_priv.h"
 
+#include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/rand.h"
+
+/* Private to JSC but exported: NULL if the value is not a Proxy. Without it a Proxy is told from
+ * its target by nobody, and structuredClone() copies what it shows. */
+typedef JSObjectRef (*proxy_target_fn)(JSObjectRef);
+static proxy_target_fn proxy_target;
 
 static double origin_wall_ms;
 static double origin_mono_ms;
@@ -120,8 +126,18 @@ WEBHOST_FN(fn_time_origin) {
     return JSValueMakeNumber(ctx, origin_wall_ms);
 }
 
+WEBHOST_FN(fn_is_proxy) {
+    WEBHOST_UNUSED;
+    bool yes =
+        argc && JSValueIsObject(ctx, argv[0]) && proxy_target && proxy_target((JSObjectRef)argv[0]);
+    return JSValueMakeBoolean(ctx, yes);
+}
+
 void webhost_install(JSGlobalContextRef ctx, JSObjectRef host) {
     webhost_begin();
+    void *symbol = dlsym(RTLD_DEFAULT, "JSObjectGetProxyTarget");
+    memcpy(&proxy_target, &symbol, sizeof symbol);
+    webhost_define(ctx, host, "isProxy", fn_is_proxy);
     webhost_define(ctx, host, "random", fn_random);
     webhost_define(ctx, host, "now", fn_now);
     webhost_define(ctx, host, "timeOrigin", fn_time_origin);

@@ -22,6 +22,8 @@
 #include "base/rand.h"
 
 enum { HASH_COUNT = 4, AES_GCM_TAG_MAX = 16, AES_BLOCK = 16 };
+/* How much longer than its input the output of a cipher may be: padding and a tag. */
+enum { AES_ROOM = 2 * AES_BLOCK + AES_GCM_TAG_MAX };
 static const char *const hash_names[HASH_COUNT] = {"SHA1", "SHA256", "SHA384", "SHA512"};
 static EVP_MD *hashes[HASH_COUNT];
 
@@ -210,7 +212,7 @@ WEBHOST_FN(fn_aes) {
     if (!key_ok || !iv_ok)
         return failed(ctx);
     size_t n = 0;
-    uint8_t *out = malloc(j.data.len + 2 * AES_BLOCK + AES_GCM_TAG_MAX);
+    uint8_t *out = malloc(j.data.len + AES_ROOM);
     EVP_CIPHER_CTX *c = EVP_CIPHER_CTX_new();
     bool ok = out && c && aes_run(c, &j, out, &n);
     EVP_CIPHER_CTX_free(c);

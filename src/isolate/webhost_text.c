@@ -70,6 +70,21 @@ static uint8_t *put_scalar(uint8_t *out, uint32_t c) {
     return out;
 }
 
+/* How much of the beginning is ASCII, to the last whole block: most text is, and the compiler can
+ * do these loops many units at a time. */
+static size_t ascii_prefix(const JSChar *chars, size_t len) {
+    enum { BLOCK = 64 };
+    size_t n = 0;
+    for (; n + BLOCK <= len; n += BLOCK) {
+        JSChar any = 0;
+        for (size_t i = 0; i < BLOCK; i++)
+            any |= chars[n + i];
+        if (any >= 0x80)
+            break;
+    }
+    return n;
+}
+
 /* utf8Encode(string): Uint8Array */
 WEBHOST_FN(fn_utf8_encode) {
     WEBHOST_UNUSED;
@@ -77,12 +92,14 @@ WEBHOST_FN(fn_utf8_encode) {
     if (!text_arg(ctx, argc, argv, 0, &s, exc))
         return JSValueMakeUndefined(ctx);
     const JSChar *chars = JSStringGetCharactersPtr(s);
-    size_t len = JSStringGetLength(s), size = 0;
-    for (size_t i = 0; i < len;)
+    size_t len = JSStringGetLength(s), ascii = ascii_prefix(chars, len), size = ascii;
+    for (size_t i = ascii; i < len;)
         size += scalar_size(next_scalar(chars, len, &i));
     uint8_t *data = size <= WEBHOST_MAX_BYTES ? malloc(size ? size : 1) : NULL;
-    uint8_t *out = data;
-    for (size_t i = 0; data && i < len;)
+    for (size_t i = 0; data && i < ascii; i++)
+        data[i] = (uint8_t)chars[i];
+    uint8_t *out = data ? data + ascii : NULL;
+    for (size_t i = ascii; data && i < len;)
         out = put_scalar(out, next_scalar(chars, len, &i));
     JSStringRelease(s);
     return webhost_take(ctx, data, size, exc);
@@ -318,8 +335,13 @@ WEBHOST_FN(fn_btoa) {
 }
 
 static int base64_value(JSChar c) {
-    const char *p = c && c < 0x80 ? memchr(base64_digits, (char)c, 64) : NULL;
-    return p ? (int)(p - base64_digits) : -1;
+    if (c >= 'A' && c <= 'Z')
+        return c - 'A';
+    if (c >= 'a' && c <= 'z')
+        return c - 'a' + 26;
+    if (c >= '0' && c <= '9')
+        return c - '0' + 52;
+    return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
 /* The forgiving-base64 decode of the Infra standard; false if it fails. */

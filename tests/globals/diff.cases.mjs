@@ -50,6 +50,8 @@ add("URL.canParse('x')", "URL.canParse('x','http://a')", "URL.canParse()", "new 
   "Object.prototype.toString.call(new URL('http://a'))", "URL.prototype.href", "(u=>u.searchParams===u.searchParams)(new URL('http://a'))",
   "(u=>{u.searchParams.append('a','b c');return u.href})(new URL('http://a?x#y'))", "(u=>{u.searchParams.delete('x');return u.href})(new URL('http://a?x#y'))",
   "(u=>{u.search='?a=1';return [...u.searchParams]})(new URL('http://a?x#y'))", "(u=>{u.href='http://b?z=1';return [...u.searchParams]})(new URL('http://a?x#y'))");
+add("URL.parse('x')", "URL.parse('x','http://a').href", "URL.parse('http://a') instanceof URL", "URL.parse()", "new Response('a\u00e9').bytes()", "new Blob(['x']).bytes()",
+  "new Request('http://a',{method:'POST',body:'x'}).bytes()", "typeof navigator.userAgent");
 // ---- URLSearchParams
 const inits = ["''", "'?a=b&c=d'", "'a=b&a=c'", "'a&b=&=c&&'", "'a+b=c%20d%zz%f0%9f%98%80'", "{a:1,b:[1,2]}", "[['a','b'],['c','d']]", "[['a']]", "new Map([['x','y']])", "new URLSearchParams('a=b')", "undefined", "null", "5", "'\\ud800'", "[[1,2,3]]", "{[Symbol()]:1}", "new URL('http://a?b=c').searchParams"];
 for (const i of inits) add(`(s=>[String(s),[...s],s.size,[...s.keys()],[...s.values()]])(new URLSearchParams(${i}))`);

@@ -10,6 +10,10 @@ import { fileURLToPath } from "node:url";
 import { cases } from "./diff.cases.mjs";
 import { known } from "./diff.known.mjs";
 
+if (!process.version.startsWith("v22.")) {
+  console.log(`the excuses are for node 22, this is ${process.version}`);
+  process.exit(77);
+}
 const here = dirname(fileURLToPath(import.meta.url));
 const describe = readFileSync(join(here, "diff.describe.js"), "utf8");
 const [run, bundle, only] = process.argv.slice(2);

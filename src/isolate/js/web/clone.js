@@ -83,12 +83,24 @@ function copyProperties(v, out, seen) {
   return out;
 }
 
+const objectPrototype = Object.prototype;
+function clonePlain(v, seen) {
+  const out = {};
+  mapSet(seen, v, out);
+  return copyProperties(v, out, seen);
+}
+
 function cloneObject(v, seen) {
+  if (p.host.isProxy(v)) refuse("A Proxy");
   if (p.arrayIsArray(v)) {
     const out = new Array(v.length);
     mapSet(seen, v, out);
     return copyProperties(v, out, seen);
   }
+  // Asking the engine about each kind costs an exception per kind, so plain objects do not wait for it.
+  // (A Map whose prototype was set to Object.prototype is a plain object here.)
+  const proto = getPrototypeOf(v);
+  if (proto === objectPrototype || proto === null) return clonePlain(v, seen);
   if (p.isView(v)) return cloneView(v, seen);
   if (p.isArrayBuffer(v)) return cloneBuffer(v);
   if (answers(p.mapSize, v)) {
@@ -132,9 +144,7 @@ function cloneObject(v, seen) {
   for (let i = 0; i < p.cloneables.length; i++)
     if (p.cloneables[i].is(v)) return p.cloneables[i].clone(v);
   if (hasPlatformPrototype(v)) refuse("#<" + className(v) + ">");
-  const out = {};
-  mapSet(seen, v, out);
-  return copyProperties(v, out, seen);
+  return clonePlain(v, seen);
 }
 
 function className(v) {
