@@ -3,6 +3,7 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "isolate/reset.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -85,9 +86,9 @@ static bool enter(int flag) {
     return unshare(flag) == 0;
 }
 
-static int build_filter(struct lock *l, struct err *err);
+static int build_filter(struct lock *l, bool reset, struct err *err);
 
-int lock_enter(struct lock *l, struct err *err) {
+int lock_enter(struct lock *l, bool reset, struct err *err) {
     *l = (struct lock){.proc_fd = -1, .null_fd = -1, .init_fd = -1};
     l->proc_fd = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (l->proc_fd < 0)
@@ -95,7 +96,7 @@ int lock_enter(struct lock *l, struct err *err) {
     l->null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (l->null_fd < 0)
         return err_sys(err, "open /dev/null");
-    int rc = build_filter(l, err);
+    int rc = build_filter(l, reset, err);
     if (rc < 0)
         return rc;
     /* Root makes the other namespaces with the power it has and becomes nobody in lock_seal(). */
@@ -234,7 +235,7 @@ static int export_filter(struct lock *l, scmp_filter_ctx ctx, struct err *err) {
 }
 
 /* Built once, in the zygote, as a program for the kernel: an isolate loads it with one call. */
-static int build_filter(struct lock *l, struct err *err) {
+static int build_filter(struct lock *l, bool reset, struct err *err) {
     scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_KILL_PROCESS);
     if (!ctx)
         return err_set(err, ERR_INTERNAL, "no system-call filter");
@@ -242,6 +243,10 @@ static int build_filter(struct lock *l, struct err *err) {
     (void)seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2);
     if (rc == 0)
         rc = add_rules(ctx);
+    if (rc == 0 && reset)
+        rc = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 2,
+                              SCMP_A0(SCMP_CMP_EQ, RESET_PAGEMAP_FD),
+                              SCMP_A1(SCMP_CMP_EQ, RESET_SCAN_REQUEST));
     rc = rc < 0 ? err_set(err, ERR_INTERNAL, "system-call filter: %s", strerror(-rc))
                 : export_filter(l, ctx, err);
     seccomp_release(ctx);

@@ -21,8 +21,9 @@ struct lock {
     size_t filter_n; /* instructions */
 };
 
-/* Namespaces. Needs a process with one thread. Only what has no fallback is an error. */
-int lock_enter(struct lock *l, struct err *err);
+/* Namespaces. Needs a process with one thread. Only what has no fallback is an error. reset: the
+ * filter lets isolates scan their own page map. */
+int lock_enter(struct lock *l, bool reset, struct err *err);
 /* The empty root, privileges, no_new_privs. The engine must be up: nothing can be opened from here
  * on but through l->proc_fd. */
 int lock_seal(struct lock *l, struct err *err);
