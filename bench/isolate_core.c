@@ -61,6 +61,7 @@ struct variant {
     size_t ndone, nfailed, nexits;
     uint64_t isolate_cpu_us, isolate_faults, zygote_cpu_us;
     uint64_t run_faults, run_samples;
+    double again_us; /* until a reset isolate was ready again, in all */
     int64_t busy_ns; /* time this variant was running */
 };
 
@@ -170,6 +171,8 @@ static void begin(struct variant *v, struct slot *s, const struct options *o) {
                             .nfds = 1};
     if (o->concurrency == 1)
         v->run_faults -= process_faults(s->isolate.pid);
+    if (o->reset)
+        v->isolate_cpu_us -= process_cpu_us(s->isolate.pid);
     s->begin_ns = clock_mono_ns();
     front_send_run(&s->isolate, 1, &run);
     close(ends[1]);
@@ -185,6 +188,11 @@ static void finish(struct variant *v, struct slot *s, const struct options *o, b
     if (o->concurrency == 1) {
         v->run_faults += process_faults(s->isolate.pid);
         v->run_samples++;
+    }
+    if (o->reset) {
+        v->isolate_cpu_us += process_cpu_us(s->isolate.pid);
+        v->again_us += (double)(clock_mono_ns() - s->begin_ns) / 1e3;
+        v->nexits++;
     }
     close(s->facet);
     wire_reader_finish(&s->facet_reader);
@@ -333,6 +341,8 @@ static void report(struct variant *v, const struct options *o) {
            v->nexits ? (double)v->isolate_faults / (double)v->nexits : 0.0);
     if (v->run_samples)
         printf(", %.0f while running", (double)v->run_faults / (double)v->run_samples);
+    if (o->reset)
+        printf(" | ready again after %.2f ms", v->again_us / n / 1e3);
     printf(" | failed %zu\n", v->nfailed);
 }
 

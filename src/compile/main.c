@@ -175,7 +175,7 @@ static int run(bool cold, struct err *err) {
     struct lock lock;
     JSGlobalContextRef ctx = NULL;
     JSObjectRef fn = NULL;
-    int rc = lock_enter(&lock, false, err);
+    int rc = lock_enter(&lock, &(struct lock_options){.sends_messages = true}, err);
     if (rc == 0)
         rc = start_engine(cold ? 0 : WARM_ROUNDS, &ctx, &fn, err);
     struct lock_limits limits = {.address_space_bytes = address_space_now() + MEMORY_BYTES,

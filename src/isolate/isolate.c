@@ -212,7 +212,8 @@ static void set_walls(struct isolate *iso) {
     rlim_t size = iso->base_size_bytes + iso->limits.memory_bytes + ADDRESS_SLACK;
     struct rlimit now;
     if (getrlimit(RLIMIT_AS, &now) == 0 && now.rlim_max > size) {
-        struct rlimit as = {.rlim_cur = size, .rlim_max = size};
+        /* A run that comes after a reset may have a higher limit than this one. */
+        struct rlimit as = {.rlim_cur = size, .rlim_max = iso->reset ? now.rlim_max : size};
         (void)setrlimit(RLIMIT_AS, &as);
     }
 }
@@ -378,11 +379,15 @@ HOST(host_limit) {
 }
 
 static const struct engine_host_function host_functions[] = {
-    {"evaluate", host_evaluate}, {"log", host_log},
-    {"send", host_send},         {"done", host_done},
+    {"evaluate", host_evaluate},
+    {"log", host_log},
+    {"send", host_send},
+    {"done", host_done},
     {"body", host_body},
-    {"bind", host_bind},         {"now", host_now},
-    {"arm", host_arm},           {"isProxy", host_is_proxy},
+    {"bind", host_bind},
+    {"now", host_now},
+    {"arm", host_arm},
+    {"isProxy", host_is_proxy},
     {"limit", host_limit},
 #ifdef CAY_ISOLATE_PROBE
     {"probe", probe_syscall},
@@ -444,6 +449,7 @@ static void on_run(struct isolate *iso, struct wire_frame *f) {
     iso->limits = l;
     iso->started = true;
     iso->warm = flags & ISOLATE_RUN_WARM;
+    iso->reset = flags & ISOLATE_RUN_RESET;
     take_bindings(iso, f);
     output_init(&iso->output, l.output_bytes, emit_line, iso);
     set_walls(iso);
@@ -560,6 +566,8 @@ bool isolate_step(struct isolate *iso, int max_wait_ms) {
     run_timers(iso);
     if (iso->active > 0 && !can_progress(iso))
         call_prelude(iso, ENGINE_STUCK, 0, NULL, NULL);
+    if (iso->reset && iso->active == 0)
+        return true; /* nothing is worth waiting for */
     struct pollfd p[1 + WIRE_FDS_MAX];
     p[0] = (struct pollfd){.fd = iso->channel, .events = POLLIN};
     for (size_t i = 0; i < iso->nbindings; i++) {
@@ -579,10 +587,25 @@ bool isolate_step(struct isolate *iso, int max_wait_ms) {
     return p[0].revents == 0 || read_channel(iso);
 }
 
-void isolate_serve(struct isolate *iso) {
-    while (isolate_step(iso, -1)) {
-    }
-    _exit(ISOLATE_EXIT_OK);
+bool isolate_serve(struct isolate *iso) {
+    while (isolate_step(iso, -1))
+        if (iso->reset && iso->active == 0) {
+            for (size_t i = 0; i < iso->nbindings; i++)
+                fd_close(&iso->bindings[i].fd);
+            return true;
+        }
+    return false;
+}
+
+void isolate_reborn(struct isolate *iso, uint32_t restored, uint32_t dropped) {
+    isolate_seed(iso);
+    webhost_begin();
+    (void)read_statm(iso->statm_fd, &iso->base_size_bytes, &iso->base_resident_bytes);
+    char space[16];
+    struct buf b = {.data = space, .cap = sizeof(space), .max = sizeof(space) - 1};
+    pack_u32(&b, restored);
+    pack_u32(&b, dropped);
+    send_message(ISOLATE_RESET_READY, 0, b.data, b.len, NULL, 0);
 }
 
 void isolate_seed(struct isolate *iso) {

@@ -43,6 +43,7 @@ struct isolate {
     uint32_t binding_calls;
     bool started;
     bool warm;
+    bool reset; /* of this run */
     uint64_t cpu_start_us;
     uint64_t base_size_bytes;
     uint64_t base_resident_bytes;
@@ -62,5 +63,7 @@ void isolate_seed(struct isolate *iso);
 /* One round of the event loop: waits at most max_wait_ms (negative: for ever), then handles what is
  * due. False when the channel closed. Ends the process on a broken frame. */
 bool isolate_step(struct isolate *iso, int max_wait_ms);
-/* Serves until the channel closes, then ends the process. */
-void isolate_serve(struct isolate *iso) __attribute__((noreturn));
+/* Serves until the channel closes, or until a run that asked for a reset is done (true). */
+bool isolate_serve(struct isolate *iso);
+/* After a reset, at its point: a new beginning for what is not memory. */
+void isolate_reborn(struct isolate *iso, uint32_t restored, uint32_t dropped);

@@ -27,15 +27,8 @@ static bool parse_line(char *line, struct map *ret) {
     return true;
 }
 
-int maps_read(struct maps *m, int proc_fd, char *text, size_t size, struct err *err) {
+int maps_parse(struct maps *m, char *text, struct err *err) {
     m->count = 0;
-    _cleanup_(close) int fd = openat(proc_fd, "self/maps", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? fd_read_all(fd, text, size - 1) : -1;
-    if (n < 0)
-        return err_sys(err, "read /proc/self/maps");
-    if ((size_t)n == size - 1)
-        return err_set(err, ERR_LIMIT, "/proc/self/maps is larger than %zu bytes", size);
-    text[n] = 0;
     for (char *line = text; line && *line;) {
         char *end = strchr(line, '\n');
         if (end)
@@ -47,4 +40,15 @@ int maps_read(struct maps *m, int proc_fd, char *text, size_t size, struct err *
         line = end ? end + 1 : NULL;
     }
     return 0;
+}
+
+int maps_read(struct maps *m, int proc_fd, char *text, size_t size, struct err *err) {
+    _cleanup_(close) int fd = openat(proc_fd, "self/maps", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? fd_read_all(fd, text, size - 1) : -1;
+    if (n < 0)
+        return err_sys(err, "read /proc/self/maps");
+    if ((size_t)n == size - 1)
+        return err_set(err, ERR_LIMIT, "/proc/self/maps is larger than %zu bytes", size);
+    text[n] = 0;
+    return maps_parse(m, text, err);
 }

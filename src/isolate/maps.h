@@ -21,6 +21,8 @@ struct maps {
     struct map map[MAPS_MAX];
 };
 
+/* Changes text. */
+int maps_parse(struct maps *m, char *text, struct err *err);
 /* proc_fd: /proc. text: room for the file; nothing else is touched, so that a process can look at
  * its own pages without changing many. */
 int maps_read(struct maps *m, int proc_fd, char *text, size_t size, struct err *err);

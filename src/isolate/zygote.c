@@ -11,6 +11,7 @@
 #include "isolate/isolate.h"
 #include "isolate/lever.h"
 #include "isolate/probe.h"
+#include "isolate/reset.h"
 #include "isolate/warm.h"
 #include "lock/lock.h"
 #include "wire/frame.h"
@@ -67,6 +68,7 @@ struct zygote {
     uint32_t wanted;
     uint32_t levers;           /* that hold */
     struct lever_pages *pages; /* NULL: not populated */
+    struct reset *reset;       /* NULL: isolates do not reset */
     char lever_note[256];      /* why a lever does not hold */
     uint64_t size_bytes;
     int signal_fd;
@@ -165,8 +167,12 @@ static bool replace_fd(int fresh, int old) {
 /* Fork ignores CLOEXEC: everything goes but the channel, the engine's own (fresh ones, or they
  * would join all isolates) and a /dev/null for standard input, output and error. */
 static bool own_fds(const struct zygote *z, int channel, int statm_fd, bool training) {
-    int keep[ENGINE_FDS_MAX + 6] = {0, 1, 2, channel, statm_fd};
+    int keep[ENGINE_FDS_MAX + 8] = {0, 1, 2, channel, statm_fd};
     size_t n = 5;
+    if (z->reset) {
+        keep[n++] = RESET_PAGEMAP_FD;
+        keep[n++] = RESET_MAPS_FD;
+    }
     if (training)
         keep[n++] = z->lock.proc_fd;
     bool ok = true;
@@ -203,6 +209,27 @@ static void be_trained(struct zygote *z) {
                                                                  : ISOLATE_EXIT_OK);
 }
 
+static void serve_front(struct zygote *z, int channel) __attribute__((noreturn));
+
+static void serve_front(struct zygote *z, int channel) {
+    struct err err;
+    int again = z->reset ? reset_point(z->reset, &err) : 0;
+    if (again < 0)
+        _exit(ISOLATE_EXIT_SETUP);
+    if (again > 0) {
+        struct reset_stats stats = reset_stats(z->reset);
+        isolate_reborn(&z->isolate, stats.restored, stats.dropped);
+    } else {
+        uint8_t hello[WIRE_HEAD_SIZE];
+        wire_head_encode(hello, ISOLATE_HELLO, 0, 0, 0);
+        if (write(channel, hello, sizeof(hello)) != sizeof(hello))
+            _exit(ISOLATE_EXIT_OK);
+    }
+    if (isolate_serve(&z->isolate) && z->reset)
+        reset_now(z->reset);
+    _exit(ISOLATE_EXIT_OK);
+}
+
 static void be_isolate(struct zygote *z, int channel, bool training) __attribute__((noreturn));
 
 static void be_isolate(struct zygote *z, int channel, bool training) {
@@ -214,6 +241,8 @@ static void be_isolate(struct zygote *z, int channel, bool training) {
     int statm_fd = openat(z->lock.proc_fd, "self/statm", O_RDONLY | O_CLOEXEC);
     struct lock_limits limits = {.address_space_bytes = z->size_bytes + z->config.memory_max_bytes,
                                  .cpu_s = z->config.cpu_max_s};
+    if (z->reset && reset_prepare(z->reset, z->lock.proc_fd, &err) < 0)
+        _exit(ISOLATE_EXIT_SETUP);
     if (statm_fd < 0 || !own_fds(z, channel, statm_fd, training) ||
         lock_set_limits(&limits, &err) < 0)
         _exit(ISOLATE_EXIT_SETUP);
@@ -226,11 +255,7 @@ static void be_isolate(struct zygote *z, int channel, bool training) {
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     if (wants_filter(z) && lock_set_filter(&z->lock, &err) < 0)
         _exit(ISOLATE_EXIT_SETUP);
-    uint8_t hello[WIRE_HEAD_SIZE];
-    wire_head_encode(hello, ISOLATE_HELLO, 0, 0, 0);
-    if (write(channel, hello, sizeof(hello)) != sizeof(hello))
-        _exit(ISOLATE_EXIT_OK);
-    isolate_serve(&z->isolate);
+    serve_front(z, channel);
 }
 
 /* ---- children ---- */
@@ -424,6 +449,8 @@ static void write_features(const struct zygote *z, const char *error, struct buf
         json_writer_bool(&w, z->levers & 1u << i);
     }
     json_writer_object_end(&w);
+    json_writer_key(&w, "reset");
+    json_writer_bool(&w, z->reset != NULL);
     if (z->pages) {
         json_writer_key(&w, "pages_populated");
         json_writer_int(&w, (int64_t)lever_pages_count(z->pages));
@@ -482,6 +509,11 @@ static int rehearse_all(struct zygote *z, struct err *err) {
             z->pages = NULL;
         lever_done(z, ISOLATE_LEVER_POPULATE, rc, &why);
     }
+    if (z->config.flags & ISOLATE_CONFIG_RESET) {
+        struct err why;
+        if (reset_create(&z->reset, z->lock.proc_fd, &why) < 0)
+            (void)snprintf(z->lever_note, sizeof(z->lever_note), "%.200s", why.message);
+    }
     return rehearse(z, false, err);
 }
 
@@ -492,7 +524,12 @@ static int bring_up(struct zygote *z, struct err *err) {
         return rc;
     z->levers = z->config.levers & ISOLATE_LEVER_THRESHOLD;
     engine_options(z->levers & ISOLATE_LEVER_THRESHOLD);
-    rc = lock_enter(&z->lock, true, err);
+    struct lock_options walls = {.forks = true};
+    if (z->config.flags & ISOLATE_CONFIG_RESET) {
+        walls.ioctl_fd = RESET_PAGEMAP_FD;
+        walls.ioctl_request = RESET_SCAN_REQUEST;
+    }
+    rc = lock_enter(&z->lock, &walls, err);
     if (rc < 0)
         return rc;
     sigset_t mask;

@@ -85,9 +85,9 @@ static bool enter(int flag) {
     return unshare(flag) == 0;
 }
 
-static int build_filter(struct lock *l, bool forks, struct err *err);
+static int build_filter(struct lock *l, const struct lock_options *options, struct err *err);
 
-int lock_enter(struct lock *l, bool forks, struct err *err) {
+int lock_enter(struct lock *l, const struct lock_options *options, struct err *err) {
     *l = (struct lock){.proc_fd = -1, .null_fd = -1, .init_fd = -1};
     l->proc_fd = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (l->proc_fd < 0)
@@ -95,7 +95,7 @@ int lock_enter(struct lock *l, bool forks, struct err *err) {
     l->null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (l->null_fd < 0)
         return err_sys(err, "open /dev/null");
-    int rc = build_filter(l, forks, err);
+    int rc = build_filter(l, options, err);
     if (rc < 0)
         return rc;
     /* Root makes the other namespaces with the power it has and becomes nobody in lock_seal(). */
@@ -106,7 +106,7 @@ int lock_enter(struct lock *l, bool forks, struct err *err) {
     l->ipc_ns = enter(CLONE_NEWIPC);
     l->uts_ns = enter(CLONE_NEWUTS);
     l->cgroup_ns = enter(CLONE_NEWCGROUP);
-    return forks ? enter_pid_ns(l, err) : 0;
+    return options->forks ? enter_pid_ns(l, err) : 0;
 }
 
 /* An empty, read-only tmpfs becomes the root; the old one is let go of. */
@@ -213,10 +213,10 @@ static const int allowed[] = {
     SCMP_SYS(rt_sigprocmask),
 };
 
-static int add_rules(scmp_filter_ctx ctx, bool isolate) {
+static int add_rules(scmp_filter_ctx ctx, const struct lock_options *options) {
     int rc = 0;
     /* What holds no capability may pass descriptors: it has none. */
-    if (!isolate)
+    if (options->sends_messages)
         rc = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(sendmsg), 0);
     for (size_t i = 0; i < ARRAY_LEN(allowed) && rc == 0; i++)
         rc = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, allowed[i], 0);
@@ -252,14 +252,14 @@ static int export_filter(struct lock *l, scmp_filter_ctx ctx, struct err *err) {
 }
 
 /* Built once, in the zygote, as a program for the kernel: an isolate loads it with one call. */
-static int build_filter(struct lock *l, bool forks, struct err *err) {
+static int build_filter(struct lock *l, const struct lock_options *options, struct err *err) {
     scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_KILL_PROCESS);
     if (!ctx)
         return err_set(err, ERR_INTERNAL, "no system-call filter");
     int rc = seccomp_attr_set(ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
     (void)seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2);
     if (rc == 0)
-        rc = add_rules(ctx, forks);
+        rc = add_rules(ctx, options);
     rc = rc < 0 ? err_set(err, ERR_INTERNAL, "system-call filter: %s", strerror(-rc))
                 : export_filter(l, ctx, err);
     seccomp_release(ctx);

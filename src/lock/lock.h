@@ -22,9 +22,15 @@ struct lock {
     size_t filter_n; /* instructions */
 };
 
-/* Namespaces. Needs a process with one thread. Only what has no fallback is an error. With forks,
- * the children live in a pid namespace of their own. */
-int lock_enter(struct lock *l, bool forks, struct err *err);
+struct lock_options {
+    bool forks;                  /* its children live in a pid namespace of their own */
+    bool sends_messages;         /* sendmsg() is allowed: for what holds no capability */
+    int ioctl_fd;                /* one ioctl on one descriptor is allowed, */
+    unsigned long ioctl_request; /* if this is not 0 */
+};
+
+/* Namespaces. Needs a process with one thread. Only what has no fallback is an error. */
+int lock_enter(struct lock *l, const struct lock_options *options, struct err *err);
 /* The empty root, privileges, no_new_privs. The engine must be up: nothing can be opened from here
  * on but through l->proc_fd. */
 int lock_seal(struct lock *l, struct err *err);

@@ -142,6 +142,7 @@ enum isolate_exit {
     ISOLATE_EXIT_MEMORY = 72,   /* the memory limit; an ERROR went before it where possible */
     ISOLATE_EXIT_CPU = 73,      /* the processor-time limit; as above */
     ISOLATE_EXIT_CRASH = 74,    /* the engine failed */
+    ISOLATE_EXIT_RESET = 75,    /* the memory could not be put back */
 };
 
 #define ISOLATE_DEFAULT_CPU_MS        10000

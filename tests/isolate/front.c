@@ -206,12 +206,12 @@ void front_send_run(struct front_isolate *i, uint64_t id, const struct front_run
     NEED(wire_send(i->channel, &out) == 0, "send RUN");
 }
 
-void front_send_call(struct front_isolate *i, uint64_t id, const char *spec) {
+void front_send_call(struct front_isolate *i, uint64_t id, const char *spec, const char *body) {
     _cleanup_(buf) struct buf b;
     buf_init(&b, ISOLATE_FRAME_MAX);
     pack_u32(&b, 0);
     pack_str(&b, spec);
-    pack_str(&b, "");
+    pack_str(&b, body);
     struct wire_out out = {.type = ISOLATE_CALL, .id = id, .pieces = {{b.data, b.len}}};
     NEED(wire_send(i->channel, &out) == 0, "send CALL");
 }
@@ -242,6 +242,8 @@ static void on_message(struct front_outcome *o, uint64_t id, const struct wire_f
         on_log(o, &u);
     } else if (m->type == ISOLATE_RESET_READY) {
         o->reset_ready = true;
+        o->reset_restored = unpack_u32(&u);
+        o->reset_dropped = unpack_u32(&u);
     } else if (m->id != id) {
         return;
     } else if (m->type == ISOLATE_RESULT) {
@@ -251,6 +253,14 @@ static void on_message(struct front_outcome *o, uint64_t id, const struct wire_f
         free(o->error);
         o->error = xstrndup((const char *)m->data, m->len);
         o->nerrors++;
+    } else if (m->type == ISOLATE_RESPONSE) {
+        (void)buf_add(&o->response, m->data, m->len);
+        (void)buf_add_char(&o->response, '\n');
+    } else if (m->type == ISOLATE_BODY) {
+        NEED(m->len >= 1 && !o->body_ended, "malformed BODY");
+        (void)buf_add(&o->response, m->data + 1, m->len - 1);
+        o->body_ended = m->data[0];
+        o->npieces++;
     } else if (m->type == ISOLATE_DONE) {
         on_done(o, &u);
     }
@@ -279,6 +289,7 @@ void front_finish_run(struct front_isolate *i, uint64_t id, const struct front_r
                       struct front_outcome *ret) {
     *ret = (struct front_outcome){0};
     buf_init(&ret->logs, 8 << 20);
+    buf_init(&ret->response, 8 << 20);
     struct wire_reader readers[WIRE_FDS_MAX];
     for (size_t k = 0; k < run->nfds; k++)
         wire_reader_init(&readers[k], ISOLATE_FRAME_MAX);
@@ -313,8 +324,21 @@ void front_finish_run(struct front_isolate *i, uint64_t id, const struct front_r
         wire_reader_finish(&readers[k]);
 }
 
+void front_wait_reset(struct front_isolate *i, struct front_outcome *o) {
+    struct err err;
+    struct wire_frame m;
+    while (!o->reset_ready && !o->closed) {
+        while (!o->reset_ready && wire_next(&i->reader, &m, &err) == 1)
+            on_message(o, 0, &m);
+        if (!o->reset_ready && (!wait_readable(i->channel, 5000) ||
+                                wire_recv(&i->reader, i->channel, &err) < 0))
+            o->closed = true;
+    }
+}
+
 void front_outcome_finish(struct front_outcome *o) {
     buf_finish(&o->logs);
+    buf_finish(&o->response);
     free(o->result);
     free(o->error);
     o->result = o->error = NULL;

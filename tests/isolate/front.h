@@ -61,10 +61,14 @@ struct front_outcome {
     char *result;    /* NULL: none came */
     char *error;     /* JSON, NULL: none came */
     size_t nerrors;
+    struct buf response; /* the head of an HTTP response, a newline, the body */
+    size_t npieces;
+    bool body_ended;
     bool done;
     bool closed;  /* the channel ended */
     bool timeout; /* the wall was reached and the isolate killed */
     bool reset_ready;
+    uint32_t reset_restored, reset_dropped; /* pages */
     uint64_t cpu_us, peak_bytes, output_bytes, dropped_bytes;
     uint32_t binding_calls;
 };
@@ -83,8 +87,10 @@ void front_poll(struct front *f, int wait_ms);
 void front_stop(struct front *f);
 
 void front_send_run(struct front_isolate *i, uint64_t id, const struct front_run *run);
-void front_send_call(struct front_isolate *i, uint64_t id, const char *spec);
+void front_send_call(struct front_isolate *i, uint64_t id, const char *spec, const char *body);
 /* Serves the isolate until DONE of that call, the end of the channel, or the wall. */
 void front_finish_run(struct front_isolate *i, uint64_t id, const struct front_run *run,
                       struct front_outcome *ret);
+/* After a run that asked for it: waits for RESET_READY or the end of the channel. */
+void front_wait_reset(struct front_isolate *i, struct front_outcome *o);
 void front_outcome_finish(struct front_outcome *o);

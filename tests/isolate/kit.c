@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -87,13 +88,10 @@ static void settle_exit(struct front_isolate *iso) {
         last.signal = 0;
 }
 
-const struct kit_result *kit_run(const struct kit_run *run) {
-    front_outcome_finish(&last.out);
-    struct front_isolate iso;
-    front_want(&front, 1);
-    front_take(&front, &iso);
+static void run_in(struct front_isolate *iso, const struct kit_run *run) {
     _cleanup_(free) char *program =
-        xasprintf("(async function (builtins) { %s\n})", run->code);
+        run->linked ? xstrdup(run->linked)
+                    : xasprintf("(async function (builtins) { %s\n})", run->code);
     struct front_run r = {.flags = run->flags,
                           .limits = run->limits,
                           .program = program,
@@ -109,14 +107,61 @@ const struct kit_result *kit_run(const struct kit_run *run) {
         r.facets[i] = ends[0];
         r.fds[i] = ends[1];
     }
-    front_send_run(&iso, 1, &r);
+    front_send_run(iso, 1, &r);
     for (size_t i = 0; i < r.nfds; i++)
         close(r.fds[i]);
-    front_finish_run(&iso, 1, &r, &last.out);
+    front_finish_run(iso, 1, &r, &last.out);
+    if (run->flags & ISOLATE_RUN_RESET) {
+        front_wait_reset(iso, &last.out);
+        /* The isolate let go of its capabilities. */
+        char c;
+        for (size_t i = 0; last.out.reset_ready && i < r.nfds; i++)
+            if (recv(r.facets[i], &c, 1, MSG_DONTWAIT) != 0)
+                last.held++;
+    }
     for (size_t i = 0; i < r.nfds; i++)
         close(r.facets[i]);
+}
+
+const struct kit_result *kit_run(const struct kit_run *run) {
+    front_outcome_finish(&last.out);
+    struct front_isolate iso;
+    front_want(&front, 1);
+    front_take(&front, &iso);
+    run_in(&iso, run);
     settle_exit(&iso);
     return &last;
+}
+
+static struct front_isolate round_isolate;
+static bool round_open;
+
+const struct kit_result *kit_round(const struct kit_run *run) {
+    front_outcome_finish(&last.out);
+    last.held = 0;
+    if (!round_open) {
+        front_want(&front, 1);
+        front_take(&front, &round_isolate);
+        round_open = true;
+    }
+    struct kit_run r = *run;
+    r.flags |= ISOLATE_RUN_RESET;
+    run_in(&round_isolate, &r);
+    if (!last.out.reset_ready) {
+        settle_exit(&round_isolate);
+        round_open = false;
+    }
+    return &last;
+}
+
+void kit_round_end(void) {
+    if (round_open)
+        front_drop(&round_isolate);
+    round_open = false;
+}
+
+pid_t kit_round_pid(void) {
+    return round_open ? round_isolate.pid : 0;
 }
 
 const struct kit_result *kit_main(const char *body) {

@@ -10,6 +10,7 @@
 
 struct kit_run {
     const char *code;    /* the body of a module: the text of a function that returns its exports */
+    const char *linked;  /* in place of code: what the compiler linked */
     const char *spec;    /* NULL: env.db is a facet with query, execute, fail, hang and odd */
     struct isolate_run_limits limits;
     uint32_t flags;
@@ -20,6 +21,7 @@ struct kit_result {
     struct front_outcome out;
     struct front_exit exit;
     int signal; /* that ended the isolate before the kit did, else 0 */
+    size_t held; /* capabilities that a reset isolate still held */
     int status; /* exit status, -1 if it was the kit that ended it */
 };
 
@@ -28,6 +30,11 @@ void kit_stop(void);
 struct front *kit_front(void);
 /* Runs code in a fresh isolate. Valid until the next run. */
 const struct kit_result *kit_run(const struct kit_run *run);
+/* Runs code in one isolate that resets; each call is a round of it. A new one begins when the last
+ * ended. Waits for RESET_READY; out.reset_ready tells whether it came. */
+const struct kit_result *kit_round(const struct kit_run *run);
+void kit_round_end(void);
+pid_t kit_round_pid(void);
 /* Shorthand: the code is the body of `async function main(env) {...}`, the default export. */
 const struct kit_result *kit_main(const char *body);
 /* The same with a file of tests/isolate/js. */

@@ -6,6 +6,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -365,20 +366,20 @@ static void a_warm_isolate_serves_calls(void **state) {
     assert_true(o.done);
     front_outcome_finish(&o);
     for (uint64_t id = 2; id < 5; id++) {
-        front_send_call(&iso, id, "{\"method\":\"add\",\"args\":[2]}");
+        front_send_call(&iso, id, "{\"method\":\"add\",\"args\":[2]}", "");
         front_finish_run(&iso, id, &run, &o);
         char want[8];
         (void)snprintf(want, sizeof(want), "%d", (int)(id - 1) * 2);
         assert_string_equal(o.result, want);
         front_outcome_finish(&o);
     }
-    front_send_call(&iso, 10, "{\"method\":\"bad\"}");
+    front_send_call(&iso, 10, "{\"method\":\"bad\"}", "");
     front_finish_run(&iso, 10, &run, &o);
     assert_non_null(strstr(o.error, "one"));
     front_outcome_finish(&o);
     /* Two at once: the second answers first. */
-    front_send_call(&iso, 11, "{\"method\":\"slow\",\"args\":[\"s\"]}");
-    front_send_call(&iso, 12, "{\"method\":\"add\",\"args\":[1]}");
+    front_send_call(&iso, 11, "{\"method\":\"slow\",\"args\":[\"s\"]}", "");
+    front_send_call(&iso, 12, "{\"method\":\"add\",\"args\":[1]}", "");
     front_finish_run(&iso, 12, &run, &o);
     assert_string_equal(o.result, "7");
     front_outcome_finish(&o);
@@ -386,6 +387,79 @@ static void a_warm_isolate_serves_calls(void **state) {
     assert_string_equal(o.result, "\"s\"");
     front_outcome_finish(&o);
     front_drop(&iso);
+}
+
+static void http(struct front_isolate *iso, uint64_t id, const char *rest, const char *body,
+                 struct front_outcome *o) {
+    _cleanup_(free) char *text = xasprintf(
+        "{\"http\":{\"url\":\"https://me.example/p?q=1\",\"headers\":[[\"x-a\",\"1\"],[\"x-a\",\"2\"]]%s}}", rest);
+    front_send_call(iso, id, text, body);
+    struct front_run run = {0};
+    front_finish_run(iso, id, &run, o);
+}
+
+static void a_worker_answers_http(void **state) {
+    (void)state;
+    struct front_isolate iso;
+    front_want(kit_front(), 1);
+    front_take(kit_front(), &iso);
+    struct front_run run = {
+        .flags = ISOLATE_RUN_WARM,
+        .program =
+            "(async () => ({ default: { async fetch(request, env, ctx) { const u = new URL(request.url);"
+            " if (request.method === 'GET') return Response.json({ path: u.pathname, q: u.searchParams.get('q'), a: request.headers.get('x-a') }, { status: 201, headers: { 'x-b': '3' } });"
+            " if (request.method === 'PUT') return new Response(new ReadableStream({ async start(c) { for (let i = 0; i < 3; i++) { c.enqueue(new TextEncoder().encode('part' + i)); await new Promise(r => setTimeout(r, 1)) } c.close() } }));"
+            " if (request.method === 'DELETE') return 'no response'; if (request.method === 'PATCH') throw new Error('broken');"
+            " return new Response((await request.text()).toUpperCase()) } } }))",
+        .spec = "{\"main\":false}"};
+    struct front_outcome o;
+    front_send_run(&iso, 1, &run);
+    front_finish_run(&iso, 1, &run, &o);
+    assert_true(o.done);
+    front_outcome_finish(&o);
+    http(&iso, 2, "", "", &o);
+    assert_non_null(strstr(o.response.data, "{\"status\":201,"));
+    assert_non_null(strstr(o.response.data, "[\"x-b\",\"3\"]"));
+    assert_non_null(strstr(o.response.data, "\n{\"path\":\"/p\",\"q\":\"1\",\"a\":\"1, 2\"}"));
+    assert_true(o.body_ended && o.done);
+    front_outcome_finish(&o);
+    http(&iso, 3, ",\"method\":\"POST\"", "shout", &o);
+    assert_non_null(strstr(o.response.data, "\nSHOUT"));
+    front_outcome_finish(&o);
+    http(&iso, 4, ",\"method\":\"PUT\"", "", &o);
+    assert_non_null(strstr(o.response.data, "\npart0part1part2"));
+    assert_true(o.npieces == 4 && o.body_ended);
+    front_outcome_finish(&o);
+    http(&iso, 5, ",\"method\":\"DELETE\"", "", &o);
+    assert_non_null(strstr(o.error, "not a Response"));
+    front_outcome_finish(&o);
+    http(&iso, 6, ",\"method\":\"PATCH\"", "", &o);
+    assert_non_null(strstr(o.error, "broken"));
+    front_outcome_finish(&o);
+    front_drop(&iso);
+}
+
+static void web_globals_are_there_and_closed_in(void **state) {
+    (void)state;
+    (void)kit_main("const out = [new URL('/a', 'https://x.example').href, atob(btoa('hi')), structuredClone(new Map([[1, 2]])).get(1),"
+                   " crypto.randomUUID().length, new TextDecoder().decode(new TextEncoder().encode('é')), typeof performance.now(), [...new Uint8Array(await crypto.subtle.digest('SHA-256', new Uint8Array(1)))].length];"
+                   "try { await fetch('https://example.com') } catch (e) { out.push(e.constructor.name) } return out;");
+    kit_expect_result("[\"https://x.example/a\",\"hi\",2,36,\"é\",\"number\",32,\"TypeError\"]");
+    (void)kit_main("reportError(new Error('reported')); await new Promise(r => setTimeout(r, 20)); return 1");
+    kit_expect_error("reported");
+}
+
+static void a_pair_of_harness_and_user_code_runs(void **state) {
+    (void)state;
+    _cleanup_(buf) struct buf program;
+    buf_init(&program, 1 << 20);
+    struct err err;
+    assert_int_equal(fd_read_file(AT_FDCWD, getenv("CAY_TEST_HARNESS"), &program, &err), 0);
+    (void)kit_run(&(struct kit_run){.linked = program.data, .spec = "{" KIT_ENV ",\"verify\":true,\"method\":\"run\"}"});
+    assert_string_equal(kit_logs(), "1 Gold customers: 2\n1  - one (1)\n1  - null (2)\n");
+    kit_expect_error("RangeError: too many: 2\\n    at fail (user-code.js:11:");
+    kit_expect_error("user-code.js:7:");
+    assert_null(strstr(kit_run(&(struct kit_run){.linked = program.data, .spec = "{" KIT_ENV "}"})->out.error, "cay:"));
 }
 
 static void a_withdrawn_capability_rejects(void **state) {
@@ -521,6 +595,9 @@ int main(void) {
         cmocka_unit_test(random_differs_between_isolates),
         cmocka_unit_test(globals_are_pristine_in_every_isolate),
         cmocka_unit_test(a_warm_isolate_serves_calls),
+        cmocka_unit_test(a_worker_answers_http),
+        cmocka_unit_test(web_globals_are_there_and_closed_in),
+        cmocka_unit_test(a_pair_of_harness_and_user_code_runs),
         cmocka_unit_test(a_withdrawn_capability_rejects),
         cmocka_unit_test(a_forged_reply_ends_the_capability),
         cmocka_unit_test(retire_waits_for_the_last_isolate),
