@@ -84,11 +84,17 @@ static int on_message_complete(llhttp_t *p) {
     return HPE_PAUSED;
 }
 
-const llhttp_settings_t head_settings = {
+static const llhttp_settings_t head_settings = {
     .on_url = on_url,
     .on_header_field = on_field,
     .on_header_value = on_value,
     .on_header_value_complete = on_value_complete,
+    .on_message_complete = on_message_complete,
+};
+
+/* After the head parser.data is the connection, so what reads a struct parse must not be called:
+ * trailer fields are dropped. */
+static const llhttp_settings_t body_settings = {
     .on_body = on_body,
     .on_message_complete = on_message_complete,
 };
@@ -222,6 +228,7 @@ int head_parse(struct http_conn *c, struct http_req *req, const char *head, size
     c->parser.data = &s;
     enum llhttp_errno e = llhttp_execute(&c->parser, req->head, len);
     c->parser.data = c;
+    c->parser.settings = (void *)(uintptr_t)&body_settings;
     if (s.too_many)
         return err_set(err, ERR_TOO_LARGE, "more than %d header fields", HEADERS_MAX);
     if (e != HPE_OK && e != HPE_PAUSED && e != HPE_PAUSED_UPGRADE)

@@ -160,7 +160,6 @@ ssize_t head_find_end(const char *data, size_t len, size_t *scanned, struct err 
 /* Parses a whole head into req (and readies the parser for the body). */
 int head_parse(struct http_conn *c, struct http_req *req, const char *head, size_t len,
                struct err *err);
-extern const llhttp_settings_t head_settings;
 
 /* request.c */
 struct http_req *req_create(struct http_server *s);
