@@ -6,8 +6,9 @@
 #include <string.h>
 #include <strings.h>
 
-/* Refused while looking for the end of the head, because llhttp would let them pass: lines that end
- * in a bare LF, and folded header lines. Both let two parsers see two different requests. */
+/* Refused while looking for the end of the head, because llhttp would let them pass (or did, in
+ * some release): lines that end in a bare LF, a bare CR inside a line, and folded header lines.
+ * Each lets two parsers see two different requests. */
 ssize_t head_find_end(const char *data, size_t len, size_t *scanned, struct err *err) {
     size_t at = *scanned;
     while (at < len) {
@@ -17,6 +18,8 @@ ssize_t head_find_end(const char *data, size_t len, size_t *scanned, struct err 
         size_t i = (size_t)(lf - data);
         if (i == 0 || data[i - 1] != '\r')
             return err_set(err, ERR_BAD_REQUEST, "a header line ends in a bare line feed");
+        if (memchr(data + at, '\r', i - 1 - at))
+            return err_set(err, ERR_BAD_REQUEST, "a header line holds a bare carriage return");
         if (i >= 3 && data[i - 2] == '\n')
             return (ssize_t)i + 1;
         /* The line after this one decides about folding: wait for its first byte. */

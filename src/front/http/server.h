@@ -70,6 +70,7 @@ int http_server_listen(struct http_server *s, int fd, struct err *err);
 struct http_stats {
     size_t connections;
     size_t websockets;
+    size_t requests; /* alive: read, handled or owed an answer */
     uint64_t accepted_total;
     uint64_t refused_total; /* connections over the limit */
     uint64_t requests_total;

@@ -92,10 +92,11 @@ static void flush(struct http_ws *ws) {
         conn_close(ws->conn);
     } else if (ws->conn && !wslay_event_want_read(ws->ctx) && !wslay_event_want_write(ws->ctx)) {
         struct http_conn *c = ws->conn;
-        tell_closed(ws);
         c->ws = NULL;
         ws->conn = NULL;
+        c->server->stats.websockets--;
         conn_end_after_writes(c);
+        tell_closed(ws);
     }
     ws->busy--;
     release(ws);
@@ -162,8 +163,8 @@ bool http_req_is_upgrade(const struct http_req *req) {
 static bool check_handshake(struct http_req *req, const char **ret_key, struct err *err) {
     const char *key = http_req_header(req, "sec-websocket-key");
     const char *version = http_req_header(req, "sec-websocket-version");
-    if (req->method != HTTP_METHOD_GET || req->http10 || !http_req_is_upgrade(req) ||
-        !has_token(http_req_header(req, "connection"), "upgrade")) {
+    if (req->method != HTTP_METHOD_GET || req->http10 || !req->body_done ||
+        !http_req_is_upgrade(req) || !has_token(http_req_header(req, "connection"), "upgrade")) {
         (void)err_set(err, ERR_BAD_REQUEST, "this address speaks WebSocket: send an upgrade");
         return false;
     }
@@ -185,13 +186,15 @@ struct http_ws *http_ws_accept(struct http_req *req, const char *protocol,
                                const struct http_ws_callbacks *callbacks, void *ctx) {
     const char *key = NULL;
     struct err err;
-    if (!req->conn)
+    struct http_conn *c = req->conn;
+    if (!c)
         (void)err_set(&err, ERR_CANCELLED, "the client is gone");
-    if (!req->conn || !check_handshake(req, &key, &err)) {
+    else if (c->server->draining)
+        (void)err_set(&err, ERR_UNAVAILABLE, "the server is shutting down");
+    if (!c || c->server->draining || !check_handshake(req, &key, &err)) {
         http_respond_err(req, &err);
         return NULL;
     }
-    struct http_conn *c = req->conn;
     char text[64];
     int n = snprintf(text, sizeof(text), "%s258EAFA5-E914-47DA-95CA-C5AB0DC85B11", key);
     unsigned char digest[SHA_DIGEST_LENGTH];
@@ -207,6 +210,7 @@ struct http_ws *http_ws_accept(struct http_req *req, const char *protocol,
     uv_buf_t pieces[3] = {uv_buf_init(head, (unsigned)n),
                           uv_buf_init(req->extra.data, (unsigned)req->extra.len),
                           uv_buf_init((char *)"\r\n", 2)};
+    req->on_gone = NULL;
     if (!conn_write(c, pieces, 3)) {
         http_respond_empty(req, 499);
         return NULL;
@@ -230,7 +234,8 @@ struct http_ws *http_ws_accept(struct http_req *req, const char *protocol,
     c->state = CONN_WS;
     c->deadline_ms = 0;
     req_destroy(req);
-    conn_resume(c);
+    /* Frames that came already must not be handled before the caller knows its WebSocket. */
+    conn_resume_later(c);
     return ws;
 }
 
