@@ -244,8 +244,12 @@ int head_parse(struct http_conn *c, struct http_req *req, const char *head, size
     req->method = method_of(c->parser.method);
     req->method_text = (struct http_text){req->head, strcspn(req->head, " ")};
     for (size_t i = 0; i < s.n; i++) {
+        if (s.names[i].len == 0)
+            return err_set(err, ERR_BAD_REQUEST, "a header field has no name");
         req->headers[i].name = terminate(s.names[i]);
-        req->headers[i].value = s.values[i].data ? terminate(s.values[i]) : "";
+        /* The parser finds an empty value at the start of the next line, which is not ours to cut.
+         */
+        req->headers[i].value = s.values[i].len > 0 ? terminate(s.values[i]) : "";
     }
     req->nheaders = s.n;
     int rc = check_fields(req, err);

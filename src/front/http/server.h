@@ -34,6 +34,7 @@ enum {
     HTTP_ROUTE_STREAM = 1 << 0, /* the handler starts at the end of the head and streams the body */
     HTTP_ROUTE_GUEST = 1 << 1,  /* content that guests make, on a host of its own */
     HTTP_ROUTE_PAGE = 1 << 2,   /* the fallback */
+    HTTP_ROUTE_WATCH = 1 << 3,  /* its streams have no end of their own: a drain ends them */
     HTTP_ROUTE_USER = 1 << 8,   /* first bit that the guard may give a meaning */
 };
 
