@@ -4,6 +4,7 @@
 #include "front/cli/cli.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,6 +79,9 @@ char *cli_sibling_dir(void) {
 }
 
 int main(int argc, char **argv) {
+    /* Whoever ignores SIGCHLD passes that on to us, and nobody could be waited for. */
+    struct sigaction usual = {.sa_handler = SIG_DFL};
+    (void)sigaction(SIGCHLD, &usual, NULL);
     if (argc < 2) {
         print_help(stderr);
         return 2;

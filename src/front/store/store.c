@@ -103,6 +103,8 @@ static int migrate(struct store *s, struct err *err) {
         return rc;
     int version = user_version(s->db);
     int latest = (int)(sizeof(migrations) / sizeof(migrations[0]));
+    if (version < 0)
+        rc = err_set(err, ERR_IO, "the database is damaged or not cay's: schema %d", version);
     if (version > latest)
         rc = err_set(err, ERR_IO,
                      "the database was written by a newer cay (schema %d, this one knows %d): "
