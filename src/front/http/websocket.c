@@ -84,6 +84,16 @@ static const struct wslay_event_callbacks wslay_callbacks = {
     .on_msg_recv_callback = on_msg,
 };
 
+/* The WebSocket is over; what is written still goes out. */
+static void detach(struct http_ws *ws) {
+    struct http_conn *c = ws->conn;
+    c->ws = NULL;
+    ws->conn = NULL;
+    c->server->stats.websockets--;
+    conn_end_after_writes(c);
+    tell_closed(ws);
+}
+
 /* Sends what is queued; ends the connection when the closing handshake is done. */
 static void flush(struct http_ws *ws) {
     ws->busy++;
@@ -91,12 +101,7 @@ static void flush(struct http_ws *ws) {
     if (ws->conn && rc != 0) {
         conn_close(ws->conn);
     } else if (ws->conn && !wslay_event_want_read(ws->ctx) && !wslay_event_want_write(ws->ctx)) {
-        struct http_conn *c = ws->conn;
-        c->ws = NULL;
-        ws->conn = NULL;
-        c->server->stats.websockets--;
-        conn_end_after_writes(c);
-        tell_closed(ws);
+        detach(ws);
     }
     ws->busy--;
     release(ws);
@@ -109,8 +114,13 @@ void ws_feed(struct http_ws *ws, const char *data, size_t len) {
     ws->pinged = false;
     ws->busy++;
     int rc = wslay_event_recv(ws->ctx);
-    if (rc != 0 && ws->conn)
-        conn_close(ws->conn);
+    if (rc != 0 && ws->conn) {
+        /* A frame that is none: wslay has no close code for it. */
+        static char bye[] = "\x88\x02\x03\xea"; /* 1002 */
+        uv_buf_t b = uv_buf_init(bye, sizeof(bye) - 1);
+        if (wslay_event_get_close_sent(ws->ctx) || conn_write(ws->conn, &b, 1))
+            detach(ws);
+    }
     ws->busy--;
     flush(ws);
 }
