@@ -78,7 +78,7 @@ int err_wrap(struct err *err, const char *fmt, ...) {
     char old[sizeof(err->message)];
     memcpy(old, err->message, sizeof(old));
     (void)snprintf(err->message, sizeof(err->message), "%s: %.*s", context,
-                   (int)(sizeof(err->message) - sizeof(context) - 4), old);
+                   (int)(sizeof(err->message) - strlen(context) - 3), old);
     return -(int)err->code;
 }
 

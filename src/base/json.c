@@ -355,6 +355,14 @@ void json_write_str(struct buf *out, const char *s, size_t len) {
             continue;
         }
         size_t n = c < 0x80 ? 0 : utf8_sequence(s + i, len - i);
+        /* U+0080 to U+009F are control characters too: one of them begins commands of terminals. */
+        if (n == 2 && c == 0xc2 && (unsigned char)s[i + 1] < 0xa0) {
+            (void)buf_add(out, s + done, i - done);
+            escape(out, (unsigned char)s[i + 1]);
+            i += n;
+            done = i;
+            continue;
+        }
         if (n > 0) {
             i += n;
             continue;

@@ -60,21 +60,29 @@ static void add_json(struct buf *b, enum log_level level, const char *event, con
     json_writer_object_end(&w);
 }
 
-/* Text fields are shown as JSON strings whenever they hold anything but plain characters, so that
- * control characters in a guest's text cannot drive the operator's terminal. */
+/* Text is shown as a JSON string whenever it holds anything but plain characters, so that control
+ * characters in a guest's text cannot drive the operator's terminal. Names count as text too: a
+ * child's record brings its own. */
+static void add_word(struct buf *b, const char *text) {
+    bool plain = text[0] != 0;
+    for (const char *p = text; *p && plain; p++)
+        plain = *p > ' ' && *p < 127 && *p != '"' && *p != '=';
+    if (plain)
+        (void)buf_add_str(b, text);
+    else
+        json_write_str(b, text, strlen(text));
+}
+
 static void add_text(struct buf *b, enum log_level level, const char *event, const char *time,
                      const struct log_field *fields, size_t n) {
-    (void)buf_addf(b, "%.12s %-5s %s", time + 11, level_names[level], event);
+    (void)buf_addf(b, "%.12s %-5s ", time + 11, level_names[level]);
+    add_word(b, event);
     for (size_t i = 0; i < n; i++) {
-        (void)buf_addf(b, " %s=", fields[i].key);
+        (void)buf_add_char(b, ' ');
+        add_word(b, fields[i].key);
+        (void)buf_add_char(b, '=');
         if (fields[i].type == LOG_FIELD_TEXT) {
-            bool plain = fields[i].text[0] != 0;
-            for (const char *p = fields[i].text; *p && plain; p++)
-                plain = *p > ' ' && *p < 127 && *p != '"' && *p != '=';
-            if (plain)
-                (void)buf_add_str(b, fields[i].text);
-            else
-                json_write_str(b, fields[i].text, strlen(fields[i].text));
+            add_word(b, fields[i].text);
         } else if (fields[i].type == LOG_FIELD_BOOL) {
             (void)buf_add_str(b, fields[i].number ? "true" : "false");
         } else {

@@ -49,7 +49,8 @@ int config_parse_address(const char *address, char *ret_host, size_t size, unsig
                          struct err *err) {
     const char *colon = strrchr(address, ':');
     char *end = NULL;
-    unsigned long port = colon && colon[1] ? strtoul(colon + 1, &end, 10) : 65536;
+    bool digit = colon && colon[1] >= '0' && colon[1] <= '9'; /* no sign, no space */
+    unsigned long port = digit ? strtoul(colon + 1, &end, 10) : 65536;
     size_t n = colon ? (size_t)(colon - address) : 0;
     if (n == 0 || port > 65535 || *end)
         return err_set(err, ERR_BAD_REQUEST,
@@ -68,17 +69,20 @@ int config_parse_address(const char *address, char *ret_host, size_t size, unsig
     return 0;
 }
 
+static int check_address(const char *address, struct err *err) {
+    char host[256];
+    unsigned port;
+    if (strncmp(address, "unix:", 5) != 0)
+        return config_parse_address(address, host, sizeof(host), &port, err);
+    if (address[5] == 0)
+        return err_set(err, ERR_BAD_REQUEST, "\"unix:\" needs a path after it");
+    return 0;
+}
+
 int config_add_listen(struct config *c, const char *address, struct err *err) {
-    if (strncmp(address, "unix:", 5) == 0) {
-        if (address[5] == 0)
-            return err_set(err, ERR_BAD_REQUEST, "unix: needs a path");
-    } else {
-        char host[256];
-        unsigned port;
-        int rc = config_parse_address(address, host, sizeof(host), &port, err);
-        if (rc < 0)
-            return rc;
-    }
+    int rc = check_address(address, err);
+    if (rc < 0)
+        return rc;
     add(&c->listen, &c->nlisten, address);
     return 0;
 }
@@ -88,18 +92,13 @@ static int read_strings(const json_t *root, const char *key, char ***list, size_
     const json_t *v = json_object_get(root, key);
     if (!v)
         return 0;
-    if (json_is_string(v)) {
-        add(list, n, json_string_value(v));
-        return 0;
-    }
-    size_t i;
-    const json_t *item;
-    if (!json_is_array(v))
-        return err_set(err, ERR_BAD_REQUEST, "\"%s\" must be a list of strings", key);
-    json_array_foreach(v, i, item) {
-        if (!json_is_string(item))
+    size_t count = json_is_array(v) ? json_array_size(v) : 1;
+    for (size_t i = 0; i < count; i++) {
+        const json_t *item = json_is_array(v) ? json_array_get(v, i) : v;
+        const char *text = json_string_value(item);
+        if (!text || strlen(text) != json_string_length(item))
             return err_set(err, ERR_BAD_REQUEST, "\"%s\" must be a list of strings", key);
-        add(list, n, json_string_value(item));
+        add(list, n, text);
     }
     return 0;
 }
@@ -178,11 +177,9 @@ static int read_root(struct config *c, const json_t *root, struct err *err) {
         rc = err_set(err, ERR_BAD_REQUEST, "\"log_level\" must be debug, info, warn, error or off");
     if (rc == 0)
         rc = read_limits(c, json_object_get(root, "limits"), err);
-    char host[256];
-    unsigned port;
     for (size_t i = 0; rc == 0 && i < c->nlisten; i++)
-        if (strncmp(c->listen[i], "unix:", 5) != 0)
-            rc = config_parse_address(c->listen[i], host, sizeof(host), &port, err);
+        if ((rc = check_address(c->listen[i], err)) < 0)
+            rc = err_wrap(err, "\"listen\"");
     return rc;
 }
 

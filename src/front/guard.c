@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/rand.h"
 
+#include <arpa/inet.h>
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
 #include <stdio.h>
@@ -62,9 +63,11 @@ bool guard_is_guest_host(const char *host, void *front) {
     return ends_with(host, ".localhost");
 }
 
+/* An address must be one to the letter: "127.0.0.1.evil.example" is a name like any other. */
 static bool is_loopback_name(const char *host) {
+    struct in_addr a;
     return strcmp(host, "localhost") == 0 || strcmp(host, "[::1]") == 0 ||
-           strncmp(host, "127.", 4) == 0;
+           (inet_pton(AF_INET, host, &a) == 1 && ntohl(a.s_addr) >> 24 == 127);
 }
 
 static bool is_listen_host(const struct config *c, const char *host) {
@@ -116,11 +119,13 @@ static bool check_site(struct http_req *req, const struct front *f) {
         return refuse(req, ERR_FORBIDDEN,
                       "requests from pages of another origin are refused; add the origin to "
                       "\"origins\" in cay.json if it may call");
-    /* A form or link of another site that sends no Origin still says where it comes from. */
+    /* A form or link of another site that sends no Origin still says where it comes from. (To a
+     * browser, guests' pages and other ports of this machine are of the same site.) */
     const char *site = http_req_header(req, "sec-fetch-site");
     bool changes =
         http_req_method(req) != HTTP_METHOD_GET && http_req_method(req) != HTTP_METHOD_HEAD;
-    if (!origin && changes && site && strcmp(site, "cross-site") == 0)
+    if (!origin && (changes || http_req_is_upgrade(req)) && site &&
+        strcmp(site, "same-origin") != 0 && strcmp(site, "none") != 0)
         return refuse(req, ERR_FORBIDDEN, "requests from pages of another site are refused");
     return true;
 }

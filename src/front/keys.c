@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rand.h"
+#include "base/utf8.h"
 
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
@@ -31,6 +32,8 @@ static int check_request(const struct key_request *r, struct err *err) {
     for (size_t i = 0; i < n; i++)
         if ((unsigned char)r->name[i] < ' ' || r->name[i] == 127)
             return err_set(err, ERR_BAD_REQUEST, "a key's name has no control characters");
+    if (!utf8_is_valid(r->name, n))
+        return err_set(err, ERR_BAD_REQUEST, "a key's name is UTF-8");
     if (!key_scope_parse(r->scope, &scope))
         return err_set(err, ERR_BAD_REQUEST, "a key's scope is read, run or admin");
     if (r->rate_per_minute < 0)

@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const char *const names[SECRET_COUNT] = {
     [SECRET_ANTHROPIC_API_KEY] = "ANTHROPIC_API_KEY",
@@ -91,13 +92,15 @@ static int read_file(struct secrets *s, const char *file, struct err *err) {
 int secrets_load(struct secrets *s, const char *env_file, struct err *err) {
     *s = (struct secrets){0};
     for (int i = 0; i < SECRET_COUNT; i++) {
-        char *v = getenv(names[i]);
-        if (!v)
-            continue;
-        if (*v)
+        const char *v = getenv(names[i]);
+        if (v && *v)
             s->values[i] = xstrdup(v);
-        /* The text itself goes too: it is what /proc/PID/environ shows. */
-        mem_wipe(v, strlen(v));
+        /* The text itself goes too, of every entry of that name: it is what /proc/PID/environ
+         * shows. */
+        size_t n = strlen(names[i]);
+        for (char **e = environ; e && *e; e++)
+            if (strncmp(*e, names[i], n) == 0 && (*e)[n] == '=')
+                mem_wipe(*e + n + 1, strlen(*e + n + 1));
         (void)unsetenv(names[i]);
     }
     return env_file ? read_file(s, env_file, err) : 0;

@@ -22,6 +22,8 @@ struct pending {
 
 struct channel {
     uv_poll_t poll;
+    uv_timer_t kick; /* frames are here already: no event of the socket will tell */
+    int handles;
     int fd;
     struct channel_options opt;
     struct wire_reader reader;
@@ -29,11 +31,12 @@ struct channel {
     struct pending **last;
     size_t queued;
     bool paused;
+    bool broken; /* the socket takes no more; its reading side will tell the end */
     bool ended;
     bool closing;
 };
 
-enum { FRAMES_PER_TURN = 64 };
+enum { READS_PER_TURN = 16 };
 
 static void on_poll(uv_poll_t *p, int status, int events);
 
@@ -81,12 +84,28 @@ static ssize_t send_pending(struct channel *c, struct pending *p) {
     return sendmsg(c->fd, &msg, MSG_NOSIGNAL);
 }
 
+static void drop_queue(struct channel *c) {
+    while (c->first) {
+        struct pending *p = c->first;
+        c->first = p->next;
+        drop_pending(p);
+    }
+    c->last = &c->first;
+    c->queued = 0;
+}
+
 static void flush(struct channel *c) {
     while (c->first) {
         struct pending *p = c->first;
         ssize_t n = send_pending(c, p);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
+        if (n < 0 && (errno == EPIPE || errno == ECONNRESET)) {
+            /* What the peer sent before it went is still to be read. */
+            c->broken = true;
+            drop_queue(c);
+            return;
+        }
         if (n < 0) {
             struct err err;
             (void)err_sys(&err, "send");
@@ -107,14 +126,17 @@ static void flush(struct channel *c) {
     }
 }
 
-/* Takes frames until none is left, the channel was paused or closed, or others should have a turn.
- */
+/* Takes frames until none is left, the channel was paused or closed, or others should have a turn:
+ * that is only between reads, since no event comes for frames that have been read. */
 static void receive(struct channel *c) {
     struct err err;
-    for (int i = 0; i < FRAMES_PER_TURN && !c->paused && !c->closing; i++) {
+    int reads = 0;
+    while (!c->paused && !c->closing && !c->ended) {
         struct wire_frame f;
         int rc = wire_next(&c->reader, &f, &err);
         if (rc == 0) {
+            if (reads++ == READS_PER_TURN)
+                return;
             rc = wire_recv(&c->reader, c->fd, &err);
             if (rc == 0)
                 return;
@@ -134,7 +156,7 @@ static void on_poll(uv_poll_t *p, int status, int events) {
     struct channel *c = p->data;
     /* A hang-up counts as readable: what came before it is read first, then its end. */
     if (status < 0)
-        events = UV_READABLE;
+        events = UV_READABLE | UV_WRITABLE;
     if (events & UV_WRITABLE)
         flush(c);
     if (!c->closing && !c->ended && (events & UV_READABLE))
@@ -156,13 +178,16 @@ int channel_create(uv_loop_t *loop, int fd, const struct channel_options *option
         free(c);
         return err_set(err, ERR_IO, "watch a channel: %s", uv_strerror(rc));
     }
+    (void)uv_timer_init(loop, &c->kick);
+    c->kick.data = c;
+    c->handles = 2;
     arm(c);
     *ret_channel = c;
     return 0;
 }
 
 bool channel_send(struct channel *c, const struct wire_out *out) {
-    if (c->ended || c->closing)
+    if (c->ended || c->closing || c->broken)
         return false;
     size_t total = wire_out_size(out);
     size_t sent = 0;
@@ -212,18 +237,26 @@ void channel_pause(struct channel *c) {
 
 static void on_closed(uv_handle_t *h) {
     struct channel *c = h->data;
+    if (--c->handles > 0)
+        return;
     wire_reader_finish(&c->reader);
-    while (c->first) {
-        struct pending *p = c->first;
-        c->first = p->next;
-        drop_pending(p);
-    }
+    drop_queue(c);
     fd_close(&c->fd);
     free(c);
 }
 
+static void on_kick(uv_timer_t *t) {
+    struct channel *c = t->data;
+    receive(c);
+    arm(c);
+}
+
 void channel_resume(struct channel *c) {
+    if (!c->paused)
+        return;
     c->paused = false;
+    if (!c->closing && !c->ended)
+        (void)uv_timer_start(&c->kick, on_kick, 0, 0);
     arm(c);
 }
 
@@ -233,4 +266,5 @@ void channel_close(struct channel *c) {
     c->closing = true;
     (void)uv_poll_stop(&c->poll);
     uv_close((uv_handle_t *)&c->poll, on_closed);
+    uv_close((uv_handle_t *)&c->kick, on_closed);
 }

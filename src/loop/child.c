@@ -122,7 +122,7 @@ static void log_line(const struct child *c, const char *line, size_t len) {
     const char *event = json_string_value(json_object_get(j, "event"));
     const char *level_text = json_string_value(json_object_get(j, "level"));
     enum log_level level = LOG_LEVEL_INFO;
-    if (!event || !level_text || !log_level_parse(level_text, &level)) {
+    if (!event || !level_text || !log_level_parse(level_text, &level) || level == LOG_LEVEL_OFF) {
         log_info("child.stderr", "child", c->name, "text", line);
         return;
     }
@@ -180,7 +180,7 @@ static void on_exit_poll(uv_poll_t *p, int status, int events) {
     (void)events;
     struct child *c = p->data;
     int st = 0;
-    struct rusage usage;
+    struct rusage usage = {0};
     pid_t r = wait4(c->pid, &st, WNOHANG, &usage);
     if (r == 0)
         return;
@@ -202,6 +202,9 @@ static int open_log(int fds[2], bool quiet, struct err *err) {
 
 int child_spawn(uv_loop_t *loop, const struct child_options *options, struct child **ret_child,
                 int *ret_channel_fd, struct err *err) {
+    if (options->nfds > CHILD_FDS_MAX)
+        return err_set(err, ERR_INTERNAL, "start %s: more than %d descriptors", options->name,
+                       CHILD_FDS_MAX);
     int pair[2];
     int rc = fd_pair(pair, err);
     if (rc < 0)

@@ -128,6 +128,10 @@ int wire_recv(struct wire_reader *r, int fd, struct err *err) {
 
 int wire_next(struct wire_reader *r, struct wire_frame *ret_frame, struct err *err) {
     size_t have = r->in.len - r->used;
+    /* Descriptors come with a byte of their frame: with no byte left, nobody promised these, and
+     * they would be taken for those of a later frame. */
+    if (have == 0 && r->nfds > 0)
+        return err_set(err, ERR_PROTOCOL, "%zu descriptors came that no frame promised", r->nfds);
     if (have < WIRE_HEAD_SIZE)
         return 0;
     struct head h;

@@ -93,6 +93,8 @@ static void metrics(struct http_req *req, void *ctx) {
           metrics_process_memory(getpid()));
     gauge(&b, "cay_http_connections", "Open connections.", (int64_t)s.connections);
     gauge(&b, "cay_http_websockets", "Open WebSockets.", (int64_t)s.websockets);
+    gauge(&b, "cay_http_requests", "Requests that are being read or answered.",
+          (int64_t)s.requests);
     (void)buf_addf(&b,
                    "# HELP cay_http_bytes_total Bytes read and written.\n"
                    "# TYPE cay_http_bytes_total counter\n"

@@ -68,7 +68,7 @@ static int read_limit(const struct http_req *req, size_t *ret_limit, struct err 
         return rc;
     char *end = NULL;
     unsigned long v = strtoul(text, &end, 10);
-    if (*end || end == text || v < 1 || v > LIMIT_PAGE_ROWS)
+    if (*end || text[0] < '0' || text[0] > '9' || v < 1 || v > LIMIT_PAGE_ROWS)
         return err_set(err, ERR_BAD_REQUEST, "\"limit\" must be a number from 1 to %d",
                        LIMIT_PAGE_ROWS);
     *ret_limit = v;

@@ -111,19 +111,25 @@ struct watch {
     struct front *front;
     struct http_req *req;
     struct identity who;
+    bool full; /* it reads too slowly: what it missed does not matter */
 };
 
 static void send_status(struct watch *w) {
     struct buf b;
     buf_init(&b, 65536);
     write_status(&b, w->front, &w->who);
-    (void)http_sse_send(w->req, "status", NULL, b.data, b.len);
+    w->full = !http_sse_send(w->req, "status", NULL, b.data, b.len);
     buf_finish(&b);
+}
+
+static void on_drain(void *ctx) {
+    struct watch *w = ctx;
+    w->full = false;
 }
 
 static void on_tick(uv_timer_t *t) {
     struct watch *w = t->data;
-    if (w->req)
+    if (w->req && !w->full)
         send_status(w);
 }
 
@@ -141,7 +147,7 @@ static void on_gone(void *ctx) {
 
 static void status(struct http_req *req, void *ctx) {
     struct front *f = ctx;
-    if (!http_req_accepts(req, "text/event-stream")) {
+    if (!http_req_accepts(req, "text/event-stream") || http_req_method(req) == HTTP_METHOD_HEAD) {
         struct buf b;
         buf_init(&b, 65536);
         write_status(&b, f, front_identity(req));
@@ -156,6 +162,7 @@ static void status(struct http_req *req, void *ctx) {
     w->timer.data = w;
     http_res_header(req, "Cache-Control", "no-store");
     http_req_on_gone(req, on_gone, w);
+    http_stream_on_drain(req, on_drain, w);
     http_stream_begin(req, 200, "text/event-stream");
     if (w->req)
         send_status(w);
@@ -168,7 +175,7 @@ void api_status_routes(struct front *f) {
                                                     .pattern = "/v1/status",
                                                     .handler = status,
                                                     .ctx = f,
-                                                    .flags = FRONT_ROUTE_READ});
+                                                    .flags = FRONT_ROUTE_READ | HTTP_ROUTE_WATCH});
     http_server_route(f->http, &(struct http_route){.methods = "POST",
                                                     .pattern = "/v1/session",
                                                     .handler = session_create,

@@ -53,6 +53,8 @@ int cli_doctor(int argc, char **argv) {
             return cli_usage("doctor", "unknown option");
         }
     }
+    if (optind < argc)
+        return cli_usage("doctor", "it takes no further words");
     struct features f;
     _cleanup_(free) char *dir = cli_sibling_dir();
     features_probe(&f, dir, true);

@@ -167,10 +167,13 @@ int cli_key(int argc, char **argv) {
     bool is_revoke = strcmp(what, "revoke") == 0;
     if (!is_create && !is_revoke && strcmp(what, "list") != 0)
         return cli_usage("key", "say create, list or revoke");
+    if (optind + (is_revoke ? 2 : 1) < argc)
+        return cli_usage("key", "it takes no further words");
     if (is_create && !a.name)
         return cli_usage("key", "a key needs a name: --name NAME");
     if (is_revoke && !id)
         return cli_usage("key", "say which key; `cay key list` shows their ids");
+    (void)umask(077);
     struct err err;
     struct store *s = NULL;
     int rc = open_store(&a, &s, &err);

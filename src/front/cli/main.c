@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,6 +109,9 @@ bool cli_parse_size(const char *text, int64_t *ret_bytes) {
 }
 
 int main(int argc, char **argv) {
+    /* Whoever ignores SIGCHLD passes that on to us, and nobody could be waited for. */
+    struct sigaction usual = {.sa_handler = SIG_DFL};
+    (void)sigaction(SIGCHLD, &usual, NULL);
     if (argc < 2) {
         print_help(stderr);
         return 2;

@@ -12,9 +12,9 @@
 #include "front/run/workers.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <getopt.h>
 #include <grp.h>
 #include <netdb.h>
@@ -158,13 +158,38 @@ static void find_user(struct serve *s) {
     s->gid = pw ? pw->pw_gid : FALLBACK_UID;
 }
 
-static uid_t tree_uid;
-static gid_t tree_gid;
+enum { TREE_DEPTH_MAX = 64 };
 
-static int on_tree_entry(const char *path, const struct stat *st, int type, struct FTW *ftw) {
-    (void)type;
-    (void)ftw;
-    return st->st_uid != tree_uid ? lchown(path, tree_uid, tree_gid) : 0;
+/* Gives a folder and what is in it to the server's user. Its present owner may be changing it
+ * meanwhile, so no name is resolved twice and no link is followed: each step is taken from a
+ * descriptor. A file with a second name may be somebody else's file: it stays as it is. */
+static int give_tree(const struct serve *s, int dirfd, const char *name, int depth) {
+    /* The operator may have put a link in the place of the data folder, but of nothing in it. */
+    int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | (depth > 0 ? O_NOFOLLOW : 0);
+    _cleanup_(close) int fd = openat(dirfd, name, flags);
+    if (fd < 0)
+        return -1;
+    DIR *dir = fdopendir(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    if (!dir)
+        return -1;
+    int rc = 0;
+    const struct dirent *e;
+    while (rc == 0 && (e = readdir(dir))) {
+        struct stat st;
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        if (fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+            rc = errno == ENOENT ? 0 : -1;
+        else if (S_ISDIR(st.st_mode))
+            rc = depth < TREE_DEPTH_MAX ? give_tree(s, fd, e->d_name, depth + 1) : 0;
+        else if (st.st_uid != s->uid && st.st_nlink == 1)
+            rc = fchownat(fd, e->d_name, s->uid, s->gid, AT_SYMLINK_NOFOLLOW);
+    }
+    (void)closedir(dir);
+    struct stat st;
+    if (rc == 0 && fstat(fd, &st) == 0 && st.st_uid != s->uid)
+        rc = fchown(fd, s->uid, s->gid);
+    return rc;
 }
 
 /* What root made in the data folder (with `cay key create`, say) must be the server's. */
@@ -175,9 +200,7 @@ static int make_data_dir(struct serve *s, struct err *err) {
         return err_wrap(err, "data folder (choose another with --data-dir)");
     if (!s->drop)
         return 0;
-    tree_uid = s->uid;
-    tree_gid = s->gid;
-    if (nftw(dir, on_tree_entry, 16, FTW_PHYS | FTW_MOUNT) != 0)
+    if (give_tree(s, AT_FDCWD, dir, 0) < 0)
         return err_sys(err, "data folder %s", dir);
     return 0;
 }
@@ -550,6 +573,7 @@ int cli_serve(int argc, char **argv) {
     struct sigaction ignore = {.sa_handler = SIG_IGN};
     (void)sigaction(SIGPIPE, &ignore, NULL);
     log_init("cay", s->config.log_level);
+    (void)umask(077); /* what is made here is nobody else's to read */
     s->sibling_dir = cli_sibling_dir();
     find_user(s);
     features_probe(&s->front.features, s->sibling_dir, false);

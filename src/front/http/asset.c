@@ -33,7 +33,10 @@ static void page_headers(struct http_req *req) {
 static bool accepts_gzip(const struct http_req *req) {
     const char *v = http_req_header(req, "accept-encoding");
     const char *at = v ? strstr(v, "gzip") : NULL;
-    return at && strncmp(at + 4, ";q=0", 4) != 0;
+    if (!at)
+        return false;
+    const char *q = at + 4 + strspn(at + 4, " \t;");
+    return strncmp(q, "q=", 2) != 0 || strtod(q + 2, NULL) > 0;
 }
 
 static void respond_asset(struct http_req *req, const struct asset *a) {
@@ -67,7 +70,7 @@ static const char *type_of(const char *path) {
 }
 
 static bool respond_file(struct http_req *req, int dirfd, const char *path) {
-    _cleanup_(close) int fd = path_open_beneath(dirfd, path + 1, O_RDONLY, 0);
+    _cleanup_(close) int fd = path_open_beneath(dirfd, path + 1, O_RDONLY | O_NONBLOCK, 0);
     if (fd < 0)
         return false;
     struct buf b;
@@ -90,7 +93,9 @@ static bool respond_file(struct http_req *req, int dirfd, const char *path) {
 void asset_respond(struct http_req *req, int dirfd) {
     _cleanup_(free) char *decoded =
         url_decode(http_req_path(req), strlen(http_req_path(req)), false);
-    const char *path = decoded && strcmp(decoded, "/") != 0 ? decoded : "/index.html";
+    const char *path = decoded ? decoded : "/."; /* malformed: no file has that name */
+    if (strcmp(path, "/") == 0)
+        path = "/index.html";
     /* A view of the page, such as /status: the page finds its way from the address. */
     if (!strchr(path, '.') && strncmp(path, "/v1/", 4) != 0 && strncmp(path, "/agents/", 8) != 0)
         path = "/index.html";

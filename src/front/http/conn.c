@@ -13,7 +13,7 @@
  * loop's shared read buffer or, when a piece had to be kept, the connection's own `in`. Reading
  * stops while an answer is being made and more than a head is already waiting. */
 
-enum { LINGER_MS = 2000 };
+enum { LINGER_MS = 2000, REFUSED_MAX = 64 };
 
 static uint64_t now_ms(const struct http_conn *c) {
     return uv_now(c->server->opt.loop);
@@ -126,12 +126,15 @@ static void on_written(uv_write_t *r, int status) {
     if (c->closing)
         return;
     c->write_deadline_ms = c->queued ? now_ms(c) + c->server->opt.limits.write_timeout_ms : 0;
+    if (c->queued == 0 && c->state == CONN_HEAD && !c->head_begun)
+        c->deadline_ms = now_ms(c) + c->server->opt.limits.idle_timeout_ms;
     if (c->throttled && c->queued <= LIMIT_WRITE_LOW_BYTES) {
         c->throttled = false;
         if (c->ws)
             ws_drained(c->ws);
         else if (c->req && c->req->on_drain)
             c->req->on_drain(c->req->drain_ctx);
+        conn_resume(c); /* requests and frames that came meanwhile have waited */
     }
     if (!c->closing && (c->state == CONN_CLOSING || c->state == CONN_LINGER))
         finish_writes(c);
@@ -195,13 +198,19 @@ static size_t body_max(const struct http_req *req) {
     return req->route->body_bytes ? req->route->body_bytes : req->server->opt.limits.body_bytes;
 }
 
-/* Takes the request from its handler, for which the client is gone from here. */
-static void abandon(struct http_conn *c) {
+/* The body is not what it should be. A handler that has begun with the request is told that the
+ * client is gone; an answer that has begun cannot be changed into an error, only broken off. */
+static void fail_body(struct http_conn *c, const struct err *err) {
     struct http_req *req = c->req;
-    if (req && streams_body(req)) {
+    if (req->streaming) {
+        conn_close(c);
+        return;
+    }
+    if (req->owed) {
         c->req = NULL;
         req_gone(req);
     }
+    fail(c, err, 0);
 }
 
 void conn_feed_body(struct http_conn *c, const char *data, size_t len) {
@@ -213,17 +222,22 @@ void conn_feed_body(struct http_conn *c, const char *data, size_t len) {
     if (req->body_seen > max) {
         struct err err;
         (void)err_set(&err, ERR_TOO_LARGE, "the body exceeds %zu bytes (limit body_bytes)", max);
-        abandon(c);
-        fail(c, &err, 0);
+        fail_body(c, &err);
         return;
     }
     if (!streams_body(req)) {
         (void)buf_add(&req->body, data, len);
         return;
     }
-    c->deadline_ms = now_ms(c) + c->server->opt.limits.body_timeout_ms;
+    if (!req->body_paused)
+        c->deadline_ms = now_ms(c) + c->server->opt.limits.body_timeout_ms;
     if (req->on_data)
         req->on_data(req->body_ctx, data, len);
+}
+
+static void start_handler(struct http_req *req) {
+    req->owed = true;
+    req->route->handler(req, req->route->ctx);
 }
 
 /* The whole body is here. */
@@ -233,7 +247,7 @@ static void message_complete(struct http_conn *c) {
     c->deadline_ms = 0;
     req->body_done = true;
     if (!streams_body(req))
-        req->route->handler(req, req->route->ctx);
+        start_handler(req);
     else if (req->on_end)
         req->on_end(req->body_ctx);
 }
@@ -258,6 +272,7 @@ static size_t take_head(struct http_conn *c, const char *data, size_t len) {
         return len;
     }
     c->scanned = 0;
+    c->head_begun = false;
     if (end < 0) {
         fail(c, &err, 0);
         return len;
@@ -266,9 +281,10 @@ static size_t take_head(struct http_conn *c, const char *data, size_t len) {
     req->conn = c;
     c->req = req;
     if (head_parse(c, req, data, (size_t)end, &err) < 0) {
-        fail(c, &err, 0);
+        fail(c, &err, err.code == ERR_TOO_LARGE ? 431 : 0);
         return len;
     }
+    /* Owed until the guard and the limits have passed it: they answer in the handler's place. */
     req->owed = true;
     req->body_done = !req->has_body;
     c->state = req->has_body ? CONN_BODY : CONN_HANDLE;
@@ -281,6 +297,7 @@ static size_t take_head(struct http_conn *c, const char *data, size_t len) {
         http_respond_err(req, &err);
         return (size_t)end;
     }
+    req->owed = false;
     buf_init(&req->body, max);
     if (req->expects_continue) {
         uv_buf_t b = uv_buf_init((char *)"HTTP/1.1 100 Continue\r\n\r\n", 25);
@@ -288,7 +305,7 @@ static size_t take_head(struct http_conn *c, const char *data, size_t len) {
             return len;
     }
     if (streams_body(req) || req->body_done)
-        req->route->handler(req, req->route->ctx);
+        start_handler(req);
     /* The handler may have answered, which ends the request. */
     if (c->req == req && req->body_done && req->on_end)
         req->on_end(req->body_ctx);
@@ -309,8 +326,7 @@ static size_t take_body(struct http_conn *c, const char *data, size_t len) {
     struct err err;
     (void)err_set(&err, ERR_BAD_REQUEST, "malformed body: %.100s",
                   llhttp_get_error_reason(&c->parser));
-    abandon(c);
-    fail(c, &err, 0);
+    fail_body(c, &err);
     return len;
 }
 
@@ -320,13 +336,20 @@ static size_t run(struct http_conn *c, const char *data, size_t len) {
     while (used < len) {
         size_t k;
         if (c->state == CONN_HEAD) {
+            /* A client that sends requests and reads no answers fills its own pipe, not memory. */
+            if (c->throttled)
+                break;
             if (c->server->draining && c->scanned == 0 && used > 0) {
                 conn_end_after_writes(c);
                 break;
             }
             k = take_head(c, data + used, len - used);
-            if (k == 0)
+            if (k == 0) {
+                if (!c->head_begun)
+                    c->deadline_ms = now_ms(c) + c->server->opt.limits.header_timeout_ms;
+                c->head_begun = true;
                 break;
+            }
         } else if (c->state == CONN_BODY) {
             if (c->req->body_paused)
                 break;
@@ -359,7 +382,14 @@ static bool wants_input(const struct http_conn *c) {
         return c->in.len < c->server->opt.limits.head_bytes;
     if (c->state == CONN_BODY)
         return !c->req->body_paused;
-    return true;
+    return !c->throttled || c->state == CONN_LINGER || c->state == CONN_CLOSING;
+}
+
+/* No more input comes: go on with the requests that are here, then with what is to be written. */
+static void conn_end_after_eof(struct http_conn *c) {
+    if (c->state == CONN_HEAD && c->in.len > 0 && c->throttled)
+        return; /* requests that wait for the queue: conn_resume() comes back here */
+    conn_end_after_writes(c);
 }
 
 static void on_eof(struct http_conn *c) {
@@ -369,7 +399,10 @@ static void on_eof(struct http_conn *c) {
      * stream is taken for gone, since a closed page looks the same. */
     if (c->state == CONN_HANDLE && c->req && !c->req->streaming)
         return;
-    conn_close(c);
+    if (c->queued > 0 && c->state != CONN_BODY && c->state != CONN_WS && !c->req)
+        conn_end_after_eof(c);
+    else
+        conn_close(c);
 }
 
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *b) {
@@ -384,10 +417,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *b) {
         conn_close(c);
         return;
     }
-    struct http_server *s = c->server;
-    s->stats.bytes_in += (uint64_t)n;
-    if (c->state == CONN_HEAD && c->in.len == 0)
-        c->deadline_ms = now_ms(c) + s->opt.limits.header_timeout_ms;
+    c->server->stats.bytes_in += (uint64_t)n;
     if (c->in.len > 0) {
         (void)buf_add(&c->in, b->base, (size_t)n);
         run_kept(c);
@@ -396,8 +426,22 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *b) {
         if (used < (size_t)n && !c->closing)
             (void)buf_add(&c->in, b->base + used, (size_t)n - used);
     }
-    if (!c->closing && !wants_input(c))
+    if (c->closing)
+        return;
+    if (wants_input(c))
+        conn_read_start(c); /* a handler may have paused and resumed inside its callback */
+    else
         conn_read_stop(c);
+}
+
+/* The time for a body does not run while its reader has no room for it. */
+void conn_body_paused(struct http_conn *c, bool paused) {
+    if (c->state == CONN_BODY)
+        c->deadline_ms = paused ? 0 : now_ms(c) + c->server->opt.limits.body_timeout_ms;
+    if (paused)
+        conn_read_stop(c);
+    else
+        conn_resume(c);
 }
 
 void conn_read_start(struct http_conn *c) {
@@ -423,13 +467,36 @@ void conn_resume(struct http_conn *c) {
         return;
     if (c->in.len > 0)
         run_kept(c);
-    if (!c->closing && wants_input(c))
+    if (c->closing)
+        return;
+    if (c->eof && c->state == CONN_HEAD)
+        conn_end_after_eof(c);
+    else if (c->eof && c->state == CONN_BODY)
+        conn_close(c); /* the rest of that body will not come */
+    else if (wants_input(c))
         conn_read_start(c);
+}
+
+static void on_kick(uv_timer_t *t) {
+    struct http_server *s = t->data;
+    struct http_conn *next;
+    for (struct http_conn *c = s->conns; c; c = next) {
+        next = c->next;
+        if (c->kicked) {
+            c->kicked = false;
+            conn_resume(c);
+        }
+    }
+}
+
+void conn_resume_later(struct http_conn *c) {
+    c->kicked = true;
+    (void)uv_timer_start(&c->server->kick, on_kick, 0, 0);
 }
 
 void conn_answered(struct http_conn *c, struct http_req *req) {
     bool whole = c->state == CONN_HANDLE;
-    bool keep = req->keep_alive && whole && !c->eof && !c->server->draining;
+    bool keep = req->keep_alive && whole && !c->server->draining && (!c->eof || c->in.len > 0);
     c->req = NULL;
     req_destroy(req);
     if (!whole) {
@@ -470,8 +537,11 @@ void conn_accept(struct listener *l) {
                              "Content-Length: 0\r\nConnection: close\r\n\r\n";
         uv_buf_t b = uv_buf_init(full, sizeof(full) - 1);
         s->stats.refused_total++;
-        (void)uv_try_write(&c->uv.stream, &b, 1);
-        conn_close(c);
+        /* A few may stay for the moment it takes to read why; the rest are not worth it. */
+        if (s->stats.connections <= s->opt.limits.connections + REFUSED_MAX && conn_write(c, &b, 1))
+            conn_linger(c);
+        else
+            conn_close(c);
         return;
     }
     c->local = true;
@@ -501,8 +571,10 @@ static void on_deadline(struct http_conn *c) {
         struct err err;
         (void)err_set(&err, ERR_TIMEOUT, "the %s of the request did not come in time",
                       c->state == CONN_HEAD ? "head" : "body");
-        abandon(c);
-        fail(c, &err, 0);
+        if (c->state == CONN_BODY)
+            fail_body(c, &err);
+        else
+            fail(c, &err, 0);
         return;
     }
     conn_close(c);
@@ -513,9 +585,16 @@ void conn_sweep(struct http_server *s) {
     struct http_conn *next;
     for (struct http_conn *c = s->conns; c; c = next) {
         next = c->next;
+        size_t left = uv_stream_get_write_queue_size(&c->uv.stream);
+        if (left != c->write_left) {
+            /* The client reads, however slowly: one long write tells nothing until it is done. */
+            c->write_left = left;
+            if (c->write_deadline_ms)
+                c->write_deadline_ms = now + s->opt.limits.write_timeout_ms;
+        }
         if (c->write_deadline_ms && now > c->write_deadline_ms)
             conn_close(c);
-        else if (c->deadline_ms && now > c->deadline_ms)
+        else if (c->deadline_ms && now > c->deadline_ms && !(c->state == CONN_HEAD && c->queued))
             on_deadline(c);
         else if (c->ws)
             ws_tick(c->ws, now);

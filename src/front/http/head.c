@@ -6,8 +6,9 @@
 #include <string.h>
 #include <strings.h>
 
-/* Refused while looking for the end of the head, because llhttp would let them pass: lines that end
- * in a bare LF, and folded header lines. Both let two parsers see two different requests. */
+/* Refused while looking for the end of the head, because llhttp would let them pass (or did, in
+ * some release): lines that end in a bare LF, a bare CR inside a line, and folded header lines.
+ * Each lets two parsers see two different requests. */
 ssize_t head_find_end(const char *data, size_t len, size_t *scanned, struct err *err) {
     size_t at = *scanned;
     while (at < len) {
@@ -17,6 +18,8 @@ ssize_t head_find_end(const char *data, size_t len, size_t *scanned, struct err 
         size_t i = (size_t)(lf - data);
         if (i == 0 || data[i - 1] != '\r')
             return err_set(err, ERR_BAD_REQUEST, "a header line ends in a bare line feed");
+        if (memchr(data + at, '\r', i - 1 - at))
+            return err_set(err, ERR_BAD_REQUEST, "a header line holds a bare carriage return");
         if (i >= 3 && data[i - 2] == '\n')
             return (ssize_t)i + 1;
         /* The line after this one decides about folding: wait for its first byte. */
@@ -84,11 +87,17 @@ static int on_message_complete(llhttp_t *p) {
     return HPE_PAUSED;
 }
 
-const llhttp_settings_t head_settings = {
+static const llhttp_settings_t head_settings = {
     .on_url = on_url,
     .on_header_field = on_field,
     .on_header_value = on_value,
     .on_header_value_complete = on_value_complete,
+    .on_message_complete = on_message_complete,
+};
+
+/* After the head parser.data is the connection, so what reads a struct parse must not be called:
+ * trailer fields are dropped. */
+static const llhttp_settings_t body_settings = {
     .on_body = on_body,
     .on_message_complete = on_message_complete,
 };
@@ -223,6 +232,7 @@ int head_parse(struct http_conn *c, struct http_req *req, const char *head, size
     c->parser.data = &s;
     enum llhttp_errno e = llhttp_execute(&c->parser, req->head, len);
     c->parser.data = c;
+    c->parser.settings = (void *)(uintptr_t)&body_settings;
     if (s.too_many)
         return err_set(err, ERR_TOO_LARGE, "more than %d header fields", HEADERS_MAX);
     if (e != HPE_OK && e != HPE_PAUSED && e != HPE_PAUSED_UPGRADE)
@@ -235,8 +245,12 @@ int head_parse(struct http_conn *c, struct http_req *req, const char *head, size
     req->method = method_of(c->parser.method);
     req->method_text = (struct http_text){req->head, strcspn(req->head, " ")};
     for (size_t i = 0; i < s.n; i++) {
+        if (s.names[i].len == 0)
+            return err_set(err, ERR_BAD_REQUEST, "a header field has no name");
         req->headers[i].name = terminate(s.names[i]);
-        req->headers[i].value = s.values[i].data ? terminate(s.values[i]) : "";
+        /* The parser finds an empty value at the start of the next line, which is not ours to cut.
+         */
+        req->headers[i].value = s.values[i].len > 0 ? terminate(s.values[i]) : "";
     }
     req->nheaders = s.n;
     int rc = check_fields(req, err);

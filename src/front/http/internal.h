@@ -70,7 +70,8 @@ struct http_req {
     int status;
     bool streaming; /* the answer's head is out */
     bool chunked;
-    bool owed; /* a handler owes an answer */
+    bool bodyless; /* the answer has a head only */
+    bool owed;     /* a handler owes an answer */
 };
 
 struct http_conn {
@@ -84,8 +85,9 @@ struct http_conn {
         uv_pipe_t pipe;
     } uv;
     llhttp_t parser;
-    struct buf in;  /* bytes that wait: a part of a head, or what was pipelined */
-    size_t scanned; /* bytes of a part of a head that hold no end of it */
+    struct buf in;     /* bytes that wait: a part of a head, or what was pipelined */
+    size_t scanned;    /* bytes of a part of a head that hold no end of it */
+    size_t write_left; /* unwritten bytes at the last sweep */
     struct http_req *req;
     struct http_ws *ws;
     enum conn_state state;
@@ -94,9 +96,11 @@ struct http_conn {
     size_t queued;
     bool local;
     bool reading;
-    bool eof;       /* the client will send no more */
-    bool throttled; /* the producer was told to wait */
-    bool running;   /* run() is on the stack */
+    bool eof;        /* the client will send no more */
+    bool throttled;  /* the producer was told to wait */
+    bool running;    /* run() is on the stack */
+    bool head_begun; /* a part of a head is here, and its deadline runs */
+    bool kicked;     /* conn_resume() is due */
     bool closing;
     bool shut; /* our side is shut down after the last write */
 };
@@ -110,6 +114,7 @@ struct http_server {
     struct http_conn *conns;
     struct http_stats stats;
     uv_timer_t sweep;
+    uv_timer_t kick; /* runs connections that asked for it in the next turn of the loop */
     struct listener *listeners;
     char date[40];
     uint64_t date_ms;
@@ -147,6 +152,9 @@ void conn_sweep(struct http_server *s);
 void conn_answered(struct http_conn *c, struct http_req *req);
 /* Handles input that was kept, and reads on. */
 void conn_resume(struct http_conn *c);
+/* The same in the next turn of the loop, when the caller's caller is done. */
+void conn_resume_later(struct http_conn *c);
+void conn_body_paused(struct http_conn *c, bool paused);
 void conn_read_start(struct http_conn *c);
 void conn_read_stop(struct http_conn *c);
 void conn_linger(struct http_conn *c);
@@ -160,7 +168,6 @@ ssize_t head_find_end(const char *data, size_t len, size_t *scanned, struct err 
 /* Parses a whole head into req (and readies the parser for the body). */
 int head_parse(struct http_conn *c, struct http_req *req, const char *head, size_t len,
                struct err *err);
-extern const llhttp_settings_t head_settings;
 
 /* request.c */
 struct http_req *req_create(struct http_server *s);

@@ -65,6 +65,7 @@ const char *http_method_name(enum http_method method) {
 
 struct http_req *req_create(struct http_server *s) {
     struct http_req *req = xmalloc(sizeof(*req));
+    s->stats.requests++;
     /* All but the header table, which nheaders bounds. */
     memset(req, 0, offsetof(struct http_req, headers));
     memset(&req->nheaders, 0, sizeof(*req) - offsetof(struct http_req, nheaders));
@@ -86,7 +87,10 @@ void req_destroy(struct http_req *req) {
     buf_finish(&req->body);
     buf_finish(&req->extra);
     free(req->head);
+    struct http_server *s = req->server;
     free(req);
+    s->stats.requests--;
+    server_release(s);
 }
 
 void req_gone(struct http_req *req) {
@@ -229,13 +233,13 @@ void http_req_on_body(struct http_req *req,
 void http_req_body_pause(struct http_req *req) {
     req->body_paused = true;
     if (req->conn)
-        conn_read_stop(req->conn);
+        conn_body_paused(req->conn, true);
 }
 
 void http_req_body_resume(struct http_req *req) {
     req->body_paused = false;
     if (req->conn)
-        conn_resume(req->conn);
+        conn_body_paused(req->conn, false);
 }
 
 void http_res_header(struct http_req *req, const char *name, const char *value) {
@@ -260,6 +264,10 @@ const char *server_date(struct http_server *s) {
     return s->date;
 }
 
+static bool has_no_body(int status) {
+    return status < 200 || status == 204 || status == 304;
+}
+
 /* Status line and fields, up to the empty line. len < 0: the length is not known. */
 static size_t make_head(struct http_req *req, char *out, size_t size, int status, const char *type,
                         ssize_t len) {
@@ -267,17 +275,22 @@ static size_t make_head(struct http_req *req, char *out, size_t size, int status
     bool close_after = !req->keep_alive || (c && (c->server->draining || c->state == CONN_BODY));
     if (close_after)
         req->keep_alive = false;
+    /* The media type may be a guest's: it is checked and bounded as every field is. */
+    if (type)
+        http_res_header(req, "Content-Type", type);
     char length[48] = "";
-    if (len >= 0 && status != 304 && status >= 200)
+    if (len >= 0 && !has_no_body(status))
         (void)snprintf(length, sizeof(length), "Content-Length: %zd\r\n", len);
     else if (req->chunked)
         (void)snprintf(length, sizeof(length), "Transfer-Encoding: chunked\r\n");
-    int n = snprintf(out, size, "HTTP/1.1 %d %s\r\nDate: %s\r\n%s%s%s%s%sX-Request-Id: %s\r\n%s",
-                     status, status_text(status), server_date(req->server),
-                     type ? "Content-Type: " : "", type ? type : "", type ? "\r\n" : "", length,
-                     "X-Content-Type-Options: nosniff\r\n", req->id,
-                     close_after && status != 101 ? "Connection: close\r\n" : "");
-    return n > 0 && (size_t)n < size ? (size_t)n : 0;
+    const char *keep = close_after   ? "Connection: close\r\n"
+                       : req->http10 ? "Connection: keep-alive\r\n"
+                                     : "";
+    int n = snprintf(out, size,
+                     "HTTP/1.1 %d %s\r\nDate: %s\r\n%sX-Content-Type-Options: nosniff\r\n"
+                     "X-Request-Id: %s\r\n%s",
+                     status, status_text(status), server_date(req->server), length, req->id, keep);
+    return (size_t)n; /* every part is ours and short */
 }
 
 static void observe(struct http_req *req) {
@@ -292,7 +305,6 @@ static void observe(struct http_req *req) {
 static void finish(struct http_req *req) {
     observe(req);
     req->owed = false;
-    req->on_gone = NULL;
     if (req->conn)
         conn_answered(req->conn, req);
     else
@@ -304,8 +316,8 @@ static bool send_whole(struct http_req *req, int status, const char *type, const
     if (!req->conn)
         return false;
     char head[1024];
-    size_t n = make_head(req, head, sizeof(head), status, type, status == 204 ? -1 : (ssize_t)len);
-    bool bodyless = req->method == HTTP_METHOD_HEAD || status == 204 || status == 304;
+    size_t n = make_head(req, head, sizeof(head), status, type, (ssize_t)len);
+    bool bodyless = req->method == HTTP_METHOD_HEAD || has_no_body(status);
     uv_buf_t pieces[4] = {uv_buf_init(head, (unsigned)n)};
     unsigned k = 1;
     if (req->extra.len > 0)
@@ -319,6 +331,7 @@ static bool send_whole(struct http_req *req, int status, const char *type, const
 void http_respond(struct http_req *req, int status, const char *type, const void *body,
                   size_t len) {
     req->status = status;
+    req->on_gone = NULL; /* this is the answer, whether the client is there or not */
     (void)send_whole(req, status, type, body, len);
     finish(req);
 }
@@ -400,8 +413,9 @@ void http_stream_begin(struct http_req *req, int status, const char *type) {
     struct http_conn *c = req->conn;
     if (!c)
         return;
-    req->chunked = !req->http10;
-    if (req->http10)
+    req->bodyless = req->method == HTTP_METHOD_HEAD || has_no_body(status);
+    req->chunked = !req->http10 && !has_no_body(status);
+    if (req->http10 && !req->bodyless)
         req->keep_alive = false;
     char head[1024];
     size_t n = make_head(req, head, sizeof(head), status, type, -1);
@@ -414,7 +428,7 @@ void http_stream_begin(struct http_req *req, int status, const char *type) {
 bool http_stream_write(struct http_req *req, const void *data, size_t len) {
     struct http_conn *c = req->conn;
     /* A chunk of no bytes would end the body. */
-    if (!c || len == 0 || req->method == HTTP_METHOD_HEAD)
+    if (!c || len == 0 || req->bodyless)
         return true;
     char size[24];
     uv_buf_t pieces[3];
@@ -437,7 +451,8 @@ void http_stream_on_drain(struct http_req *req, void (*on_drain)(void *ctx), voi
 }
 
 void http_stream_end(struct http_req *req) {
-    if (req->conn && req->chunked && req->method != HTTP_METHOD_HEAD) {
+    req->on_gone = NULL;
+    if (req->conn && req->chunked && !req->bodyless) {
         uv_buf_t b = uv_buf_init((char *)"0\r\n\r\n", 5);
         (void)conn_write(req->conn, &b, 1);
     }
@@ -458,21 +473,24 @@ void http_stream_break(struct http_req *req) {
 bool http_sse_send(struct http_req *req, const char *event, const char *id, const char *data,
                    size_t len) {
     struct buf b;
-    buf_init(&b, len * 2 + 65536);
+    buf_init(&b, len * 7 + 1024); /* at worst every byte ends a line */
     if (event)
         (void)buf_addf(&b, "event: %s\n", event);
     if (id)
         (void)buf_addf(&b, "id: %s\n", id);
     while (true) {
-        const char *lf = memchr(data, '\n', len);
-        size_t n = lf ? (size_t)(lf - data) : len;
+        /* A carriage return ends a line too: text must not begin a field of its own. */
+        size_t n = 0;
+        while (n < len && data[n] != '\n' && data[n] != '\r')
+            n++;
         (void)buf_add_str(&b, "data: ");
         (void)buf_add(&b, data, n);
         (void)buf_add_char(&b, '\n');
-        if (!lf)
+        if (n == len)
             break;
-        data += n + 1;
-        len -= n + 1;
+        n += data[n] == '\r' && n + 1 < len && data[n + 1] == '\n' ? 2 : 1;
+        data += n;
+        len -= n;
     }
     (void)buf_add_char(&b, '\n');
     bool more = http_stream_write(req, b.data, b.len);

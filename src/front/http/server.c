@@ -48,7 +48,9 @@ struct http_server *http_server_create(const struct http_server_options *options
     s->sweep.data = s;
     (void)uv_timer_start(&s->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
     uv_unref((uv_handle_t *)&s->sweep);
-    s->handles = 1;
+    (void)uv_timer_init(options->loop, &s->kick);
+    s->kick.data = s;
+    s->handles = 2;
     return s;
 }
 
@@ -94,7 +96,7 @@ struct http_stats http_server_stats(const struct http_server *s) {
 }
 
 void server_release(struct http_server *s) {
-    if (!s->destroyed || s->handles > 0 || s->stats.connections > 0)
+    if (!s->destroyed || s->handles > 0 || s->stats.connections > 0 || s->stats.requests > 0)
         return;
     free(s->routes);
     free(s);
@@ -148,6 +150,8 @@ void http_server_drain(struct http_server *s, unsigned timeout_ms, void (*on_dra
         if (c->ws)
             ws_going_away(c->ws);
         else if (c->state == CONN_HEAD && c->in.len == 0)
+            conn_end_after_writes(c);
+        else if (c->req && c->req->streaming && (c->req->route->flags & HTTP_ROUTE_WATCH))
             conn_close(c);
     }
     if (s->stats.connections == 0)
@@ -168,6 +172,7 @@ void http_server_destroy(struct http_server *s) {
         conn_close(s->conns);
     s->destroyed = true;
     uv_close((uv_handle_t *)&s->sweep, on_timer_closed);
+    uv_close((uv_handle_t *)&s->kick, on_timer_closed);
     if (s->drain_timer_used)
         uv_close((uv_handle_t *)&s->drain_timer, on_timer_closed);
 }

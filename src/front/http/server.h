@@ -34,6 +34,7 @@ enum {
     HTTP_ROUTE_STREAM = 1 << 0, /* the handler starts at the end of the head and streams the body */
     HTTP_ROUTE_GUEST = 1 << 1,  /* content that guests make, on a host of its own */
     HTTP_ROUTE_PAGE = 1 << 2,   /* the fallback */
+    HTTP_ROUTE_WATCH = 1 << 3,  /* its streams have no end of their own: a drain ends them */
     HTTP_ROUTE_USER = 1 << 8,   /* first bit that the guard may give a meaning */
 };
 
@@ -70,6 +71,7 @@ int http_server_listen(struct http_server *s, int fd, struct err *err);
 struct http_stats {
     size_t connections;
     size_t websockets;
+    size_t requests; /* alive: read, handled or owed an answer */
     uint64_t accepted_total;
     uint64_t refused_total; /* connections over the limit */
     uint64_t requests_total;

@@ -84,6 +84,16 @@ static const struct wslay_event_callbacks wslay_callbacks = {
     .on_msg_recv_callback = on_msg,
 };
 
+/* The WebSocket is over; what is written still goes out. */
+static void detach(struct http_ws *ws) {
+    struct http_conn *c = ws->conn;
+    c->ws = NULL;
+    ws->conn = NULL;
+    c->server->stats.websockets--;
+    conn_end_after_writes(c);
+    tell_closed(ws);
+}
+
 /* Sends what is queued; ends the connection when the closing handshake is done. */
 static void flush(struct http_ws *ws) {
     ws->busy++;
@@ -91,11 +101,7 @@ static void flush(struct http_ws *ws) {
     if (ws->conn && rc != 0) {
         conn_close(ws->conn);
     } else if (ws->conn && !wslay_event_want_read(ws->ctx) && !wslay_event_want_write(ws->ctx)) {
-        struct http_conn *c = ws->conn;
-        tell_closed(ws);
-        c->ws = NULL;
-        ws->conn = NULL;
-        conn_end_after_writes(c);
+        detach(ws);
     }
     ws->busy--;
     release(ws);
@@ -108,8 +114,13 @@ void ws_feed(struct http_ws *ws, const char *data, size_t len) {
     ws->pinged = false;
     ws->busy++;
     int rc = wslay_event_recv(ws->ctx);
-    if (rc != 0 && ws->conn)
-        conn_close(ws->conn);
+    if (rc != 0 && ws->conn) {
+        /* A frame that is none: wslay has no close code for it. */
+        static char bye[] = "\x88\x02\x03\xea"; /* 1002 */
+        uv_buf_t b = uv_buf_init(bye, sizeof(bye) - 1);
+        if (wslay_event_get_close_sent(ws->ctx) || conn_write(ws->conn, &b, 1))
+            detach(ws);
+    }
     ws->busy--;
     flush(ws);
 }
@@ -162,8 +173,8 @@ bool http_req_is_upgrade(const struct http_req *req) {
 static bool check_handshake(struct http_req *req, const char **ret_key, struct err *err) {
     const char *key = http_req_header(req, "sec-websocket-key");
     const char *version = http_req_header(req, "sec-websocket-version");
-    if (req->method != HTTP_METHOD_GET || req->http10 || !http_req_is_upgrade(req) ||
-        !has_token(http_req_header(req, "connection"), "upgrade")) {
+    if (req->method != HTTP_METHOD_GET || req->http10 || !req->body_done ||
+        !http_req_is_upgrade(req) || !has_token(http_req_header(req, "connection"), "upgrade")) {
         (void)err_set(err, ERR_BAD_REQUEST, "this address speaks WebSocket: send an upgrade");
         return false;
     }
@@ -185,13 +196,15 @@ struct http_ws *http_ws_accept(struct http_req *req, const char *protocol,
                                const struct http_ws_callbacks *callbacks, void *ctx) {
     const char *key = NULL;
     struct err err;
-    if (!req->conn)
+    struct http_conn *c = req->conn;
+    if (!c)
         (void)err_set(&err, ERR_CANCELLED, "the client is gone");
-    if (!req->conn || !check_handshake(req, &key, &err)) {
+    else if (c->server->draining)
+        (void)err_set(&err, ERR_UNAVAILABLE, "the server is shutting down");
+    if (!c || c->server->draining || !check_handshake(req, &key, &err)) {
         http_respond_err(req, &err);
         return NULL;
     }
-    struct http_conn *c = req->conn;
     char text[64];
     int n = snprintf(text, sizeof(text), "%s258EAFA5-E914-47DA-95CA-C5AB0DC85B11", key);
     unsigned char digest[SHA_DIGEST_LENGTH];
@@ -207,6 +220,7 @@ struct http_ws *http_ws_accept(struct http_req *req, const char *protocol,
     uv_buf_t pieces[3] = {uv_buf_init(head, (unsigned)n),
                           uv_buf_init(req->extra.data, (unsigned)req->extra.len),
                           uv_buf_init((char *)"\r\n", 2)};
+    req->on_gone = NULL;
     if (!conn_write(c, pieces, 3)) {
         http_respond_empty(req, 499);
         return NULL;
@@ -230,7 +244,8 @@ struct http_ws *http_ws_accept(struct http_req *req, const char *protocol,
     c->state = CONN_WS;
     c->deadline_ms = 0;
     req_destroy(req);
-    conn_resume(c);
+    /* Frames that came already must not be handled before the caller knows its WebSocket. */
+    conn_resume_later(c);
     return ws;
 }
 

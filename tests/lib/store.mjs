@@ -1,0 +1,47 @@
+// Puts records into a data folder as the server would have, for tests of what it shows.
+import { DatabaseSync } from 'node:sqlite';
+import { statSync, chownSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+
+const digits = '0123456789abcdefghjkmnpqrstvwxyz';
+
+/** An id as base/id.c makes them: 48 bits of milliseconds, 80 random bits. */
+export function makeId(prefix, ms, n = 0) {
+  let value = (BigInt(ms) << 80n) | BigInt(n);
+  let text = '';
+  for (let i = 0; i < 26; i++) {
+    text = digits[Number(value & 31n)] + text;
+    value >>= 5n;
+  }
+  return `${prefix}_${text}`;
+}
+
+/** Runs `use(db)` on the folder's database; the server must not be running. */
+export function withStore(dataDir, use) {
+  const file = join(dataDir, 'cay.db');
+  const { uid, gid } = statSync(file);
+  const db = new DatabaseSync(file);
+  try {
+    return use(db);
+  } finally {
+    db.close();
+    for (const name of readdirSync(dataDir)) chownSync(join(dataDir, name), uid, gid);
+  }
+}
+
+export function addRun(db, run) {
+  const row = {
+    owner: '',
+    kind: 'run',
+    status: 'done',
+    title: 'a run',
+    detail: null,
+    error_code: null,
+    error_message: null,
+    created_ms: 1_700_000_000_000,
+    finished_ms: 1_700_000_000_500,
+    ...run,
+  };
+  const names = Object.keys(row);
+  db.prepare(`INSERT INTO runs (${names.join(',')}) VALUES (${names.map(() => '?').join(',')})`).run(...Object.values(row));
+}

@@ -1,0 +1,208 @@
+#include "base/json.h"
+#include "unit/unit.h"
+
+#include <math.h>
+#include <string.h>
+
+static int parse(const char *text, json_t **ret) {
+    struct err e;
+    return json_parse(text, strlen(text), "text", ret, &e);
+}
+
+static void test_what_is_not_json_is_refused(void **state) {
+    (void)state;
+    static const char *const bad[] = {
+        "",
+        " ",
+        "{",
+        "[1,]",
+        "{\"a\":1,}",
+        "nul",
+        "NaN",
+        "Infinity",
+        "-",
+        "01",
+        "1.",
+        ".5",
+        "+1",
+        "'a'",
+        "{a:1}",
+        "\"\\x\"",
+        "\"\\ud800\"",
+        "\"\\udc00\\ud800\"",
+        "\"\xc3\"",
+        "\"\xff\"",
+        "\"\xed\xa0\x80\"",
+        "\"\xc0\xaf\"",
+        "\"\xf4\x90\x80\x80\"",
+        "\"tab\there\"",
+        "1 2",
+        "{\"a\":1,\"a\":2}",
+        "1e999",
+        "9223372036854775808",
+        "-9223372036854775809",
+        "123456789012345678901234567890",
+    };
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        json_t *j = NULL;
+        if (parse(bad[i], &j) == 0)
+            fail_msg("accepted: %s", bad[i]);
+        assert_null(j);
+    }
+}
+
+static void test_deep_nesting_is_refused_not_followed(void **state) {
+    (void)state;
+    static char deep[200001];
+    memset(deep, '[', 100000);
+    memset(deep + 100000, ']', 100000);
+    json_t *j = NULL;
+    assert_int_equal(parse(deep, &j), -ERR_BAD_REQUEST);
+}
+
+static void test_numbers_and_nul_keep_their_value(void **state) {
+    (void)state;
+    json_t *j = NULL;
+    assert_int_equal(parse("[9007199254740993,-9223372036854775808,\"a\\u0000b\"]", &j), 0);
+    assert_int_equal(json_integer_value(json_array_get(j, 0)), 9007199254740993);
+    assert_true(json_integer_value(json_array_get(j, 1)) == INT64_MIN);
+    assert_int_equal(json_string_length(json_array_get(j, 2)), 3);
+    struct buf b;
+    buf_init(&b, 1000);
+    assert_true(json_dump(j, &b));
+    assert_string_equal(b.data, "[9007199254740993,-9223372036854775808,\"a\\u0000b\"]");
+    buf_finish(&b);
+    buf_init(&b, 10);
+    assert_false(json_dump(j, &b));
+    buf_finish(&b);
+    json_decref(j);
+}
+
+static void test_an_error_says_where(void **state) {
+    (void)state;
+    struct err e;
+    json_t *j;
+    assert_int_equal(json_parse("{\n  \"a\": x\n}", 12, "cay.json", &j, &e), -ERR_BAD_REQUEST);
+    assert_non_null(strstr(e.message, "cay.json is not valid JSON: line 2"));
+}
+
+static void test_readers_name_the_key(void **state) {
+    (void)state;
+    struct err e;
+    json_t *j;
+    static const char *const known[] = {"s", "n", "b", "z", NULL};
+    assert_int_equal(parse("{\"s\":\"t\",\"n\":5,\"b\":true,\"z\":null,\"nul\":\"a\\u0000\"}", &j),
+                     0);
+    assert_int_equal(json_check_keys(j, "thing", known, &e), -ERR_BAD_REQUEST);
+    assert_string_equal(e.message, "thing: unknown key \"nul\"");
+    const char *s = "old";
+    int64_t n = 1;
+    bool b = false;
+    assert_int_equal(json_get_str(j, "z", &s, &e), 0);
+    assert_string_equal(s, "old"); /* null and missing leave it */
+    assert_int_equal(json_get_str(j, "missing", &s, &e), 0);
+    assert_int_equal(json_get_str(j, "s", &s, &e), 0);
+    assert_string_equal(s, "t");
+    assert_int_equal(json_get_str(j, "n", &s, &e), -ERR_BAD_REQUEST);
+    assert_non_null(strstr(e.message, "\"n\" must be a string"));
+    assert_int_equal(json_get_str(j, "nul", &s, &e), -ERR_BAD_REQUEST);
+    assert_int_equal(json_get_int(j, "n", 0, 5, &n, &e), 0);
+    assert_int_equal(n, 5);
+    assert_int_equal(json_get_int(j, "n", 6, 9, &n, &e), -ERR_BAD_REQUEST);
+    assert_non_null(strstr(e.message, "\"n\" must be an integer from 6 to 9"));
+    assert_int_equal(json_get_int(j, "b", 0, 9, &n, &e), -ERR_BAD_REQUEST);
+    assert_int_equal(json_get_bool(j, "b", &b, &e), 0);
+    assert_true(b);
+    assert_int_equal(json_get_bool(j, "n", &b, &e), -ERR_BAD_REQUEST);
+    json_decref(j);
+    j = json_array();
+    assert_int_equal(json_check_keys(j, "thing", known, &e), -ERR_BAD_REQUEST);
+    json_decref(j);
+}
+
+static void written(const char *text, size_t len, const char *wanted) {
+    struct buf b;
+    buf_init(&b, 1000);
+    json_write_str(&b, text, len);
+    assert_string_equal(b.data, wanted);
+    buf_finish(&b);
+}
+
+static void test_strings_are_escaped(void **state) {
+    (void)state;
+    written("a\"\\/b", 5, "\"a\\\"\\\\/b\"");
+    written("\n\r\t\b\x01\x1f\x7f", 7, "\"\\n\\r\\t\\u0008\\u0001\\u001f\\u007f\"");
+    written("a\0b", 3, "\"a\\u0000b\"");
+    written("", 0, "\"\"");
+    written("\xc3\xa4\xf0\x9f\x98\x80", 6, "\"\xc3\xa4\xf0\x9f\x98\x80\"");
+    /* What is not UTF-8 becomes U+FFFD, byte by byte. */
+    written("a\xff\xc3", 3, "\"a\xef\xbf\xbd\xef\xbf\xbd\"");
+    written("\xed\xa0\x80", 3, "\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\"");
+    /* U+009B begins a command on many terminals. */
+    written("\xc2\x9b"
+            "2J\xc2\xa0",
+            6, "\"\\u009b2J\xc2\xa0\"");
+}
+
+static void test_the_writer_places_commas(void **state) {
+    (void)state;
+    struct buf b;
+    buf_init(&b, 1000);
+    struct json_writer w;
+    json_writer_init(&w, &b);
+    json_writer_object_begin(&w);
+    json_writer_key(&w, "a");
+    json_writer_array_begin(&w);
+    json_writer_int(&w, INT64_MIN);
+    json_writer_num(&w, 0.1);
+    json_writer_num(&w, NAN);
+    json_writer_num(&w, -INFINITY);
+    json_writer_array_begin(&w);
+    json_writer_array_end(&w);
+    json_writer_str(&w, NULL);
+    json_writer_array_end(&w);
+    json_writer_key(&w, "b");
+    json_writer_object_begin(&w);
+    json_writer_object_end(&w);
+    json_writer_key(&w, "c");
+    json_writer_raw(&w, "[1]", 3);
+    json_writer_key(&w, "d");
+    json_writer_bool(&w, false);
+    json_writer_key(&w, "e");
+    json_writer_tree(&w, NULL);
+    json_writer_object_end(&w);
+    assert_string_equal(b.data, "{\"a\":[-9223372036854775808,0.10000000000000001,null,null,[],"
+                                "null],\"b\":{},\"c\":[1],\"d\":false,\"e\":null}");
+    json_t *j = NULL;
+    assert_int_equal(parse(b.data, &j), 0);
+    json_decref(j);
+    buf_finish(&b);
+}
+
+static void test_a_full_buffer_shows_at_the_end(void **state) {
+    (void)state;
+    struct buf b;
+    buf_init(&b, 8);
+    struct json_writer w;
+    json_writer_init(&w, &b);
+    json_writer_array_begin(&w);
+    for (int i = 0; i < 10; i++)
+        json_writer_str(&w, "abc");
+    json_writer_array_end(&w);
+    assert_true(b.full);
+    buf_finish(&b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        PLAIN(test_what_is_not_json_is_refused),
+        PLAIN(test_deep_nesting_is_refused_not_followed),
+        PLAIN(test_numbers_and_nul_keep_their_value),
+        PLAIN(test_an_error_says_where),
+        PLAIN(test_readers_name_the_key),
+        PLAIN(test_strings_are_escaped),
+        PLAIN(test_the_writer_places_commas),
+        PLAIN(test_a_full_buffer_shows_at_the_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

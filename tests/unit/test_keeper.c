@@ -1,0 +1,150 @@
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "loop/keeper.h"
+#include "unit/fds.h"
+#include "unit/unit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static uv_loop_t loop;
+static int helper;
+static size_t before;
+static struct keeper *keeper;
+static int starts;
+static int64_t started[8];
+static int frames;
+static int ends;
+static int stopped;
+
+static int setup(void **state) {
+    (void)state;
+    log_init("test", LOG_LEVEL_OFF);
+    before = fds_open();
+    starts = frames = ends = stopped = 0;
+    const char *path = getenv("LOOP_HELPER");
+    helper = open(path ? path : "", O_PATH | O_CLOEXEC);
+    return helper < 0 ? -1 : uv_loop_init(&loop);
+}
+
+static void on_stopped(void *ctx) {
+    (void)ctx;
+    stopped++;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    keeper_stop(keeper, on_stopped, NULL);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    fd_close(&helper);
+    return stopped == 1 && uv_loop_close(&loop) == 0 && fds_open() == before ? 0 : -1;
+}
+
+static void on_start(void *ctx, struct channel *channel) {
+    (void)ctx;
+    (void)channel;
+    if (starts < 8)
+        started[starts] = clock_mono_ms();
+    starts++;
+}
+
+static void on_frame(void *ctx, struct wire_frame *f) {
+    (void)ctx;
+    (void)f;
+    frames++;
+}
+
+static void on_end(void *ctx) {
+    (void)ctx;
+    ends++;
+}
+
+static void keep(const char *what) {
+    static const char *args[3];
+    args[0] = what;
+    keeper = keeper_create(&loop, &(struct keeper_options){.name = "helper",
+                                                           .exec_fd = helper,
+                                                           .args = args,
+                                                           .max_frame_bytes = 4096,
+                                                           .max_queue_bytes = 4096,
+                                                           .on_start = on_start,
+                                                           .on_frame = on_frame,
+                                                           .on_end = on_end});
+}
+
+static void turn_until(const int *count, int wanted) {
+    int64_t end = clock_mono_ms() + 20000;
+    while (*count < wanted && clock_mono_ms() < end) {
+        (void)uv_run(&loop, UV_RUN_NOWAIT);
+        (void)usleep(1000);
+    }
+    assert_true(*count >= wanted);
+}
+
+static void test_a_program_that_ends_is_started_again_with_growing_pauses(void **state) {
+    (void)state;
+    keep("exit");
+    turn_until(&starts, 4);
+    assert_true(started[1] - started[0] >= 100);
+    assert_true(started[2] - started[1] >= 200);
+    assert_true(started[3] - started[2] >= 400);
+    assert_int_equal(ends, 3);
+    assert_int_equal(keeper_info(keeper).restarts, 3);
+}
+
+static void test_a_killed_program_comes_back(void **state) {
+    (void)state;
+    keep("serve");
+    turn_until(&frames, 1);
+    struct keeper_info info = keeper_info(keeper);
+    assert_int_equal(info.state, KEEPER_RUNNING);
+    assert_non_null(keeper_channel(keeper));
+    (void)kill(info.pid, SIGKILL);
+    turn_until(&ends, 1);
+    assert_null(keeper_channel(keeper));
+    assert_string_equal(keeper_state_name(keeper_info(keeper).state), "backoff");
+    assert_int_equal(keeper_info(keeper).pid, 0);
+    turn_until(&frames, 2);
+    assert_int_not_equal(keeper_info(keeper).pid, info.pid);
+}
+
+static void test_stopping_closes_the_channel_which_ends_the_program(void **state) {
+    (void)state;
+    keep("serve");
+    turn_until(&frames, 1);
+    int64_t began = clock_mono_ms();
+    pid_t pid = keeper_info(keeper).pid;
+    keeper_stop(keeper, on_stopped, NULL);
+    turn_until(&stopped, 1);
+    assert_true(clock_mono_ms() - began < 1500); /* by itself, before the kill */
+    assert_int_equal(ends, 0);
+    assert_int_equal(kill(pid, 0), -1);
+    stopped = 0;
+    keep("exit"); /* teardown() stops one in its pause */
+    turn_until(&ends, 1);
+}
+
+static void test_a_stubborn_program_is_killed(void **state) {
+    (void)state;
+    keep("stubborn");
+    turn_until(&frames, 1);
+    /* teardown() waits for it to go */
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        UNIT(test_a_program_that_ends_is_started_again_with_growing_pauses),
+        UNIT(test_a_killed_program_comes_back),
+        UNIT(test_stopping_closes_the_channel_which_ends_the_program),
+        UNIT(test_a_stubborn_program_is_killed),
+    };
+    /* The first loop of a process opens descriptors that stay. */
+    (void)uv_loop_init(&loop);
+    (void)uv_loop_close(&loop);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

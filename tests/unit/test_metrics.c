@@ -1,0 +1,63 @@
+#include "front/metrics.h"
+#include "unit/unit.h"
+
+#include <string.h>
+#include <unistd.h>
+
+static void test_requests_are_counted_by_route_and_class(void **state) {
+    (void)state;
+    struct metrics *m = metrics_create();
+    metrics_request(m, "/a", 200, 50);
+    metrics_request(m, "/a", 204, 700);
+    metrics_request(m, "/a", 404, 20000000);
+    metrics_request(m, "/b", 799, 1);
+    metrics_request(m, "/b", -1, 1);
+    assert_int_equal(metrics_requests(m), 5);
+    struct buf b;
+    buf_init(&b, 100000);
+    metrics_write(m, &b);
+    static const char *const lines[] = {
+        "cay_http_requests_total{route=\"/a\",status=\"2xx\"} 2\n",
+        "cay_http_requests_total{route=\"/a\",status=\"4xx\"} 1\n",
+        "cay_http_requests_total{route=\"/b\",status=\"5xx\"} 2\n",
+        "cay_http_request_seconds_bucket{route=\"/a\",le=\"0.0001\"} 1\n",
+        "cay_http_request_seconds_bucket{route=\"/a\",le=\"0.001\"} 2\n",
+        "cay_http_request_seconds_bucket{route=\"/a\",le=\"10\"} 2\n",
+        "cay_http_request_seconds_bucket{route=\"/a\",le=\"+Inf\"} 3\n",
+        "cay_http_request_seconds_count{route=\"/a\"} 3\n",
+        "cay_http_request_seconds_sum{route=\"/a\"} 20.000750\n",
+    };
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
+        if (!strstr(b.data, lines[i]))
+            fail_msg("missing: %s in %s", lines[i], b.data);
+    buf_finish(&b);
+    metrics_destroy(m);
+}
+
+static void test_more_routes_than_fit_are_still_counted(void **state) {
+    (void)state;
+    static char names[300][8];
+    struct metrics *m = metrics_create();
+    for (int i = 0; i < 300; i++) {
+        names[i][0] = (char)('a' + i / 26 % 26);
+        names[i][1] = (char)('a' + i % 26);
+        metrics_request(m, names[i], 200, 1);
+    }
+    assert_int_equal(metrics_requests(m), 300);
+    metrics_destroy(m);
+}
+
+static void test_memory_of_processes(void **state) {
+    (void)state;
+    assert_true(metrics_process_memory(getpid()) > 100000);
+    assert_int_equal(metrics_process_memory(-1), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        PLAIN(test_requests_are_counted_by_route_and_class),
+        PLAIN(test_more_routes_than_fit_are_still_counted),
+        PLAIN(test_memory_of_processes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
