@@ -35,6 +35,9 @@ void config_finish(struct config *c) {
     free_list(c->origins, c->norigins);
     free(c->data_dir);
     free(c->web_dir);
+    free(c->agents_dir);
+    free(c->models_file);
+    free(c->model);
     free(c->user);
     free(c->file);
     *c = (struct config){0};
@@ -152,9 +155,9 @@ static int read_str(const json_t *root, const char *key, char **ret, struct err 
 }
 
 static int read_root(struct config *c, const json_t *root, struct err *err) {
-    static const char *const keys[] = {"listen",    "data_dir", "web_dir", "user",
-                                       "hosts",     "origins",  "limits",  "require_key",
-                                       "log_level", "$schema",  NULL};
+    static const char *const keys[] = {
+        "listen", "data_dir", "web_dir", "agents_dir",  "models_file", "model",   "user",
+        "hosts",  "origins",  "limits",  "require_key", "log_level",   "$schema", NULL};
     int rc = json_check_keys(root, "the settings", keys, err);
     const char *level = NULL;
     if (rc == 0)
@@ -167,6 +170,12 @@ static int read_root(struct config *c, const json_t *root, struct err *err) {
         rc = read_str(root, "data_dir", &c->data_dir, err);
     if (rc == 0)
         rc = read_str(root, "web_dir", &c->web_dir, err);
+    if (rc == 0)
+        rc = read_str(root, "agents_dir", &c->agents_dir, err);
+    if (rc == 0)
+        rc = read_str(root, "models_file", &c->models_file, err);
+    if (rc == 0)
+        rc = read_str(root, "model", &c->model, err);
     if (rc == 0)
         rc = read_str(root, "user", &c->user, err);
     if (rc == 0)

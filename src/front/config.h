@@ -15,6 +15,9 @@ struct config {
     size_t nlisten;
     char *data_dir;
     char *web_dir;
+    char *agents_dir;
+    char *models_file; /* NULL: the built-in list */
+    char *model;       /* the default model; NULL: by the keys there are */
     char *user;
     char *file;   /* the file that was read, or NULL */
     char **hosts; /* further host names that this server answers for */

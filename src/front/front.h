@@ -27,6 +27,8 @@ struct front {
     struct features features;
     struct runner *runner;
     struct workers *workers;
+    struct models *models;
+    struct agents *agents;
     struct facet_open facet_open; /* how the facets of programs are opened */
     char *urls[8];                /* where it listens, as a person would type it */
     size_t nurls;

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "front/agent/agent.h"
 #include "front/api/api.h"
 #include "front/cli/cli.h"
 #include "front/front.h"
@@ -38,6 +39,7 @@ static const char usage[] =
     "  --data-dir D                   where runs, agents and keys are kept\n"
     "  --config FILE                  settings (default ./cay.json, then /etc/cay/cay.json); a\n"
     "                                 .env file beside it may hold ANTHROPIC_API_KEY and the like\n"
+    "  --agents-dir D                 folder with the agents (default: those that come with cay)\n"
     "  --web-dir D                    serve the page from this folder instead of the built-in one\n"
     "  --log-level L                  debug, info, warn, error or off\n\n"
     "Started as root, everything but the sandbox launcher changes to the user \"cay\" (or, if "
@@ -52,6 +54,7 @@ struct serve {
     struct front front;
     struct config config;
     struct secrets secrets;
+    struct agent_def *agent_defs;
     uv_loop_t loop;
     uv_signal_t signals[2];
     uv_timer_t checkpoint;
@@ -76,6 +79,7 @@ static int parse(int argc, char **argv, struct serve *s, struct err *err) {
                                             {"data-dir", required_argument, NULL, 'd'},
                                             {"config", required_argument, NULL, 'c'},
                                             {"web-dir", required_argument, NULL, 'w'},
+                                            {"agents-dir", required_argument, NULL, 'a'},
                                             {"log-level", required_argument, NULL, 'L'},
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
@@ -83,6 +87,7 @@ static int parse(int argc, char **argv, struct serve *s, struct err *err) {
     size_t nlisten = 0;
     const char *data_dir = NULL;
     const char *web_dir = NULL;
+    const char *agents_dir = NULL;
     const char *file = NULL;
     const char *level = NULL;
     int c;
@@ -101,6 +106,9 @@ static int parse(int argc, char **argv, struct serve *s, struct err *err) {
             break;
         case 'w':
             web_dir = optarg;
+            break;
+        case 'a':
+            agents_dir = optarg;
             break;
         case 'L':
             level = optarg;
@@ -133,6 +141,10 @@ static int parse(int argc, char **argv, struct serve *s, struct err *err) {
     if (web_dir) {
         free(k->web_dir);
         k->web_dir = xstrdup(web_dir);
+    }
+    if (agents_dir) {
+        free(k->agents_dir);
+        k->agents_dir = xstrdup(agents_dir);
     }
     config_defaults(k);
     return -1;
@@ -346,6 +358,21 @@ static int open_programs(struct serve *s, struct err *err) {
     return 0;
 }
 
+/* Beside the build folder, or installed. */
+static int load_agents(struct serve *s, struct err *err) {
+    static const char *const places[] = {"../agents", "../share/cay/agents"};
+    _cleanup_(free) char *self = path_self_dir();
+    if (s->config.agents_dir)
+        return agent_defs_load(s->config.agents_dir, &s->agent_defs, err);
+    for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+        _cleanup_(free) char *dir = path_join(self, places[i]);
+        if (faccessat(AT_FDCWD, dir, F_OK, 0) == 0)
+            return agent_defs_load(dir, &s->agent_defs, err);
+    }
+    log_warn("agents.none", "advice", "name a folder with --agents-dir");
+    return 0;
+}
+
 static int drop_privileges(struct serve *s, struct err *err) {
     if (s->drop && (setgroups(0, NULL) < 0 || setresgid(s->gid, s->gid, s->gid) < 0 ||
                     setresuid(s->uid, s->uid, s->uid) < 0))
@@ -411,11 +438,10 @@ void front_children(const struct front *f,
 }
 
 void front_model(const struct front *f, const char **ret_provider, const char **ret_name) {
-    bool anthropic = f->secrets->values[SECRET_ANTHROPIC_API_KEY] ||
-                     f->secrets->values[SECRET_ANTHROPIC_AUTH_TOKEN];
-    bool openai = f->secrets->values[SECRET_OPENAI_API_KEY] != NULL;
-    *ret_provider = anthropic ? "anthropic" : openai ? "openai" : "demo";
-    *ret_name = anthropic ? "sonnet" : openai ? "gpt" : "demo";
+    const struct model_info *info = NULL;
+    bool found = models_find(f->models, f->config->model, &info, NULL) == 0;
+    *ret_provider = found ? model_provider_name(info->provider) : "none";
+    *ret_name = found ? info->id : f->config->model;
 }
 
 static int start_http(struct serve *s, struct err *err) {
@@ -434,6 +460,7 @@ static int start_http(struct serve *s, struct err *err) {
     api_status_routes(f);
     api_runs_routes(f);
     api_run_routes(f);
+    api_agents_routes(f);
     for (size_t i = 0; i < s->nlisten; i++) {
         int rc = http_server_listen(f->http, s->listen_fds[i], err);
         if (rc < 0)
@@ -465,6 +492,8 @@ static void on_checkpoint(uv_timer_t *t) {
 static void on_drained(void *ctx) {
     struct serve *s = ctx;
     http_server_destroy(s->front.http);
+    agents_destroy(s->front.agents);
+    models_close(s->front.models, NULL, NULL);
     workers_destroy(s->front.workers);
     runner_stop(s->front.runner, NULL, NULL);
     for (size_t i = 0; i < ARRAY_LEN(s->signals); i++)
@@ -519,7 +548,21 @@ static int run(struct serve *s, struct err *err) {
                                                        .facet_fd = s->program_fds[2]});
     f->workers = workers_create(&(struct workers_options){
         .runner = f->runner, .store = f->store, .data_dir = s->config.data_dir});
-    int rc = start_http(s, err);
+    int rc = models_create(&s->loop,
+                           &(struct models_options){.file = s->config.models_file,
+                                                    .secrets = &s->secrets,
+                                                    .demo_delay_ms = -1},
+                           &f->models, err);
+    if (rc < 0)
+        return rc;
+    f->agents = agents_create(&(struct agents_options){.loop = &s->loop,
+                                                       .runner = f->runner,
+                                                       .store = f->store,
+                                                       .models = f->models,
+                                                       .defs = s->agent_defs,
+                                                       .model = s->config.model,
+                                                       .data_dir = s->config.data_dir});
+    rc = start_http(s, err);
     if (rc < 0)
         return rc;
     static const int signals[] = {SIGTERM, SIGINT};
@@ -551,6 +594,7 @@ static void finish(struct serve *s) {
     fd_close(&s->lock_fd);
     for (size_t i = 0; i < ARRAY_LEN(s->program_fds); i++)
         fd_close(&s->program_fds[i]);
+    agent_defs_free(s->agent_defs);
     secrets_finish(&s->secrets);
     config_finish(&s->config);
     free(s->sibling_dir);
@@ -582,6 +626,8 @@ int cli_serve(int argc, char **argv) {
         rc = make_data_dir(s, &err);
     if (rc == 0)
         rc = open_web_dir(s, &err);
+    if (rc == 0)
+        rc = load_agents(s, &err);
     if (rc == 0)
         rc = open_programs(s, &err);
     if (rc == 0)

@@ -477,7 +477,9 @@ static void start_bindings(struct guest *g, const struct env *env) {
         }
         g->granting++;
         struct facet_op *op = facets_grant(
-            g->runner->facets, &(struct facet_ref){.dir = item->facet_dir, .open = env->facet_open},
+            g->runner->facets,
+            &(struct facet_ref){.dir = item->facet_dir,
+                                .open = item->facet_open ? item->facet_open : env->facet_open},
             &(struct facet_grant){.label = g->label,
                                   .all = item->methods == NULL,
                                   .methods = item->methods,

@@ -74,10 +74,11 @@ enum env_kind { ENV_JSON, ENV_FACET, ENV_WORKER };
 struct env_item {
     char *name;
     enum env_kind kind;
-    json_t *json;    /* ENV_JSON: the value; ENV_WORKER: {"$worker",...} as it was given */
-    char *facet_dir; /* ENV_FACET */
-    char **methods;  /* NULL-terminated, or NULL for all */
-    int fd;          /* ENV_WORKER: the isolate's end, made by whoever serves it */
+    json_t *json; /* ENV_JSON: the value; ENV_WORKER: {"$worker",...} as it was given */
+    const struct facet_open *facet_open; /* ENV_FACET: NULL takes the env's; borrowed */
+    char *facet_dir;                     /* ENV_FACET */
+    char **methods;                      /* NULL-terminated, or NULL for all */
+    int fd; /* ENV_WORKER: the isolate's end, made by whoever serves it */
 };
 
 struct env {
