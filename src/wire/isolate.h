@@ -50,7 +50,8 @@
  *   "methods": [names] (worker: may be missing)}}, "entrypoint": name ("default"), "method": name,
  *   "args": [..], "props": {..}, "verify": true (call verify() first, without its logs),
  *   "tagged": true (args and result are tagged), "http": {"method", "url", "headers": [[n, v]]}
- *   (calls fetch(); a CALL's body is the request's), "main": false (only load, for a warm isolate that waits for CALL)}
+ *   (calls fetch(); a CALL's body is the request's), "main": false (only load, for a warm isolate
+ * that waits for CALL)}
  *
  * How an entrypoint is called (E is the export it names):
  *   E is a class: new E(ctx, env), then .method(...args); method defaults to "run"
