@@ -249,6 +249,14 @@ static bool step_all(struct db *db, struct db_call *c, sqlite3_stmt *s, struct j
     return result_fits(db, c);
 }
 
+static bool step_rows(struct db *db, struct db_call *c, sqlite3_stmt *s, struct json_writer *w) {
+    json_writer_object_begin(w);
+    if (!step_all(db, c, s, w, true))
+        return false;
+    json_writer_object_end(w);
+    return result_fits(db, c);
+}
+
 /* --- Statements ------------------------------------------------------------------------------ */
 
 static bool bind(struct db *db, struct db_call *c, sqlite3_stmt *s, int i, const struct arg *v) {
@@ -347,11 +355,7 @@ static bool run_read(struct db *db, struct db_call *c, struct args *a, struct js
         db_fail(db, c, "SqliteError", "READ_ONLY", "query() only reads: use execute() to write");
         ok = false;
     }
-    if (ok) {
-        json_writer_object_begin(w);
-        ok = step_all(db, c, s->stmt, w, true);
-        json_writer_object_end(w);
-    }
+    ok = ok && step_rows(db, c, s->stmt, w);
     db_release(db, s);
     return ok;
 }
@@ -453,13 +457,9 @@ static bool run_batch_item(struct db *db, struct db_call *c, struct args *a,
     if (!take_sql(db, c, a) || !compile(db, c, DB_MODE_WRITE, c->sql, c->sql_len, &s, &more))
         return false;
     bool ok = one_statement(db, c, more) && bind_all(db, c, s->stmt, a);
-    if (ok && sqlite3_stmt_readonly(s->stmt)) {
-        json_writer_object_begin(w);
-        ok = step_all(db, c, s->stmt, w, true);
-        json_writer_object_end(w);
-    } else if (ok) {
-        ok = step_write(db, c, s->stmt, w);
-    }
+    if (ok)
+        ok = sqlite3_stmt_readonly(s->stmt) ? step_rows(db, c, s->stmt, w)
+                                            : step_write(db, c, s->stmt, w);
     db_release(db, s);
     return ok;
 }
