@@ -348,7 +348,7 @@ static bool one_statement(struct db *db, struct db_call *c, const char *more) {
 /* A statement with its values, one way or the other. */
 static bool run_read(struct db *db, struct db_call *c, struct args *a, struct json_writer *w) {
     struct db_stmt *s = NULL;
-    const char *more;
+    const char *more = NULL;
     bool ok = compile(db, c, DB_MODE_READ, c->sql, c->sql_len, &s, &more) &&
               one_statement(db, c, more) && bind_all(db, c, s->stmt, a);
     if (ok && !sqlite3_stmt_readonly(s->stmt)) {
@@ -399,7 +399,7 @@ static bool run_script(struct db *db, struct db_call *c, struct json_writer *w) 
         return false;
     while (sql && !db_sql_is_blank(sql, (size_t)(end - sql))) {
         struct db_stmt *s = NULL;
-        const char *more;
+        const char *more = NULL;
         if (!compile(db, c, DB_MODE_WRITE, sql, (size_t)(end - sql), &s, &more))
             return false;
         int rc = SQLITE_ROW;
@@ -431,7 +431,7 @@ static bool run_script(struct db *db, struct db_call *c, struct json_writer *w) 
 static bool run_write(struct db *db, struct db_call *c, struct args *a, struct json_writer *w,
                       bool may_be_script) {
     struct db_stmt *s = NULL;
-    const char *more;
+    const char *more = NULL;
     if (!compile(db, c, DB_MODE_WRITE, c->sql, c->sql_len, &s, &more))
         return false;
     if (more && may_be_script) {
@@ -453,7 +453,7 @@ static bool run_write(struct db *db, struct db_call *c, struct args *a, struct j
 static bool run_batch_item(struct db *db, struct db_call *c, struct args *a,
                            struct json_writer *w) {
     struct db_stmt *s = NULL;
-    const char *more;
+    const char *more = NULL;
     if (!take_sql(db, c, a) || !compile(db, c, DB_MODE_WRITE, c->sql, c->sql_len, &s, &more))
         return false;
     bool ok = one_statement(db, c, more) && bind_all(db, c, s->stmt, a);
