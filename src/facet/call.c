@@ -249,6 +249,14 @@ static bool step_all(struct db *db, struct db_call *c, sqlite3_stmt *s, struct j
     return result_fits(db, c);
 }
 
+static bool step_rows(struct db *db, struct db_call *c, sqlite3_stmt *s, struct json_writer *w) {
+    json_writer_object_begin(w);
+    if (!step_all(db, c, s, w, true))
+        return false;
+    json_writer_object_end(w);
+    return result_fits(db, c);
+}
+
 /* --- Statements ------------------------------------------------------------------------------ */
 
 static bool bind(struct db *db, struct db_call *c, sqlite3_stmt *s, int i, const struct arg *v) {
@@ -340,18 +348,14 @@ static bool one_statement(struct db *db, struct db_call *c, const char *more) {
 /* A statement with its values, one way or the other. */
 static bool run_read(struct db *db, struct db_call *c, struct args *a, struct json_writer *w) {
     struct db_stmt *s = NULL;
-    const char *more;
+    const char *more = NULL;
     bool ok = compile(db, c, DB_MODE_READ, c->sql, c->sql_len, &s, &more) &&
               one_statement(db, c, more) && bind_all(db, c, s->stmt, a);
     if (ok && !sqlite3_stmt_readonly(s->stmt)) {
         db_fail(db, c, "SqliteError", "READ_ONLY", "query() only reads: use execute() to write");
         ok = false;
     }
-    if (ok) {
-        json_writer_object_begin(w);
-        ok = step_all(db, c, s->stmt, w, true);
-        json_writer_object_end(w);
-    }
+    ok = ok && step_rows(db, c, s->stmt, w);
     db_release(db, s);
     return ok;
 }
@@ -395,7 +399,7 @@ static bool run_script(struct db *db, struct db_call *c, struct json_writer *w) 
         return false;
     while (sql && !db_sql_is_blank(sql, (size_t)(end - sql))) {
         struct db_stmt *s = NULL;
-        const char *more;
+        const char *more = NULL;
         if (!compile(db, c, DB_MODE_WRITE, sql, (size_t)(end - sql), &s, &more))
             return false;
         int rc = SQLITE_ROW;
@@ -427,7 +431,7 @@ static bool run_script(struct db *db, struct db_call *c, struct json_writer *w) 
 static bool run_write(struct db *db, struct db_call *c, struct args *a, struct json_writer *w,
                       bool may_be_script) {
     struct db_stmt *s = NULL;
-    const char *more;
+    const char *more = NULL;
     if (!compile(db, c, DB_MODE_WRITE, c->sql, c->sql_len, &s, &more))
         return false;
     if (more && may_be_script) {
@@ -449,17 +453,13 @@ static bool run_write(struct db *db, struct db_call *c, struct args *a, struct j
 static bool run_batch_item(struct db *db, struct db_call *c, struct args *a,
                            struct json_writer *w) {
     struct db_stmt *s = NULL;
-    const char *more;
+    const char *more = NULL;
     if (!take_sql(db, c, a) || !compile(db, c, DB_MODE_WRITE, c->sql, c->sql_len, &s, &more))
         return false;
     bool ok = one_statement(db, c, more) && bind_all(db, c, s->stmt, a);
-    if (ok && sqlite3_stmt_readonly(s->stmt)) {
-        json_writer_object_begin(w);
-        ok = step_all(db, c, s->stmt, w, true);
-        json_writer_object_end(w);
-    } else if (ok) {
-        ok = step_write(db, c, s->stmt, w);
-    }
+    if (ok)
+        ok = sqlite3_stmt_readonly(s->stmt) ? step_rows(db, c, s->stmt, w)
+                                            : step_write(db, c, s->stmt, w);
     db_release(db, s);
     return ok;
 }

@@ -758,6 +758,7 @@ static uint64_t file_size(const struct db *db, int which) {
 
 void db_settle(struct db *db) {
     struct err ignored;
+    db_start_clock(db, DB_OPEN_TIME_MS);
     (void)internal(db, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, &ignored);
 }
 

@@ -426,6 +426,7 @@ static void run_calls(struct server *s, struct grant *g) {
         }
         if (rc == 0)
             break;
+        g->stalled_ms = 0; /* it goes on */
         on_call(s, g, &f);
         wire_frame_finish(&f);
     }

@@ -169,7 +169,7 @@ void facet_stats_encode(struct buf *out, const struct facet_stats *m) {
 int facet_stats_decode(const void *data, size_t len, struct facet_stats *ret, struct err *err) {
     struct unpack u;
     unpack_init(&u, data, len);
-    struct facet_stats m;
+    struct facet_stats m = {0};
     uint64_t *const fields[] = STATS_FIELDS(&m);
     for (size_t i = 0; i < COUNT(fields); i++)
         *fields[i] = unpack_u64(&u);

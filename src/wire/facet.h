@@ -6,7 +6,10 @@
  * Every request on the control socket is answered with the same frame id: OPEN by OPENED, GRANT by
  * GRANTED, REVOKE by CLOSED, EXPORT by EXPORTED, STATS by STATS, each of them by ERROR when it
  * fails. INTERRUPT has no answer. AUDIT, IDLE and CLOSED (when a holder hangs up or is cut off)
- * come with frame id 0. Encoders and decoders here do no I/O. */
+ * come with frame id 0. A facet waits for a front that does not read: it must always be read.
+ *
+ * A holder's answers carry the ids of its calls and come in their order; a payload has at most
+ * result_bytes, or 8192 if that is more. Encoders and decoders here do no I/O. */
 
 #include "base/buf.h"
 #include "base/err.h"

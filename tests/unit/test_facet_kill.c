@@ -113,7 +113,7 @@ static void nothing_acknowledged_is_lost(void **state) {
     }
     check(&c, one, many);
     assert_true(one > ROUNDS);
-    print_message("%d kills, %ld rows and %ld batches acknowledged\n", ROUNDS, one, many);
+    (void)fprintf(stderr, "%d kills, %ld rows and %ld batches acknowledged\n", ROUNDS, one, many);
     client_finish(&c);
 }
 
