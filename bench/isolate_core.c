@@ -4,7 +4,8 @@
  *
  * usage: isolate-core CAY-ISOLATE PROGRAM.json [-n runs] [-r rounds] [-c concurrency] [-p pool]
  *                     [-g gap_us] [-R] LEVERS...
- * LEVERS is a number (see enum isolate_lever), or "all" or "none". -R reuses isolates that put their memory back. PROGRAM.json is a linked program in which every __N__ becomes a number. */
+ * LEVERS is a number (see enum isolate_lever), or "all" or "none". -R reuses isolates that put
+ * their memory back. PROGRAM.json is a linked program in which every __N__ becomes a number. */
 
 #include "front.h"
 
@@ -239,9 +240,8 @@ static void read_facet(struct slot *s) {
         return;
     }
     while (wire_next(&s->facet_reader, &f, &err) == 1) {
-        struct wire_out out = {.type = ISOLATE_BINDING_RESULT,
-                               .id = f.id,
-                               .pieces = {{rows, sizeof(rows) - 1}}};
+        struct wire_out out = {
+            .type = ISOLATE_BINDING_RESULT, .id = f.id, .pieces = {{rows, sizeof(rows) - 1}}};
         (void)wire_send(s->facet, &out);
     }
 }
@@ -334,9 +334,9 @@ static void report(struct variant *v, const struct options *o) {
     qsort(v->latency_us, v->ndone, sizeof(double), by_value);
     double n = (double)v->ndone;
     printf("%-10s c%-2d NEW%s n %zu: p50 %.2f p90 %.2f p99 %.2f ms | %.0f/s", v->name,
-           o->concurrency, o->reset ? " reset" : "", v->ndone,
-           v->latency_us[v->ndone / 2] / 1e3, v->latency_us[v->ndone * 9 / 10] / 1e3,
-           v->latency_us[v->ndone * 99 / 100] / 1e3, n / ((double)v->busy_ns / 1e9));
+           o->concurrency, o->reset ? " reset" : "", v->ndone, v->latency_us[v->ndone / 2] / 1e3,
+           v->latency_us[v->ndone * 9 / 10] / 1e3, v->latency_us[v->ndone * 99 / 100] / 1e3,
+           n / ((double)v->busy_ns / 1e9));
     printf(" | cpu isolate %.2f + zygote %.2f ms/run | faults %.0f/isolate",
            v->nexits ? (double)v->isolate_cpu_us / (double)v->nexits / 1e3 : 0.0,
            (double)v->zygote_cpu_us / n / 1e3,
@@ -382,13 +382,26 @@ static struct options parse(int argc, char **argv) {
     int c;
     while ((c = getopt(argc, argv, "n:r:c:p:g:R")) != -1)
         switch (c) {
-        case 'n': o.runs = (int)strtol(optarg, NULL, 10); break;
-        case 'r': o.rounds = (int)strtol(optarg, NULL, 10); break;
-        case 'c': o.concurrency = (int)strtol(optarg, NULL, 10); break;
-        case 'p': o.pool = (int)strtol(optarg, NULL, 10); break;
-        case 'g': o.gap_us = (int)strtol(optarg, NULL, 10); break;
-        case 'R': o.reset = true; break;
-        default: die("unknown option");
+        case 'n':
+            o.runs = (int)strtol(optarg, NULL, 10);
+            break;
+        case 'r':
+            o.rounds = (int)strtol(optarg, NULL, 10);
+            break;
+        case 'c':
+            o.concurrency = (int)strtol(optarg, NULL, 10);
+            break;
+        case 'p':
+            o.pool = (int)strtol(optarg, NULL, 10);
+            break;
+        case 'g':
+            o.gap_us = (int)strtol(optarg, NULL, 10);
+            break;
+        case 'R':
+            o.reset = true;
+            break;
+        default:
+            die("unknown option");
         }
     if (o.runs < 1 || o.runs > 1000000 || o.rounds < 1 || o.concurrency < 1 ||
         o.concurrency > SLOTS_MAX || o.pool < 1 || o.pool > READY_MAX / 2)

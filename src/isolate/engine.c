@@ -91,8 +91,9 @@ static void set_policies(JSGlobalContextRef ctx, JSObjectRef on_rejection) {
         JSStringRelease(why);
     }
     /* No native stacks and no inspector: an exception would be reported to nobody at some cost. */
-    static const char *const off[] = {"JSGlobalContextSetIncludesNativeCallStackWhenReportingExceptions",
-                                      "JSGlobalContextSetRemoteInspectionEnabled"};
+    static const char *const off[] = {
+        "JSGlobalContextSetIncludesNativeCallStackWhenReportingExceptions",
+        "JSGlobalContextSetRemoteInspectionEnabled"};
     for (size_t i = 0; i < ARRAY_LEN(off); i++) {
         switch_fn set = (switch_fn)symbol(off[i]);
         if (set)

@@ -141,10 +141,11 @@ static void stop_now(int status) {
     char text[256];
     int n;
     if (status == ISOLATE_EXIT_MEMORY)
-        n = snprintf(text, sizeof(text),
-                     "{\"kind\":\"limit\",\"name\":\"Error\",\"message\":\"memory limit of %llu MiB "
-                     "exceeded\"}",
-                     (unsigned long long)(iso->limits.memory_bytes >> 20));
+        n = snprintf(
+            text, sizeof(text),
+            "{\"kind\":\"limit\",\"name\":\"Error\",\"message\":\"memory limit of %llu MiB "
+            "exceeded\"}",
+            (unsigned long long)(iso->limits.memory_bytes >> 20));
     else if (status == ISOLATE_EXIT_CPU)
         n = snprintf(text, sizeof(text),
                      "{\"kind\":\"limit\",\"name\":\"Error\",\"message\":\"processor time limit of "
@@ -257,7 +258,8 @@ HOST(host_log) {
     char *text = engine_utf8(ctx, argv[1], &len);
     if (text && self->channel >= 0) {
         sending_begin();
-        output_add(&self->output, (uint8_t)number(ctx, argv[0]), (double)clock_wall_ms(), text, len);
+        output_add(&self->output, (uint8_t)number(ctx, argv[0]), (double)clock_wall_ms(), text,
+                   len);
         sending_end();
     }
     free(text);
@@ -377,11 +379,15 @@ HOST(host_limit) {
 }
 
 static const struct engine_host_function host_functions[] = {
-    {"evaluate", host_evaluate}, {"log", host_log},
-    {"send", host_send},         {"done", host_done},
+    {"evaluate", host_evaluate},
+    {"log", host_log},
+    {"send", host_send},
+    {"done", host_done},
     {"body", host_body},
-    {"bind", host_bind},         {"now", host_now},
-    {"arm", host_arm},           {"isProxy", host_is_proxy},
+    {"bind", host_bind},
+    {"now", host_now},
+    {"arm", host_arm},
+    {"isProxy", host_is_proxy},
     {"limit", host_limit},
 #ifdef CAY_ISOLATE_PROBE
     {"probe", probe_syscall},
@@ -566,8 +572,8 @@ bool isolate_step(struct isolate *iso, int max_wait_ms) {
     p[0] = (struct pollfd){.fd = iso->channel, .events = POLLIN};
     for (size_t i = 0; i < iso->nbindings; i++) {
         const struct isolate_socket *b = &iso->bindings[i];
-        p[1 + i] = (struct pollfd){
-            .fd = b->fd, .events = (short)(b->out.len > 0 ? POLLIN | POLLOUT : POLLIN)};
+        p[1 + i] = (struct pollfd){.fd = b->fd,
+                                   .events = (short)(b->out.len > 0 ? POLLIN | POLLOUT : POLLIN)};
     }
     int n = poll(p, 1 + iso->nbindings, wait_ms(iso, max_wait_ms));
     if (n <= 0)

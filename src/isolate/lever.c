@@ -98,10 +98,11 @@ int lever_text(int proc_fd, struct err *err) {
 
 /* ---- diet ---- */
 
-/* What JavaScriptCore's library drags in for other users of GLib, and what only the zygote needs. */
+/* What JavaScriptCore's library drags in for other users of GLib, and what only the zygote needs.
+ */
 static const char *const unneeded[] = {
-    "libgio-",    "libgobject-", "libgmodule-", "libsystemd.", "libmount.", "libblkid.",
-    "libselinux", "libffi.",     "libcap.",     "libgcrypt.",  "libgpg-",   "liblzma.",
+    "libgio-",    "libgobject-", "libgmodule-", "libsystemd.", "libmount.",   "libblkid.",
+    "libselinux", "libffi.",     "libcap.",     "libgcrypt.",  "libgpg-",     "liblzma.",
     "libzstd.",   "liblz4.",     "libpcre2-",   "libjansson.", "libseccomp.",
 };
 

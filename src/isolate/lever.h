@@ -9,7 +9,8 @@
 #include <stdint.h>
 
 /* Moves the engine's text and constants to huge anonymous pages: a fork shares them by a handful of
- * page-table entries, where a file's pages fault one by one in each child. Costs their size once. */
+ * page-table entries, where a file's pages fault one by one in each child. Costs their size once.
+ */
 int lever_text(int proc_fd, struct err *err);
 /* Keeps libraries that the engine links but no isolate calls out of the fork. */
 int lever_diet(int proc_fd, struct err *err);

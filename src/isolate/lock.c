@@ -189,12 +189,29 @@ int lock_set_limits(const struct lock_limits *limits, struct err *err) {
 /* What an isolate needs, and nothing that opens, connects, starts or signals. Descriptors come in
  * with recvmsg (RUN brings the env's); there is no sendmsg, so none goes out. */
 static const int allowed[] = {
-    SCMP_SYS(read),         SCMP_SYS(write),        SCMP_SYS(pread64),     SCMP_SYS(close),
-    SCMP_SYS(poll),         SCMP_SYS(ppoll),        SCMP_SYS(recvmsg),     SCMP_SYS(munmap),
-    SCMP_SYS(madvise),      SCMP_SYS(mremap),       SCMP_SYS(brk),         SCMP_SYS(futex),
-    SCMP_SYS(sched_yield),  SCMP_SYS(getrandom),    SCMP_SYS(getrusage),   SCMP_SYS(setitimer),
-    SCMP_SYS(rt_sigreturn), SCMP_SYS(exit_group),   SCMP_SYS(exit),        SCMP_SYS(clock_gettime),
-    SCMP_SYS(gettimeofday), SCMP_SYS(restart_syscall), SCMP_SYS(rt_sigprocmask),
+    SCMP_SYS(read),
+    SCMP_SYS(write),
+    SCMP_SYS(pread64),
+    SCMP_SYS(close),
+    SCMP_SYS(poll),
+    SCMP_SYS(ppoll),
+    SCMP_SYS(recvmsg),
+    SCMP_SYS(munmap),
+    SCMP_SYS(madvise),
+    SCMP_SYS(mremap),
+    SCMP_SYS(brk),
+    SCMP_SYS(futex),
+    SCMP_SYS(sched_yield),
+    SCMP_SYS(getrandom),
+    SCMP_SYS(getrusage),
+    SCMP_SYS(setitimer),
+    SCMP_SYS(rt_sigreturn),
+    SCMP_SYS(exit_group),
+    SCMP_SYS(exit),
+    SCMP_SYS(clock_gettime),
+    SCMP_SYS(gettimeofday),
+    SCMP_SYS(restart_syscall),
+    SCMP_SYS(rt_sigprocmask),
 };
 
 static int add_rules(scmp_filter_ctx ctx) {
@@ -208,12 +225,10 @@ static int add_rules(scmp_filter_ctx ctx) {
                               SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
     /* send(): to the peer of a connected socket only. */
     if (rc == 0)
-        rc = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(sendto), 1,
-                              SCMP_A4(SCMP_CMP_EQ, 0));
+        rc = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(sendto), 1, SCMP_A4(SCMP_CMP_EQ, 0));
     /* Its own limits, which it can only lower. */
     if (rc == 0)
-        rc = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1,
-                              SCMP_A0(SCMP_CMP_EQ, 0));
+        rc = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1, SCMP_A0(SCMP_CMP_EQ, 0));
     return rc;
 }
 

@@ -49,9 +49,9 @@ _Static_assert(PAGEMAP_SCAN == RESET_SCAN_REQUEST, "the filter lets the right re
 /* Bytes of a page, and how much is kept of what. */
 enum {
     PAGE = 4096,
-    PAGES_MAX = 65536,     /* of an image */
-    OWN_MAX = 8192,        /* pages that an isolate keeps a copy of */
-    REGIONS_MAX = 4096,    /* of one scan */
+    PAGES_MAX = 65536,         /* of an image */
+    OWN_MAX = 8192,            /* pages that an isolate keeps a copy of */
+    REGIONS_MAX = 4096,        /* of one scan */
     SPAN_GAP_MAX = 256 * PAGE, /* between regions that are read as one */
     STACK_SIZE = 64 * 1024,
     /* New pages up to this number are zeroed and stay, because the next run will want them. */
@@ -103,8 +103,8 @@ struct reset {
 };
 
 static void *shared(size_t size) {
-    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE,
-                   -1, 0);
+    void *p =
+        mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return p == MAP_FAILED ? NULL : p;
 }
 
@@ -144,8 +144,7 @@ static int visit_span(struct own *o, const struct area *a, uintptr_t start, uint
         if (pread(RESET_PAGEMAP_FD, o->entry, (size_t)want, (off_t)(at / PAGE * 8)) != want)
             return -1;
         for (size_t i = 0; i < n; i++)
-            if ((o->entry[i] & PAGEMAP_PRESENT) &&
-                visit(o, a, at + i * PAGE, o->entry[i], arg) < 0)
+            if ((o->entry[i] & PAGEMAP_PRESENT) && visit(o, a, at + i * PAGE, o->entry[i], arg) < 0)
                 return -1;
         at += n * PAGE;
     }
@@ -387,8 +386,7 @@ static int trim(struct own *o, const struct map *have, size_t *i, size_t *remove
 /* Removes what the run mapped, and looks again. Fails if anything that was there is gone or
  * changed. */
 static int restore_layout(struct own *o) {
-    if ((uintptr_t)syscall(SYS_brk, 0) != o->brk &&
-        (uintptr_t)syscall(SYS_brk, o->brk) != o->brk)
+    if ((uintptr_t)syscall(SYS_brk, 0) != o->brk && (uintptr_t)syscall(SYS_brk, o->brk) != o->brk)
         return -1;
     for (int pass = 0; pass < 2; pass++) {
         if (read_maps(o, &o->now) < 0)

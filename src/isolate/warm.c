@@ -45,9 +45,8 @@ static int answer(struct driver *d, struct err *err) {
     int rc = wire_recv(&d->from_facet, d->facet, err);
     struct wire_frame f;
     while (rc >= 0 && (rc = wire_next(&d->from_facet, &f, err)) == 1) {
-        struct wire_out out = {.type = ISOLATE_BINDING_RESULT,
-                               .id = f.id,
-                               .pieces = {{rows, sizeof(rows) - 1}}};
+        struct wire_out out = {
+            .type = ISOLATE_BINDING_RESULT, .id = f.id, .pieces = {{rows, sizeof(rows) - 1}}};
         if (wire_send(d->facet, &out) < 0)
             return err_sys(err, "warm-up: answer");
     }

@@ -66,7 +66,7 @@ struct zygote {
     size_t nchildren;
     uint32_t last_number;
     uint32_t wanted;
-    uint32_t levers; /* that hold */
+    uint32_t levers;           /* that hold */
     struct lever_pages *pages; /* NULL: not populated */
     struct reset *reset;       /* NULL: isolates do not reset */
     char lever_note[256];      /* why a lever does not hold */
@@ -77,10 +77,8 @@ struct zygote {
 };
 
 static int send_control(uint16_t type, const struct buf *payload, const int *fds, size_t nfds) {
-    struct wire_out out = {.type = type,
-                           .pieces = {{payload->data, payload->len}},
-                           .fds = fds,
-                           .nfds = nfds};
+    struct wire_out out = {
+        .type = type, .pieces = {{payload->data, payload->len}}, .fds = fds, .nfds = nfds};
     return wire_send(ISOLATE_CONTROL_FD, &out);
 }
 
@@ -245,7 +243,8 @@ static void be_isolate(struct zygote *z, int channel, bool training) {
                                  .cpu_s = z->config.cpu_max_s};
     if (z->reset && reset_prepare(z->reset, z->lock.proc_fd, &err) < 0)
         _exit(ISOLATE_EXIT_SETUP);
-    if (statm_fd < 0 || !own_fds(z, channel, statm_fd, training) || lock_set_limits(&limits, &err) < 0)
+    if (statm_fd < 0 || !own_fds(z, channel, statm_fd, training) ||
+        lock_set_limits(&limits, &err) < 0)
         _exit(ISOLATE_EXIT_SETUP);
     if (z->pages && !training)
         lever_pages_populate(z->pages);
@@ -422,10 +421,11 @@ static void write_features(const struct zygote *z, const char *error, struct buf
         const char *name;
         bool on;
     } locks[] = {
-        {"user_ns", l->user_ns},       {"net_ns", l->net_ns},       {"mount_ns", l->mount_ns},
-        {"ipc_ns", l->ipc_ns},         {"uts_ns", l->uts_ns},       {"cgroup_ns", l->cgroup_ns},
-        {"pid_ns", l->pid_ns},         {"empty_root", l->empty_root}, {"seccomp", l->seccomp},
-        {"unprivileged", l->unprivileged},
+        {"user_ns", l->user_ns},   {"net_ns", l->net_ns},
+        {"mount_ns", l->mount_ns}, {"ipc_ns", l->ipc_ns},
+        {"uts_ns", l->uts_ns},     {"cgroup_ns", l->cgroup_ns},
+        {"pid_ns", l->pid_ns},     {"empty_root", l->empty_root},
+        {"seccomp", l->seccomp},   {"unprivileged", l->unprivileged},
     };
     static const char *const levers[] = {"warm", "threshold", "text", "diet", "populate"};
     struct json_writer w;

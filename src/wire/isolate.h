@@ -24,9 +24,9 @@
  *   front -> isolate
  *     RUN      u32 flags (ISOLATE_RUN_*), u32 cpu_ms, u64 memory_bytes, u32 output_bytes,
  *              u32 binding_calls, u32 result_bytes, u32 wait_until_ms (each 0: the default below),
- *              bytes program (what the compiler linked: JSON), bytes spec (JSON, below); descriptors: the
- *              capability sockets of the env, by index. Once per isolate (RESET: once per round).
- *     CALL     u32 cpu_ms, bytes spec (JSON: "entrypoint", "method", "args", "props", "http"),
+ *              bytes program (what the compiler linked: JSON), bytes spec (JSON, below);
+ * descriptors: the capability sockets of the env, by index. Once per isolate (RESET: once per
+ * round). CALL     u32 cpu_ms, bytes spec (JSON: "entrypoint", "method", "args", "props", "http"),
  *              bytes body. Only to an isolate that was started with ISOLATE_RUN_WARM; calls may
  *              overlap.
  *   isolate -> front
@@ -50,7 +50,8 @@
  *   "methods": [names] (worker: may be missing)}}, "entrypoint": name ("default"), "method": name,
  *   "args": [..], "props": {..}, "verify": true (call verify() first, without its logs),
  *   "tagged": true (args and result are tagged), "http": {"method", "url", "headers": [[n, v]]}
- *   (calls fetch(); a CALL's body is the request's), "main": false (only load, for a warm isolate that waits for CALL)}
+ *   (calls fetch(); a CALL's body is the request's), "main": false (only load, for a warm isolate
+ * that waits for CALL)}
  *
  * How an entrypoint is called (E is the export it names):
  *   E is a class: new E(ctx, env), then .method(...args); method defaults to "run"

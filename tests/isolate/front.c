@@ -184,17 +184,19 @@ void front_send_run(struct front_isolate *i, uint64_t id, const struct front_run
     if (run->program[0] == '{') {
         (void)buf_add_str(&program, run->program);
     } else {
-        _cleanup_(free) char *code =
-            xasprintf("(async function($x,$w){\"use strict\";const $m=await %s({\"cloudflare:workers\":"
-                      "{WorkerEntrypoint:$w}});$x([$m.default,$m.Admin])})",
-                      run->program);
-        (void)buf_add_str(&program,
-                          "{\"main\":0,\"modules\":[{\"name\":\"user.js\",\"key\":\"user.js\",\"kind\":"
-                          "\"esm\",\"map\":null,\"args\":[6,0,0,0,1,0],\"flags\":1,\"deps\":[1],\"mutable\":"
-                          "null,\"exports\":[\"default\",0,0,\"Admin\",0,1],\"code\":");
+        _cleanup_(free) char *code = xasprintf(
+            "(async function($x,$w){\"use strict\";const $m=await %s({\"cloudflare:workers\":"
+            "{WorkerEntrypoint:$w}});$x([$m.default,$m.Admin])})",
+            run->program);
+        (void)buf_add_str(
+            &program,
+            "{\"main\":0,\"modules\":[{\"name\":\"user.js\",\"key\":\"user.js\",\"kind\":"
+            "\"esm\",\"map\":null,\"args\":[6,0,0,0,1,0],\"flags\":1,\"deps\":[1],\"mutable\":"
+            "null,\"exports\":[\"default\",0,0,\"Admin\",0,1],\"code\":");
         json_write_str(&program, code, strlen(code));
-        (void)buf_add_str(&program, "},{\"name\":\"cloudflare:workers\",\"key\":\"cloudflare:workers\","
-                                    "\"kind\":\"builtin\",\"names\":[\"WorkerEntrypoint\"]}]}");
+        (void)buf_add_str(&program,
+                          "},{\"name\":\"cloudflare:workers\",\"key\":\"cloudflare:workers\","
+                          "\"kind\":\"builtin\",\"names\":[\"WorkerEntrypoint\"]}]}");
     }
     pack_bytes(&b, program.data, program.len);
     pack_str(&b, run->spec ? run->spec : "{}");
@@ -330,8 +332,8 @@ void front_wait_reset(struct front_isolate *i, struct front_outcome *o) {
     while (!o->reset_ready && !o->closed) {
         while (!o->reset_ready && wire_next(&i->reader, &m, &err) == 1)
             on_message(o, 0, &m);
-        if (!o->reset_ready && (!wait_readable(i->channel, 5000) ||
-                                wire_recv(&i->reader, i->channel, &err) < 0))
+        if (!o->reset_ready &&
+            (!wait_readable(i->channel, 5000) || wire_recv(&i->reader, i->channel, &err) < 0))
             o->closed = true;
     }
 }

@@ -58,8 +58,8 @@ struct front_run {
 struct front_outcome {
     struct buf logs; /* one line per LOG: "<level> text\n" */
     size_t nlogs;
-    char *result;    /* NULL: none came */
-    char *error;     /* JSON, NULL: none came */
+    char *result; /* NULL: none came */
+    char *error;  /* JSON, NULL: none came */
     size_t nerrors;
     struct buf response; /* the head of an HTTP response, a newline, the body */
     size_t npieces;

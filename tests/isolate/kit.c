@@ -185,8 +185,9 @@ const char *kit_logs(void) {
 }
 
 static void show(const char *what, const char *wanted) {
-    fprintf(stderr, "expected %s: %s\nlogs: %.4000s\nresult: %.2000s\nerror: %.2000s\n", what, wanted, kit_logs(),
-            last.out.result ? last.out.result : "(none)", last.out.error ? last.out.error : "(none)");
+    fprintf(stderr, "expected %s: %s\nlogs: %.4000s\nresult: %.2000s\nerror: %.2000s\n", what,
+            wanted, kit_logs(), last.out.result ? last.out.result : "(none)",
+            last.out.error ? last.out.error : "(none)");
 }
 
 void kit_expect_result(const char *json) {

@@ -3,15 +3,17 @@
 
 #include "front.h"
 
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
+
+/* Needs those above it. */
 #include <cmocka.h>
 
 struct kit_run {
-    const char *code;    /* the body of a module: the text of a function that returns its exports */
-    const char *linked;  /* in place of code: what the compiler linked */
-    const char *spec;    /* NULL: env.db is a facet with query, execute, fail, hang and odd */
+    const char *code;   /* the body of a module: the text of a function that returns its exports */
+    const char *linked; /* in place of code: what the compiler linked */
+    const char *spec;   /* NULL: env.db is a facet with query, execute, fail, hang and odd */
     struct isolate_run_limits limits;
     uint32_t flags;
     int timeout_ms;
@@ -20,9 +22,9 @@ struct kit_run {
 struct kit_result {
     struct front_outcome out;
     struct front_exit exit;
-    int signal; /* that ended the isolate before the kit did, else 0 */
+    int signal;  /* that ended the isolate before the kit did, else 0 */
     size_t held; /* capabilities that a reset isolate still held */
-    int status; /* exit status, -1 if it was the kit that ended it */
+    int status;  /* exit status, -1 if it was the kit that ended it */
 };
 
 void kit_start(const char *env_name, uint32_t flags);
@@ -50,5 +52,5 @@ uint16_t kit_answer(void *arg, size_t i, const char *method, const char *args, u
                     const char **ret_json);
 #define KIT_ENV                                                                                    \
     "\"env\":{\"db\":{\"fd\":0,\"kind\":\"facet\",\"methods\":[\"query\",\"execute\",\"fail\","    \
-    "\"hang\",\"odd\",\"big\",\"echo\"]},\"peer\":{\"fd\":1,\"kind\":\"worker\"},"                  \
+    "\"hang\",\"odd\",\"big\",\"echo\"]},\"peer\":{\"fd\":1,\"kind\":\"worker\"},"                 \
     "\"WORD\":{\"json\":{\"a\":[1,\"two\"]}}}"

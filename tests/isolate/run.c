@@ -36,8 +36,9 @@ int main(int argc, char **argv) {
     struct front_isolate iso;
     front_take(&f, &iso);
     struct front_run run = {.program = program.data, .answer = answer, .nfds = 1};
-    run.spec = argc > 3 ? argv[3]
-                        : "{\"env\":{\"db\":{\"fd\":0,\"kind\":\"facet\",\"methods\":[\"query\"]}}}";
+    run.spec = argc > 3
+                   ? argv[3]
+                   : "{\"env\":{\"db\":{\"fd\":0,\"kind\":\"facet\",\"methods\":[\"query\"]}}}";
     int ends[2];
     if (fd_pair(ends, &err) < 0)
         return 2;
@@ -47,10 +48,12 @@ int main(int argc, char **argv) {
     close(ends[1]);
     struct front_outcome o;
     front_finish_run(&iso, 1, &run, &o);
-    printf("%sresult %s\nerror %s\ndone %d closed %d timeout %d cpu %lu us peak %lu KiB calls %u out %lu "
+    printf("%sresult %s\nerror %s\ndone %d closed %d timeout %d cpu %lu us peak %lu KiB calls %u "
+           "out %lu "
            "dropped %lu\n",
-           o.logs.data ? o.logs.data : "", o.result ? o.result : "-", o.error ? o.error : "-", o.done, o.closed, o.timeout,
-           o.cpu_us, o.peak_bytes / 1024, o.binding_calls, o.output_bytes, o.dropped_bytes);
+           o.logs.data ? o.logs.data : "", o.result ? o.result : "-", o.error ? o.error : "-",
+           o.done, o.closed, o.timeout, o.cpu_us, o.peak_bytes / 1024, o.binding_calls,
+           o.output_bytes, o.dropped_bytes);
     front_outcome_finish(&o);
     front_drop(&iso);
     struct front_exit e = front_wait_exit(&f, iso.number);

@@ -110,21 +110,24 @@ static void a_forbidden_call_kills_the_isolate_alone(void **state) {
 
 static void what_programs_need_is_allowed(void **state) {
     (void)state;
-    (void)kit_main("const a = []; for (let i = 0; i < 2e5; i++) a.push({ i, s: 'x' + i });"
-                   "const re = /(\\d+)-(\\w+)/gu; let n = 0; for (let i = 0; i < 1e4; i++) n += "
-                   "'12-ab'.replace(re, '$2').length;"
-                   "const d = new Intl.DateTimeFormat('de-DE', { timeZone: 'Europe/Berlin', dateStyle: "
-                   "'full', timeStyle: 'long' }).format(new Date(0));"
-                   "const c = ['z', 'ä', 'a'].sort(new Intl.Collator('sv').compare).join('');"
-                   "const s = [...new Intl.Segmenter('th', { granularity: 'word' }).segment('สวัสดีครับ')].length;"
-                   "const f = new Intl.NumberFormat('en-IN').format(1234567.5);"
-                   "const l = new Date(0).toLocaleString('ja-JP', { timeZone: 'America/New_York' });"
-                   "const r = new Intl.RelativeTimeFormat('pt').format(-1, 'day');"
-                   "const t = new Intl.PluralRules('ar').select(3) + new Intl.ListFormat('fr').format(['a','b']);"
-                   "const w = new WeakRef({}), g = new FinalizationRegistry(() => {}); g.register({}, 1);"
-                   "const b = new Uint8Array(1 << 20).fill(7).toSorted().length;"
-                   "function fib(n) { return n < 2 ? n : fib(n - 1) + fib(n - 2); }"
-                   "return [a.length, n, typeof d, c, s > 0, f, typeof l, typeof r, typeof t, b, fib(27)];");
+    (void)kit_main(
+        "const a = []; for (let i = 0; i < 2e5; i++) a.push({ i, s: 'x' + i });"
+        "const re = /(\\d+)-(\\w+)/gu; let n = 0; for (let i = 0; i < 1e4; i++) n += "
+        "'12-ab'.replace(re, '$2').length;"
+        "const d = new Intl.DateTimeFormat('de-DE', { timeZone: 'Europe/Berlin', dateStyle: "
+        "'full', timeStyle: 'long' }).format(new Date(0));"
+        "const c = ['z', 'ä', 'a'].sort(new Intl.Collator('sv').compare).join('');"
+        "const s = [...new Intl.Segmenter('th', { granularity: 'word' "
+        "}).segment('สวัสดีครับ')].length;"
+        "const f = new Intl.NumberFormat('en-IN').format(1234567.5);"
+        "const l = new Date(0).toLocaleString('ja-JP', { timeZone: 'America/New_York' });"
+        "const r = new Intl.RelativeTimeFormat('pt').format(-1, 'day');"
+        "const t = new Intl.PluralRules('ar').select(3) + new "
+        "Intl.ListFormat('fr').format(['a','b']);"
+        "const w = new WeakRef({}), g = new FinalizationRegistry(() => {}); g.register({}, 1);"
+        "const b = new Uint8Array(1 << 20).fill(7).toSorted().length;"
+        "function fib(n) { return n < 2 ? n : fib(n - 1) + fib(n - 2); }"
+        "return [a.length, n, typeof d, c, s > 0, f, typeof l, typeof r, typeof t, b, fib(27)];");
     kit_expect_result("[200000,20000,\"string\",\"azä\",true,\"12,34,567.5\",\"string\",\"string\","
                       "\"string\",1048576,196418]");
 }
@@ -138,26 +141,29 @@ static void every_corner_of_intl_is_within_reach(void **state) {
 static void behind_the_filter_the_root_is_empty(void **state) {
     (void)state;
     char call[512];
-    (void)snprintf(call, sizeof(call),
-                   "[probe(%ld, '/etc/passwd', 0), probe(%ld, '/proc/self/status', 0), "
-                   "probe(%ld, '/x', 66, 511), probe(%ld, '/dir', 511), probe(%ld, '/bin/sh', 0, 0),"
-                   "probe(%ld, '..', 0) >= 0]",
-                   (long)SYS_open, (long)SYS_open, (long)SYS_open, (long)SYS_mkdir,
-                   (long)SYS_execve, (long)SYS_open);
+    (void)snprintf(
+        call, sizeof(call),
+        "[probe(%ld, '/etc/passwd', 0), probe(%ld, '/proc/self/status', 0), "
+        "probe(%ld, '/x', 66, 511), probe(%ld, '/dir', 511), probe(%ld, '/bin/sh', 0, 0),"
+        "probe(%ld, '..', 0) >= 0]",
+        (long)SYS_open, (long)SYS_open, (long)SYS_open, (long)SYS_mkdir, (long)SYS_execve,
+        (long)SYS_open);
     (void)probe(call);
     char want[128];
-    (void)snprintf(want, sizeof(want), "[%d,%d,%d,%d,%d,true]", -ENOENT, -ENOENT, -EROFS, -EROFS, -ENOENT);
+    (void)snprintf(want, sizeof(want), "[%d,%d,%d,%d,%d,true]", -ENOENT, -ENOENT, -EROFS, -EROFS,
+                   -ENOENT);
     kit_expect_result(want);
 }
 
 static void behind_the_filter_no_privilege_is_left(void **state) {
     (void)state;
     char call[512];
-    (void)snprintf(call, sizeof(call),
-                   "[probe(%ld), probe(%ld, 'none', '/', 'tmpfs', 0, 0), probe(%ld, 0), "
-                   "probe(%ld, 'name', 4), probe(%ld, 23, 0), probe(%ld, 39, 0, 0, 0, 0), probe(%ld, '/')]",
-                   (long)SYS_geteuid, (long)SYS_mount, (long)SYS_setuid, (long)SYS_sethostname,
-                   (long)SYS_prctl, (long)SYS_prctl, (long)SYS_chroot);
+    (void)snprintf(
+        call, sizeof(call),
+        "[probe(%ld), probe(%ld, 'none', '/', 'tmpfs', 0, 0), probe(%ld, 0), "
+        "probe(%ld, 'name', 4), probe(%ld, 23, 0), probe(%ld, 39, 0, 0, 0, 0), probe(%ld, '/')]",
+        (long)SYS_geteuid, (long)SYS_mount, (long)SYS_setuid, (long)SYS_sethostname,
+        (long)SYS_prctl, (long)SYS_prctl, (long)SYS_chroot);
     (void)probe(call);
     /* nobody; EPERM; no capability in the bounding set; no_new_privs is set */
     char want[128];
@@ -171,7 +177,8 @@ static void behind_the_filter_nobody_else_is_there(void **state) {
     /* pid 1 is the isolates' own init; the test's process does not exist; 127.0.0.1 is not up. */
     (void)snprintf(call, sizeof(call),
                    "[probe(%ld, %d, 0), probe(%ld, 1, 0) === 0 || probe(%ld, 1, 0) === -1, "
-                   "probe(%ld, probe(%ld, 2, 1, 0), '\\u0002\\u0000\\u0000\\u0050\\u007f\\u0000\\u0000\\u0001', 16)]",
+                   "probe(%ld, probe(%ld, 2, 1, 0), "
+                   "'\\u0002\\u0000\\u0000\\u0050\\u007f\\u0000\\u0000\\u0001', 16)]",
                    (long)SYS_kill, (int)getpid() + 100000, (long)SYS_kill, (long)SYS_kill,
                    (long)SYS_connect, (long)SYS_socket);
     (void)probe(call);
@@ -184,7 +191,8 @@ static void behind_the_filter_limits_hold(void **state) {
     (void)state;
     char call[512];
     (void)snprintf(call, sizeof(call),
-                   "[probe(%ld, 17, 0, 0, 0, 0), (() => { let n = 0; while (probe(%ld, 0) >= 0) n++; return n < 64; })()]",
+                   "[probe(%ld, 17, 0, 0, 0, 0), (() => { let n = 0; while (probe(%ld, 0) >= 0) "
+                   "n++; return n < 64; })()]",
                    (long)SYS_clone, (long)SYS_dup);
     (void)probe(call);
     char want[64];
@@ -198,7 +206,8 @@ static void an_isolate_holds_only_its_own_descriptors(void **state) {
     /* The descriptors that answer to fcntl(F_GETFD): standard three, channel, statm, the engine's
      * (event, statm, perhaps urandom) and two capabilities. */
     (void)snprintf(call, sizeof(call),
-                   "(() => { let n = 0; for (let i = 0; i < 200; i++) if (probe(%ld, i, 1, 0) >= 0) n++; return n <= 11; })()",
+                   "(() => { let n = 0; for (let i = 0; i < 200; i++) if (probe(%ld, i, 1, 0) >= "
+                   "0) n++; return n <= 11; })()",
                    (long)SYS_fcntl);
     (void)probe(call);
     kit_expect_result("true");
