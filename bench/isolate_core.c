@@ -195,7 +195,7 @@ static void finish(struct variant *v, struct slot *s, const struct options *o, b
         v->again_us += (double)(clock_mono_ns() - s->begin_ns) / 1e3;
         v->nexits++;
     }
-    close(s->facet);
+    fd_close(&s->facet);
     wire_reader_finish(&s->facet_reader);
     s->busy = false;
     if (o->reset && ok)
@@ -235,8 +235,10 @@ static void read_isolate(struct variant *v, struct slot *s, const struct options
 static void read_facet(struct slot *s) {
     struct err err;
     struct wire_frame f;
-    if (wire_recv(&s->facet_reader, s->facet, &err) < 0)
+    if (wire_recv(&s->facet_reader, s->facet, &err) < 0) {
+        fd_close(&s->facet); /* a reset isolate let go of it */
         return;
+    }
     while (wire_next(&s->facet_reader, &f, &err) == 1) {
         struct wire_out out = {
             .type = ISOLATE_BINDING_RESULT, .id = f.id, .pieces = {{rows, sizeof(rows) - 1}}};

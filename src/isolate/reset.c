@@ -42,15 +42,17 @@ struct pm_scan_arg {
 
 _Static_assert(PAGEMAP_SCAN == RESET_SCAN_REQUEST, "the filter lets the right request through");
 
+#define PAGEMAP_PRESENT   (1ull << 63)
 #define PAGEMAP_FILE      (1ull << 61)
 #define PAGEMAP_EXCLUSIVE (1ull << 56)
 
 /* Bytes of a page, and how much is kept of what. */
 enum {
     PAGE = 4096,
-    PAGES_MAX = 65536,  /* of an image */
-    OWN_MAX = 8192,     /* pages that an isolate keeps a copy of */
-    REGIONS_MAX = 1024, /* of one scan */
+    PAGES_MAX = 65536,         /* of an image */
+    OWN_MAX = 8192,            /* pages that an isolate keeps a copy of */
+    REGIONS_MAX = 4096,        /* of one scan */
+    SPAN_GAP_MAX = 256 * PAGE, /* between regions that are read as one */
     STACK_SIZE = 64 * 1024,
     /* New pages up to this number are zeroed and stay, because the next run will want them. */
     KEEP_NEW_MAX = 512,
@@ -133,42 +135,71 @@ static bool is_writable_memory(const struct map *m) {
 typedef int (*page_visitor)(struct own *o, const struct area *a, uintptr_t at, uint64_t entry,
                             void *arg);
 
-static int visit_region(struct own *o, const struct area *a, uintptr_t start, uintptr_t end,
-                        page_visitor visit, void *arg) {
+/* The pages of [start, end), all in one area, that are present: one read for all of them. */
+static int visit_span(struct own *o, const struct area *a, uintptr_t start, uintptr_t end,
+                      page_visitor visit, void *arg) {
     for (uintptr_t at = start; at < end;) {
         size_t n = MIN((end - at) / PAGE, ARRAY_LEN(o->entry));
         ssize_t want = (ssize_t)(n * sizeof(o->entry[0]));
         if (pread(RESET_PAGEMAP_FD, o->entry, (size_t)want, (off_t)(at / PAGE * 8)) != want)
             return -1;
         for (size_t i = 0; i < n; i++)
-            if (visit(o, a, at + i * PAGE, o->entry[i], arg) < 0)
+            if ((o->entry[i] & PAGEMAP_PRESENT) && visit(o, a, at + i * PAGE, o->entry[i], arg) < 0)
                 return -1;
         at += n * PAGE;
     }
     return 0;
 }
 
+/* The areas and the present regions, both sorted, side by side. Regions that are near each other
+ * are read as one span. */
+static int visit_regions(struct own *o, size_t nregions, size_t *area, page_visitor visit,
+                         void *arg) {
+    size_t k = 0;
+    while (k < nregions && *area < o->nareas) {
+        const struct area *a = &o->area[*area];
+        uintptr_t start = MAX((uintptr_t)o->region[k].start, a->start);
+        uintptr_t end = MIN((uintptr_t)o->region[k].end, a->end);
+        if (start >= end) {
+            if ((uintptr_t)o->region[k].end <= a->start)
+                k++;
+            else
+                (*area)++;
+            continue;
+        }
+        while (k + 1 < nregions && o->region[k + 1].start < a->end &&
+               o->region[k + 1].start - end <= SPAN_GAP_MAX) {
+            k++;
+            end = MIN((uintptr_t)o->region[k].end, a->end);
+        }
+        if (visit_span(o, a, start, end, visit, arg) < 0)
+            return -1;
+        if ((uintptr_t)o->region[k].end <= a->end)
+            k++;
+        else
+            (*area)++;
+    }
+    return 0;
+}
+
 /* In the order of addresses. */
 static int visit_present(struct own *o, page_visitor visit, void *arg) {
-    for (size_t i = 0; i < o->nareas; i++) {
-        const struct area *a = &o->area[i];
-        for (uintptr_t from = a->start; from < a->end;) {
-            struct pm_scan_arg s = {.size = sizeof(s),
-                                    .start = from,
-                                    .end = a->end,
-                                    .vec = (uintptr_t)o->region,
-                                    .vec_len = REGIONS_MAX,
-                                    .category_mask = PAGE_IS_PRESENT,
-                                    .return_mask = PAGE_IS_PRESENT};
-            int n = ioctl(RESET_PAGEMAP_FD, PAGEMAP_SCAN, &s);
-            if (n < 0)
-                return -1;
-            for (int k = 0; k < n; k++)
-                if (visit_region(o, a, (uintptr_t)o->region[k].start, (uintptr_t)o->region[k].end,
-                                 visit, arg) < 0)
-                    return -1;
-            from = n == REGIONS_MAX ? (uintptr_t)s.walk_end : a->end;
-        }
+    if (o->nareas == 0)
+        return 0;
+    uintptr_t end = o->area[o->nareas - 1].end;
+    size_t area = 0;
+    for (uintptr_t from = o->area[0].start; from < end;) {
+        struct pm_scan_arg s = {.size = sizeof(s),
+                                .start = from,
+                                .end = end,
+                                .vec = (uintptr_t)o->region,
+                                .vec_len = REGIONS_MAX,
+                                .category_mask = PAGE_IS_PRESENT,
+                                .return_mask = PAGE_IS_PRESENT};
+        int n = ioctl(RESET_PAGEMAP_FD, PAGEMAP_SCAN, &s);
+        if (n < 0 || visit_regions(o, (size_t)n, &area, visit, arg) < 0)
+            return -1;
+        from = n == REGIONS_MAX ? (uintptr_t)s.walk_end : end;
     }
     return 0;
 }

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 
+/* Needs those above it. */
 #include <cmocka.h>
 
 struct kit_run {

@@ -168,6 +168,7 @@ static void replaced_intrinsics_neither_break_nor_hijack(void **state) {
     (void)kit_main(
         "const seen = []; const trap = n => function () { seen.push(n); throw new Error('hijacked "
         "' + n) };"
+        "try { Promise.prototype.constructor = trap('constructor') } catch { } "
         "Promise.prototype.then = trap('then'); Promise.resolve = trap('resolve'); "
         "Promise.prototype.catch = trap('catch');"
         "Array.prototype[Symbol.iterator] = trap('iterator'); Array.prototype.push = trap('push'); "

@@ -11,10 +11,12 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static int start_filtered(void **state) {
@@ -219,6 +221,64 @@ static void features_say_that_every_wall_stands(void **state) {
         fail_msg("%s", kit_front()->features);
 }
 
+/* Two isolates share no open file but what holds no state: an event counter would join them. */
+static void siblings_share_no_open_file(void **state) {
+    (void)state;
+    struct front_isolate a;
+    struct front_isolate b;
+    front_want(kit_front(), 2);
+    front_take(kit_front(), &a);
+    front_take(kit_front(), &b);
+    int compared = 0;
+    for (int fd = 0; fd < 64; fd++) {
+        char path[64];
+        char target[128] = "";
+        (void)snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)a.pid, fd);
+        if (readlink(path, target, sizeof(target) - 1) < 0)
+            continue;
+        if (strstr(target, "/null") || strstr(target, "/urandom"))
+            continue;
+        long same = syscall(SYS_kcmp, (long)a.pid, (long)b.pid, 0L, (long)fd, (long)fd);
+        if (same < 0 && errno == EBADF)
+            continue;
+        if (same < 0 && geteuid() != 0)
+            continue; /* an isolate is closed to its own user */
+        compared++;
+        if (same == 0)
+            fail_msg("descriptor %d (%s) is shared", fd, target);
+    }
+    assert_true(compared >= 3 || geteuid() != 0);
+    front_drop(&a);
+    front_drop(&b);
+}
+
+/* Where no namespace can be had, isolates run behind fewer walls, and FEATURES says so; a strict
+ * configuration is refused. In a process of its own, because there is no way back. */
+static void without_namespaces_it_says_so(void **state) {
+    (void)state;
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (unshare(CLONE_NEWUSER) < 0)
+            _exit(3);
+        int fd = open("/proc/sys/user/max_user_namespaces", O_WRONLY | O_CLOEXEC);
+        if (fd < 0 || write(fd, "0", 1) != 1)
+            _exit(3);
+        static struct front f;
+        front_start(&f, getenv("CAY_ISOLATE_PROBE"), 0, 0);
+        bool said = strstr(f.features, "\"complete\":false") && !strstr(f.features, "\"error\"");
+        front_stop(&f);
+        front_start(&f, getenv("CAY_ISOLATE_PROBE"), ISOLATE_CONFIG_STRICT, 0);
+        bool refused = strstr(f.features, "\"error\"");
+        front_stop(&f);
+        _exit(!said ? 1 : !refused ? 2 : 0);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 3)
+        skip();
+    assert_int_equal(status, 0);
+}
+
 static void the_channel_protocol_is_checked(void **state) {
     (void)state;
     struct front_isolate iso;
@@ -238,6 +298,8 @@ int main(void) {
         cmocka_unit_test(what_programs_need_is_allowed),
         cmocka_unit_test(every_corner_of_intl_is_within_reach),
         cmocka_unit_test(features_say_that_every_wall_stands),
+        cmocka_unit_test(siblings_share_no_open_file),
+        cmocka_unit_test(without_namespaces_it_says_so),
         cmocka_unit_test(the_channel_protocol_is_checked),
     };
     const struct CMUnitTest unfiltered[] = {
