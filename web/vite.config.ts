@@ -48,9 +48,7 @@ export default defineConfig(async ({ command, mode }) => {
 
   return {
     plugins: [react(), themeBoot()],
-    server: developing
-      ? { proxy: { '/v1': { target, ws: true }, '/health': { target } } }
-      : {},
+    server: developing ? { proxy: { '/v1': { target, ws: true }, '/health': { target } } } : {},
     build: {
       outDir: '../build/web',
       emptyOutDir: true,

@@ -5,6 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#undef err_set
+#undef err_sys
+#undef err_wrap
+
 static const struct {
     const char *name;
     int http_status;

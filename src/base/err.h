@@ -39,6 +39,19 @@ int err_sys(struct err *err, const char *fmt, ...) __attribute__((format(printf,
 /* Puts "context: " before the message and returns -code. */
 int err_wrap(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+#ifdef __clang_analyzer__
+/* It does not see into err.c, takes 0 for a possible answer, and then finds outputs unset "on
+ * success". */
+static inline int err_is_negative(int rc) {
+    if (rc >= 0)
+        __builtin_unreachable();
+    return rc;
+}
+#define err_set(...)  err_is_negative(err_set(__VA_ARGS__))
+#define err_sys(...)  err_is_negative(err_sys(__VA_ARGS__))
+#define err_wrap(...) err_is_negative(err_wrap(__VA_ARGS__))
+#endif
+
 const char *err_name(enum err_code code);
 int err_http_status(enum err_code code);
 int err_exit_status(enum err_code code);

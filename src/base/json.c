@@ -2,8 +2,11 @@
 
 #include "base/utf8.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 int json_parse(const char *text, size_t len, const char *what, json_t **ret_json, struct err *err) {
@@ -15,6 +18,152 @@ int json_parse(const char *text, size_t len, const char *what, json_t **ret_json
                        e.line, e.column, e.text);
     *ret_json = j;
     return 0;
+}
+
+/* --- the validator --- */
+
+enum { VALID_DEPTH_MAX = 200 };
+
+struct scan {
+    const char *at;
+    const char *end;
+};
+
+static void skip_space(struct scan *s) {
+    while (s->at < s->end && (*s->at == ' ' || *s->at == '\n' || *s->at == '\r' || *s->at == '\t'))
+        s->at++;
+}
+
+static bool scan_word(struct scan *s, const char *word) {
+    size_t n = strlen(word);
+    if ((size_t)(s->end - s->at) < n || memcmp(s->at, word, n) != 0)
+        return false;
+    s->at += n;
+    return true;
+}
+
+static bool scan_digits(struct scan *s) {
+    const char *from = s->at;
+    while (s->at < s->end && *s->at >= '0' && *s->at <= '9')
+        s->at++;
+    return s->at > from;
+}
+
+static bool scan_number(struct scan *s) {
+    if (s->at < s->end && *s->at == '-')
+        s->at++;
+    if (s->at < s->end && *s->at == '0')
+        s->at++;
+    else if (!scan_digits(s))
+        return false;
+    if (s->at < s->end && *s->at == '.') {
+        s->at++;
+        if (!scan_digits(s))
+            return false;
+    }
+    if (s->at < s->end && (*s->at == 'e' || *s->at == 'E')) {
+        s->at++;
+        if (s->at < s->end && (*s->at == '+' || *s->at == '-'))
+            s->at++;
+        return scan_digits(s);
+    }
+    return true;
+}
+
+static bool scan_escape(struct scan *s) {
+    s->at++;
+    if (s->at == s->end)
+        return false;
+    char c = *s->at++;
+    if (c != 'u')
+        return strchr("\"\\/bfnrt", c) != NULL && c != 0;
+    for (int i = 0; i < 4; i++, s->at++)
+        if (s->at == s->end || !isxdigit((unsigned char)*s->at))
+            return false;
+    return true;
+}
+
+static bool scan_string(struct scan *s) {
+    s->at++;
+    while (s->at < s->end) {
+        unsigned char c = (unsigned char)*s->at;
+        size_t n = 1;
+        if (c == '"') {
+            s->at++;
+            return true;
+        }
+        if (c == '\\') {
+            if (!scan_escape(s))
+                return false;
+            continue;
+        }
+        if (c < 0x20 || (c >= 0x80 && (n = utf8_sequence(s->at, (size_t)(s->end - s->at))) == 0))
+            return false;
+        s->at += n;
+    }
+    return false;
+}
+
+static bool scan_value(struct scan *s, unsigned depth);
+
+static bool scan_members(struct scan *s, char close, unsigned depth) {
+    s->at++;
+    skip_space(s);
+    if (s->at < s->end && *s->at == close) {
+        s->at++;
+        return true;
+    }
+    while (s->at < s->end) {
+        skip_space(s);
+        if (close == '}') {
+            if (s->at == s->end || *s->at != '"' || !scan_string(s))
+                return false;
+            skip_space(s);
+            if (s->at == s->end || *s->at++ != ':')
+                return false;
+        }
+        if (!scan_value(s, depth))
+            return false;
+        skip_space(s);
+        if (s->at == s->end)
+            return false;
+        char c = *s->at++;
+        if (c == close)
+            return true;
+        if (c != ',')
+            return false;
+    }
+    return false;
+}
+
+static bool scan_value(struct scan *s, unsigned depth) {
+    skip_space(s);
+    if (s->at == s->end || depth > VALID_DEPTH_MAX)
+        return false;
+    switch (*s->at) {
+    case '{':
+        return scan_members(s, '}', depth + 1);
+    case '[':
+        return scan_members(s, ']', depth + 1);
+    case '"':
+        return scan_string(s);
+    case 't':
+        return scan_word(s, "true");
+    case 'f':
+        return scan_word(s, "false");
+    case 'n':
+        return scan_word(s, "null");
+    default:
+        return scan_number(s);
+    }
+}
+
+bool json_is_valid(const char *text, size_t len) {
+    struct scan s = {text, text + len};
+    if (!scan_value(&s, 0))
+        return false;
+    skip_space(&s);
+    return s.at == s.end;
 }
 
 int json_check_keys(const json_t *obj, const char *what, const char *const *allowed,
@@ -141,8 +290,13 @@ void json_writer_num(struct json_writer *w, double v) {
         json_writer_null(w);
         return;
     }
+    /* The shortest of the two forms that reads back as the same number. */
+    char text[32];
+    (void)snprintf(text, sizeof(text), "%.15g", v);
+    if (strtod(text, NULL) != v)
+        (void)snprintf(text, sizeof(text), "%.17g", v);
     value(w);
-    (void)buf_addf(w->out, "%.17g", v);
+    (void)buf_add_str(w->out, text);
 }
 
 void json_writer_bool(struct json_writer *w, bool v) {

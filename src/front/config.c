@@ -19,6 +19,7 @@ enum { CONFIG_MAX_BYTES = 1 << 20 };
 void config_init(struct config *c) {
     *c = (struct config){.log_level = LOG_LEVEL_INFO,
                          .http = http_limits_default(),
+                         .runner = runner_config_default(),
                          .drain_timeout_ms = LIMIT_DRAIN_TIMEOUT_MS};
 }
 
@@ -34,6 +35,9 @@ void config_finish(struct config *c) {
     free_list(c->origins, c->norigins);
     free(c->data_dir);
     free(c->web_dir);
+    free(c->agents_dir);
+    free(c->models_file);
+    free(c->model);
     free(c->user);
     free(c->file);
     *c = (struct config){0};
@@ -123,9 +127,11 @@ static int read_limits(struct config *c, const json_t *obj, struct err *err) {
         {"write_timeout_ms", NULL, &c->http.write_timeout_ms, 100, 3600000},
         {"drain_timeout_ms", NULL, &c->drain_timeout_ms, 0, 3600000},
     };
-    const char *keys[ARRAY_LEN(table) + 1] = {NULL};
+    const char *keys[ARRAY_LEN(table) + 32] = {NULL};
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
         keys[i] = table[i].key;
+    for (size_t i = 0; runner_limit_keys[i]; i++)
+        keys[ARRAY_LEN(table) + i] = runner_limit_keys[i];
     int rc = json_check_keys(obj, "\"limits\"", keys, err);
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(table); i++) {
         int64_t v = table[i].size ? (int64_t)*table[i].size : (int64_t)*table[i].ms;
@@ -135,7 +141,7 @@ static int read_limits(struct config *c, const json_t *obj, struct err *err) {
         else
             *table[i].ms = (unsigned)v;
     }
-    return rc;
+    return rc < 0 ? rc : runner_config_read(&c->runner, obj, err);
 }
 
 static int read_str(const json_t *root, const char *key, char **ret, struct err *err) {
@@ -149,9 +155,9 @@ static int read_str(const json_t *root, const char *key, char **ret, struct err 
 }
 
 static int read_root(struct config *c, const json_t *root, struct err *err) {
-    static const char *const keys[] = {"listen",    "data_dir", "web_dir", "user",
-                                       "hosts",     "origins",  "limits",  "require_key",
-                                       "log_level", "$schema",  NULL};
+    static const char *const keys[] = {
+        "listen", "data_dir", "web_dir", "agents_dir",  "models_file", "model",   "user",
+        "hosts",  "origins",  "limits",  "require_key", "log_level",   "$schema", NULL};
     int rc = json_check_keys(root, "the settings", keys, err);
     const char *level = NULL;
     if (rc == 0)
@@ -164,6 +170,12 @@ static int read_root(struct config *c, const json_t *root, struct err *err) {
         rc = read_str(root, "data_dir", &c->data_dir, err);
     if (rc == 0)
         rc = read_str(root, "web_dir", &c->web_dir, err);
+    if (rc == 0)
+        rc = read_str(root, "agents_dir", &c->agents_dir, err);
+    if (rc == 0)
+        rc = read_str(root, "models_file", &c->models_file, err);
+    if (rc == 0)
+        rc = read_str(root, "model", &c->model, err);
     if (rc == 0)
         rc = read_str(root, "user", &c->user, err);
     if (rc == 0)

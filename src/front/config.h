@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "front/http/server.h"
+#include "front/run/runner.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,6 +15,9 @@ struct config {
     size_t nlisten;
     char *data_dir;
     char *web_dir;
+    char *agents_dir;
+    char *models_file; /* NULL: the built-in list */
+    char *model;       /* the default model; NULL: by the keys there are */
     char *user;
     char *file;   /* the file that was read, or NULL */
     char **hosts; /* further host names that this server answers for */
@@ -23,6 +27,7 @@ struct config {
     bool require_key;
     enum log_level log_level;
     struct http_limits http;
+    struct runner_config runner;
     unsigned drain_timeout_ms;
 };
 

@@ -8,15 +8,13 @@
 #include "front/http/server.h"
 #include "front/keys.h"
 #include "front/metrics.h"
+#include "front/run/runner.h"
 #include "front/secrets.h"
 #include "front/store/store.h"
-#include "loop/keeper.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
-
-#define FRONT_KEEPERS_MAX 8
 
 struct front {
     uv_loop_t *loop;
@@ -27,9 +25,12 @@ struct front {
     struct metrics *metrics;
     struct sessions *sessions;
     struct features features;
-    struct keeper *keepers[FRONT_KEEPERS_MAX];
-    size_t nkeepers;
-    char *urls[8]; /* where it listens, as a person would type it */
+    struct runner *runner;
+    struct workers *workers;
+    struct models *models;
+    struct agents *agents;
+    struct facet_open facet_open; /* how the facets of programs are opened */
+    char *urls[8];                /* where it listens, as a person would type it */
     size_t nurls;
     int64_t started_ms; /* monotonic */
     bool beyond_loopback;
@@ -48,5 +49,8 @@ enum {
 const struct identity *front_identity(const struct http_req *req);
 /* Which records that identity may see. */
 struct store_scope front_scope(const struct http_req *req);
+/* Calls on_child for each child program that is kept running. */
+void front_children(const struct front *f,
+                    void (*on_child)(void *ctx, const struct keeper_info *info), void *ctx);
 /* The name of the model in use and its provider ("demo" when there is no key). */
 void front_model(const struct front *f, const char **ret_provider, const char **ret_name);

@@ -226,6 +226,12 @@ static bool check_scope(struct http_req *req, const struct identity *who, unsign
                                           : "this needs a key with the scope \"run\"");
 }
 
+static void set_identity(struct http_req *req, const struct identity *who) {
+    struct identity *copy = xmalloc(sizeof(*copy));
+    *copy = *who;
+    http_req_set_user(req, copy, free);
+}
+
 bool guard_request(struct http_req *req, unsigned flags, void *front) {
     struct front *f = front;
     /* Guests' content has its own origin: it sees none of our credentials, and we see none of its.
@@ -247,11 +253,8 @@ bool guard_request(struct http_req *req, unsigned flags, void *front) {
             req, ERR_UNAUTHORIZED,
             "a key is needed: `cay key create` makes one on the server's machine; send it "
             "as \"Authorization: Bearer KEY\"");
-    if (rc == 1) {
-        struct identity *copy = xmalloc(sizeof(*copy));
-        *copy = who;
-        http_req_set_user(req, copy, free);
-    }
+    if (rc == 1)
+        set_identity(req, &who);
     if (public)
         return true;
     if (!check_scope(req, &who, flags))

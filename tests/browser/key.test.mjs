@@ -1,7 +1,14 @@
 // A server that asks for a key: the prompt, signing in, signing out.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { assertFits, openPage, screenshot, startBrowser, startServer, viewports } from './support.mjs';
+import {
+  assertFits,
+  openPage,
+  screenshot,
+  startBrowser,
+  startServer,
+  viewports,
+} from './support.mjs';
 
 const limit = { timeout: 90_000 };
 /** The browser logs every refusal by itself. */
@@ -46,6 +53,7 @@ test('the prompt appears, refuses a wrong key, and lets a right one in', limit, 
   // It goes on where one wanted to go.
   await page.getByRole('heading', { level: 1, name: 'Runs' }).waitFor();
   await page.locator('.connection[data-state=live]').waitFor();
+  assert.equal(await page.evaluate(() => document.activeElement?.id), 'main');
   assert.deepEqual(problems, []);
   await context.close();
 });
@@ -57,8 +65,13 @@ test('the key is kept nowhere that a script can read', limit, async () => {
   await page.keyboard.press('Enter');
   await page.locator('.connection[data-state=live]').waitFor();
   const seen = await page.evaluate(() =>
-    [JSON.stringify(localStorage), JSON.stringify(sessionStorage), document.cookie,
-      document.documentElement.outerHTML, location.href].join('\n'),
+    [
+      JSON.stringify(localStorage),
+      JSON.stringify(sessionStorage),
+      document.cookie,
+      document.documentElement.outerHTML,
+      location.href,
+    ].join('\n'),
   );
   assert.ok(!seen.includes(cay.key));
   const cookies = await context.cookies();
@@ -91,13 +104,18 @@ test('a session outlives a reload, and ends when one signs out', limit, async ()
   await context.close();
 });
 
-test('the prompt looks right everywhere', limit, async () => {
+test('the prompt and a signed-in page fit every screen', limit, async () => {
   for (const [name, options] of Object.entries(viewports)) {
     const { context, page } = await openPage(browser, cay.url, { ...options, expected: refusals });
     await page.goto(`${cay.url}/`);
     await keyField(page).waitFor();
     await assertFits(page, name);
     await screenshot(page, `key-${name}`);
+    await keyField(page).fill(cay.key);
+    await page.keyboard.press('Enter');
+    await page.getByRole('button', { name: /^Sign out/ }).waitFor();
+    await assertFits(page, `${name}, signed in`);
+    await screenshot(page, `signed-in-${name}`);
     await context.close();
   }
 });

@@ -27,7 +27,8 @@ after(async () => {
   await cay?.stop();
 }, limit);
 
-const hrefs = (page) => page.locator('.run-link').evaluateAll((links) => links.map((link) => link.getAttribute('href')));
+const hrefs = (page) =>
+  page.locator('.run-link').evaluateAll((links) => links.map((link) => link.getAttribute('href')));
 
 test('a run that begins appears on the status page without a reload', limit, async (t) => {
   const { context, page, problems } = await openPage(browser, cay.url);
@@ -67,7 +68,10 @@ test('a run’s page shows its record and its events', limit, async (t) => {
     await page.locator('.facts').getByText(id, { exact: true }).waitFor();
     await page.locator('.facts').getByText(record.status, { exact: true }).waitFor();
     const types = await page.locator('.event-type').allInnerTexts();
-    assert.deepEqual(types, record.events.map((event) => event.type));
+    assert.deepEqual(
+      types,
+      record.events.map((event) => event.type),
+    );
     const nav = page.getByRole('navigation', { name: 'Main' });
     assert.equal(await nav.locator('[aria-current]').innerText(), 'Runs');
     await assertFits(page, name);
@@ -78,7 +82,9 @@ test('a run’s page shows its record and its events', limit, async (t) => {
 });
 
 test('a run that does not exist says so', limit, async () => {
-  const { context, page, problems } = await openPage(browser, cay.url, { expected: [/status of 404/] });
+  const { context, page, problems } = await openPage(browser, cay.url, {
+    expected: [/status of 404/],
+  });
   await page.goto(`${cay.url}/runs/run_none`);
   await page.getByText('There is no such run').waitFor();
   assert.deepEqual(problems, []);

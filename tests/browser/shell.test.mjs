@@ -32,7 +32,10 @@ after(async () => {
 async function settled(page) {
   await page.locator('main h1').waitFor();
   await page.locator('.connection[data-state=live]').waitFor();
-  await until('nothing is loading', async () => (await page.getByText(/^(Loading|Connecting)…$/).count()) === 0);
+  await until(
+    'nothing is loading',
+    async () => (await page.getByText(/^(Loading|Connecting)…$/).count()) === 0,
+  );
 }
 
 test('the page is served under a policy without inline code, and keeps to it', limit, async () => {
@@ -55,7 +58,9 @@ test('the page is served under a policy without inline code, and keeps to it', l
 test('assets are cached for good, the page itself is asked for anew', limit, async () => {
   const html = await fetch(`${cay.url}/`);
   assert.doesNotMatch(html.headers.get('cache-control') ?? '', /immutable|max-age=[1-9]/);
-  const names = [...(await html.text()).matchAll(/(?:src|href)="(\/assets\/[^"]+)"/g)].map((m) => m[1]);
+  const names = [...(await html.text()).matchAll(/(?:src|href)="(\/assets\/[^"]+)"/g)].map(
+    (m) => m[1],
+  );
   assert.ok(names.length >= 3);
   for (const name of names) {
     const asset = await fetch(cay.url + name);
@@ -109,6 +114,24 @@ test('an address that does not exist says so and leads back', limit, async () =>
   await context.close();
 });
 
+test('a view whose code is gone says so, and the others still work', limit, async () => {
+  const { context, page } = await openPage(browser, cay.url);
+  await page.goto(`${cay.url}/status`);
+  await settled(page);
+  // As after an upgrade of the server under an open page.
+  await page.route('**/assets/runs-*.js', (route) => route.fulfill({ status: 404 }));
+  const nav = page.getByRole('navigation', { name: 'Main' });
+  await nav.getByRole('link', { name: 'Runs', exact: true }).click();
+  await page.getByRole('alert').getByText('This view could not be shown').waitFor();
+  await nav.getByRole('link', { name: 'Status', exact: true }).click();
+  await page.getByRole('heading', { level: 1, name: 'Status' }).waitFor();
+  await page.unroute('**/assets/runs-*.js');
+  await nav.getByRole('link', { name: 'Runs', exact: true }).click();
+  await page.getByRole('button', { name: 'Reload the page' }).click();
+  await page.getByRole('heading', { level: 1, name: 'Runs' }).waitFor();
+  await context.close();
+});
+
 test('the skip link is first, can be seen, and leads to the content', limit, async () => {
   const { context, page } = await openPage(browser, cay.url);
   await page.goto(`${cay.url}/status`);
@@ -136,7 +159,9 @@ test('the keyboard reaches everything, and shows where it is', limit, async () =
     await page.goto(cay.url + path);
     await settled(page);
     const total = await page.evaluate(() => {
-      const all = document.querySelectorAll('a[href], button, input:not([type=radio]), :checked, pre[tabindex="0"]');
+      const all = document.querySelectorAll(
+        'a[href], button, input:not([type=radio]), :checked, pre[tabindex="0"]',
+      );
       globalThis.unreached = new Set([...all].filter((it) => it.checkVisibility() && !it.disabled));
       return globalThis.unreached.size;
     });
@@ -151,14 +176,21 @@ test('the keyboard reaches everything, and shows where it is', limit, async () =
         // A control that fills its label lets the label show the ring.
         const ring = [it, it.closest('label')].some((part) => {
           const style = part && getComputedStyle(part);
-          return style && style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2 && style.opacity !== '0';
+          return (
+            style &&
+            style.outlineStyle !== 'none' &&
+            parseFloat(style.outlineWidth) >= 2 &&
+            style.opacity !== '0'
+          );
         });
         return ring ? null : it.outerHTML.slice(0, 120);
       });
       if (lost) unseen.push(lost);
     }
     const missed = await page.evaluate(() =>
-      [...globalThis.unreached].filter((it) => it.isConnected).map((it) => it.outerHTML.slice(0, 120)),
+      [...globalThis.unreached]
+        .filter((it) => it.isConnected)
+        .map((it) => it.outerHTML.slice(0, 120)),
     );
     assert.deepEqual(missed, [], `not reached on ${path}`);
     assert.deepEqual(unseen, [], `without a visible focus on ${path}`);
@@ -166,33 +198,38 @@ test('the keyboard reaches everything, and shows where it is', limit, async () =
   await context.close();
 });
 
-const groundOf = (page) => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
+const groundOf = (page) =>
+  page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
 const lightness = (rgb) => Math.max(...rgb.match(/\d+/g).slice(0, 3).map(Number));
 
-test('the theme follows the system until one is chosen, and the choice is kept', limit, async () => {
-  const { context, page, problems } = await openPage(browser, cay.url, { colorScheme: 'light' });
-  await page.goto(`${cay.url}/`);
-  await settled(page);
-  assert.ok(lightness(await groundOf(page)) > 200, 'light when the system is');
-  await page.emulateMedia({ colorScheme: 'dark' });
-  assert.ok(lightness(await groundOf(page)) < 60, 'dark when the system is');
+test(
+  'the theme follows the system until one is chosen, and the choice is kept',
+  limit,
+  async () => {
+    const { context, page, problems } = await openPage(browser, cay.url, { colorScheme: 'light' });
+    await page.goto(`${cay.url}/`);
+    await settled(page);
+    assert.ok(lightness(await groundOf(page)) > 200, 'light when the system is');
+    await page.emulateMedia({ colorScheme: 'dark' });
+    assert.ok(lightness(await groundOf(page)) < 60, 'dark when the system is');
 
-  await page.getByRole('radio', { name: 'System theme' }).focus();
-  await page.keyboard.press('ArrowRight');
-  assert.ok(await page.getByRole('radio', { name: 'Light' }).isChecked());
-  assert.ok(lightness(await groundOf(page)) > 200, 'light by choice');
-  await page.reload();
-  await settled(page);
-  assert.ok(lightness(await groundOf(page)) > 200, 'light by choice after a reload');
-  assert.ok(await page.getByRole('radio', { name: 'Light' }).isChecked());
+    await page.getByRole('radio', { name: 'System theme' }).focus();
+    await page.keyboard.press('ArrowRight');
+    assert.ok(await page.getByRole('radio', { name: 'Light' }).isChecked());
+    assert.ok(lightness(await groundOf(page)) > 200, 'light by choice');
+    await page.reload();
+    await settled(page);
+    assert.ok(lightness(await groundOf(page)) > 200, 'light by choice after a reload');
+    assert.ok(await page.getByRole('radio', { name: 'Light' }).isChecked());
 
-  await page.keyboard.press('Tab');
-  await page.getByRole('radio', { name: 'Light' }).focus();
-  await page.keyboard.press('ArrowLeft');
-  assert.ok(lightness(await groundOf(page)) < 60, 'the system’s again');
-  assert.deepEqual(problems, []);
-  await context.close();
-});
+    await page.keyboard.press('Tab');
+    await page.getByRole('radio', { name: 'Light' }).focus();
+    await page.keyboard.press('ArrowLeft');
+    assert.ok(lightness(await groundOf(page)) < 60, 'the system’s again');
+    assert.deepEqual(problems, []);
+    await context.close();
+  },
+);
 
 test('a kept theme is there before the page’s own code runs', limit, async () => {
   const { context, page } = await openPage(browser, cay.url, { colorScheme: 'light' });

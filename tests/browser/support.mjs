@@ -16,7 +16,12 @@ export const patience = 20_000;
 export const viewports = {
   light: { viewport: { width: 1200, height: 900 }, colorScheme: 'light' },
   dark: { viewport: { width: 1200, height: 900 }, colorScheme: 'dark' },
-  phone: { viewport: { width: 360, height: 740 }, colorScheme: 'light', isMobile: true, hasTouch: true },
+  phone: {
+    viewport: { width: 320, height: 700 },
+    colorScheme: 'light',
+    isMobile: true,
+    hasTouch: true,
+  },
 };
 
 /** Starts cay; with CAY_TEST_MOCK=1 the mock of web/dev/ and the pages of build/web/ instead. */
@@ -77,7 +82,7 @@ export async function openPage(browser, origin, options = {}) {
   return { context, page, problems };
 }
 
-/** Fails when the page is wider than the screen. (A phone's innerWidth grows with what sticks out.) */
+/** Fails when the page is wider than the screen; a phone's innerWidth grows with what sticks out. */
 export async function assertFits(page, what) {
   const width = await page.evaluate(() => document.documentElement.scrollWidth);
   const screen = page.viewportSize().width;

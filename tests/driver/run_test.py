@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """The test driver tested: what must count as a failure does."""
 import contextlib
 import importlib.machinery

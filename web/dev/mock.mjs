@@ -38,8 +38,18 @@ const features = [
   ['user namespaces', 'ok', 'unprivileged clone works', ''],
   ['seccomp', 'ok', 'filters with notifications', ''],
   ['landlock', 'ok', 'ABI 2', ''],
-  ['cgroup v2', 'degraded', 'memory is delegated, pids is not', 'Start cay as a systemd unit with Delegate=yes, so that it may limit the number of processes.'],
-  ['kvm', 'missing', '/dev/kvm does not exist', 'Only virtual-machine sandboxes need it: load the module kvm_intel or kvm_amd.'],
+  [
+    'cgroup v2',
+    'degraded',
+    'memory is delegated, pids is not',
+    'Start cay as a systemd unit with Delegate=yes, so that it may limit the number of processes.',
+  ],
+  [
+    'kvm',
+    'missing',
+    '/dev/kvm does not exist',
+    'Only virtual-machine sandboxes need it: load the module kvm_intel or kvm_amd.',
+  ],
 ].map(([name, status, detail, advice]) => ({ name, status, detail, advice }));
 
 const children = [
@@ -53,7 +63,10 @@ const children = [
 const titles = [
   ['isolate', 'How many customers are there in each region?'],
   ['sandbox', 'npm test'],
-  ['isolate', 'const rows = await env.db.query("SELECT tier, count(*) FROM customers GROUP BY tier")'],
+  [
+    'isolate',
+    'const rows = await env.db.query("SELECT tier, count(*) FROM customers GROUP BY tier")',
+  ],
   ['coder', 'Write a command-line calculator with tests'],
   ['executor', 'git clone, task, diff'],
 ];
@@ -63,7 +76,8 @@ const newId = () => `run_${randomBytes(9).toString('base64url')}`;
 /** @param {number} created @param {number} n @returns {MockRun} */
 function pastRun(created, n) {
   const [kind = '', title = ''] = titles[n % titles.length] ?? [];
-  const status = ['done', 'done', 'failed', 'done', 'cancelled', 'done', 'interrupted'][n % 7] ?? '';
+  const status =
+    ['done', 'done', 'failed', 'done', 'cancelled', 'done', 'interrupted'][n % 7] ?? '';
   const duration = status === 'interrupted' ? null : 3 + ((n * 7919) % 4000);
   const at = (/** @type {number} */ ms) => new Date(created + ms).toISOString();
   return {
@@ -90,9 +104,21 @@ function pastRun(created, n) {
         seq: 3,
         time: at(2),
         type: 'call',
-        data: { capability: 'db', method: 'query', arguments: ['SELECT region, count(*) AS n FROM customers GROUP BY region ORDER BY n DESC'], rows: 3 },
+        data: {
+          capability: 'db',
+          method: 'query',
+          arguments: [
+            'SELECT region, count(*) AS n FROM customers GROUP BY region ORDER BY n DESC',
+          ],
+          rows: 3,
+        },
       },
-      { seq: 4, time: at(duration ?? 3), type: status === 'done' ? 'result' : status, data: status === 'done' ? { value: 8 } : null },
+      {
+        seq: 4,
+        time: at(duration ?? 3),
+        type: status === 'done' ? 'result' : status,
+        data: status === 'done' ? { value: 8 } : null,
+      },
     ],
   };
 }
@@ -150,7 +176,11 @@ export async function startMock({ port = 0, key = null, dir = null, runs: past =
 
   /** @param {Response} res @param {number} code @param {unknown} body */
   const send = (res, code, body, headers = {}) => {
-    res.writeHead(code, { 'Content-Type': 'application/json', 'Cache-Control': 'no-store', ...headers });
+    res.writeHead(code, {
+      'Content-Type': 'application/json',
+      'Cache-Control': 'no-store',
+      ...headers,
+    });
     res.end(code === 204 ? undefined : JSON.stringify(body));
   };
   /** @param {Response} res @param {number} code @param {string} name @param {string} message */
@@ -184,8 +214,15 @@ export async function startMock({ port = 0, key = null, dir = null, runs: past =
     const now = new Date().toISOString();
     /** @type {MockRun} */
     const run = {
-      id: newId(), kind: 'isolate', status: 'running', title: code, created_at: now,
-      finished_at: null, duration_ms: null, error: null, detail: { code },
+      id: newId(),
+      kind: 'isolate',
+      status: 'running',
+      title: code,
+      created_at: now,
+      finished_at: null,
+      duration_ms: null,
+      error: null,
+      detail: { code },
       events: [{ seq: 1, time: now, type: 'started', data: null }],
     };
     runs.unshift(run);
@@ -261,7 +298,9 @@ export async function startMock({ port = 0, key = null, dir = null, runs: past =
         'Content-Type': mediaTypes[extname(name)] ?? 'application/octet-stream',
         'Content-Security-Policy': contentSecurityPolicy,
         'X-Content-Type-Options': 'nosniff',
-        'Cache-Control': name.startsWith('/assets/') ? 'public, max-age=31536000, immutable' : 'no-cache',
+        'Cache-Control': name.startsWith('/assets/')
+          ? 'public, max-age=31536000, immutable'
+          : 'no-cache',
       });
       res.end(body);
     } catch {
@@ -275,7 +314,12 @@ export async function startMock({ port = 0, key = null, dir = null, runs: past =
       const target = new URL(req.url ?? '/', 'http://mock');
       if (target.pathname === '/health') {
         const timestamp = new Date().toISOString();
-        send(res, 200, { status: 'healthy', service: 'sandbox-executor', timestamp, version: '0.1.0' });
+        send(res, 200, {
+          status: 'healthy',
+          service: 'sandbox-executor',
+          timestamp,
+          version: '0.1.0',
+        });
       } else if (target.pathname.startsWith('/v1/')) {
         await answerApi(req, res, target);
       } else {

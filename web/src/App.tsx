@@ -20,16 +20,19 @@ export function App() {
   const Shown = match?.view.view ?? Missing;
   const title = locked ? 'Key needed' : (match?.view.title ?? 'Not found');
 
-  // What a page load would do: a new title, and the focus at the start of the new content, so that
-  // a keyboard or a screen reader does not stay behind on a link that is gone.
-  const main = useRef<HTMLElement>(null);
-  const shownPath = useRef(path);
   useEffect(() => {
     document.title = `${title} · cay`;
-    if (shownPath.current === path) return;
-    shownPath.current = path;
-    main.current?.focus({ preventScroll: true });
-  }, [path, title]);
+  }, [title]);
+
+  // What a page load would do: the focus at the start of the new content, so that a keyboard or a
+  // screen reader does not stay behind on something that is gone. The prompt takes it by itself.
+  const main = useRef<HTMLElement>(null);
+  const shown = useRef({ path, locked });
+  useEffect(() => {
+    const changed = shown.current.path !== path || shown.current.locked !== locked;
+    shown.current = { path, locked };
+    if (changed && !locked) main.current?.focus({ preventScroll: true });
+  }, [path, locked]);
 
   return (
     <FeedContext value={feed}>
@@ -38,7 +41,7 @@ export function App() {
       </a>
       <Header current={match?.view} />
       <ConnectionBanner />
-      <main id="main" ref={main} tabIndex={-1}>
+      <main id="main" ref={main} tabIndex={-1} aria-label={title}>
         {locked ? (
           <KeyPrompt />
         ) : (

@@ -64,4 +64,5 @@ export function formatRate(perSecond: number): string {
   return perSecond < 10 ? perSecond.toFixed(1) : Math.round(perSecond).toLocaleString('en');
 }
 
-export const formatCount = (n: number | null): string => (n === null ? '–' : n.toLocaleString('en'));
+export const formatCount = (n: number | null): string =>
+  n === null ? '–' : n.toLocaleString('en');

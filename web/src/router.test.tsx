@@ -31,7 +31,9 @@ test('a plain click moves without a page load; a modified click is left to the b
   const page = render(<Page />);
   const link = page.querySelector('a')!;
   const click = (init: MouseEventInit = {}) =>
-    act(() => link.dispatchEvent(new MouseEvent('click', { bubbles: true, cancelable: true, ...init })));
+    act(() =>
+      link.dispatchEvent(new MouseEvent('click', { bubbles: true, cancelable: true, ...init })),
+    );
 
   let left = 0;
   const onClick = (event: MouseEvent) => {
@@ -56,7 +58,9 @@ test('back and forward are followed', async () => {
   act(() => navigate('/b'));
   expect(page.querySelector('p')!.textContent).toBe('/b');
   await act(async () => {
-    const popped = new Promise((resolve) => window.addEventListener('popstate', resolve, { once: true }));
+    const popped = new Promise((resolve) =>
+      window.addEventListener('popstate', resolve, { once: true }),
+    );
     history.back();
     await popped;
   });

@@ -29,7 +29,7 @@ export function usePath(): string {
   return useSyncExternalStore(subscribe, () => location.pathname);
 }
 
-/** The parameters of `path` if it fits the pattern, else null. A trailing slash makes no difference. */
+/** The parameters of `path` if it fits the pattern, else null; a slash at its end is ignored. */
 export function matchPath(pattern: string, path: string): Params | null {
   const want = pattern.split('/').filter(Boolean);
   const have = path.split('/').filter(Boolean);

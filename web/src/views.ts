@@ -2,9 +2,9 @@
  * The table of views. To add one, make a folder under views/ whose index.tsx has a component as its
  * default export, and add a line here. Every view is a chunk of its own, loaded when first seen.
  *
+ * title   its name in the navigation and in the window's title.
  * paths   patterns it answers; the first is its address. Parameters arrive as the prop `params`.
- * title   for the window's title.
- * nav     its label in the navigation; without one it is reached from another view.
+ * nav     whether the navigation lists it; else it is reached from another view.
  * under   the path of the view that the navigation marks as current instead.
  */
 import { lazy, type ComponentType } from 'react';
@@ -13,17 +13,18 @@ import { matchPath, type Params } from './router.tsx';
 export type ViewProps = { params: Params };
 
 export type View = {
-  paths: [string, ...string[]];
   title: string;
-  nav?: string;
+  paths: [string, ...string[]];
+  nav?: boolean;
   under?: string;
   view: ComponentType<ViewProps>;
 };
 
+// prettier-ignore
 export const views: View[] = [
-  { paths: ['/status', '/'], title: 'Status', nav: 'Status', view: lazy(() => import('./views/status/index.tsx')) },
-  { paths: ['/runs'], title: 'Runs', nav: 'Runs', view: lazy(() => import('./views/runs/index.tsx')) },
-  { paths: ['/runs/:id'], title: 'Run', under: '/runs', view: lazy(() => import('./views/run/index.tsx')) },
+  { title: 'Status', paths: ['/status', '/'], nav: true, view: lazy(() => import('./views/status')) },
+  { title: 'Runs', paths: ['/runs'], nav: true, view: lazy(() => import('./views/runs')) },
+  { title: 'Run', paths: ['/runs/:id'], under: '/runs', view: lazy(() => import('./views/run')) },
 ];
 
 export type Match = { view: View; params: Params };

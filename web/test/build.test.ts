@@ -16,7 +16,9 @@ async function buildInto(name: string): Promise<Map<string, string>> {
   const outDir = join(home, name);
   const vite = join(root, 'node_modules/vite/bin/vite.js');
   await run(process.execPath, [vite, 'build', '--outDir', outDir], { cwd: root });
-  const files = readdirSync(outDir, { recursive: true, withFileTypes: true }).filter((it) => it.isFile());
+  const files = readdirSync(outDir, { recursive: true, withFileTypes: true }).filter((it) =>
+    it.isFile(),
+  );
   return new Map(
     files
       .map((it) => join(it.parentPath, it.name))

@@ -26,26 +26,28 @@ static void write_features(struct json_writer *w, const struct features *f) {
     json_writer_array_end(w);
 }
 
+static void write_child(void *ctx, const struct keeper_info *k) {
+    struct json_writer *w = ctx;
+    json_writer_object_begin(w);
+    json_writer_key(w, "name");
+    json_writer_str(w, k->name);
+    json_writer_key(w, "pid");
+    json_writer_int(w, k->pid);
+    json_writer_key(w, "state");
+    json_writer_str(w, keeper_state_name(k->state));
+    json_writer_key(w, "restarts");
+    json_writer_int(w, k->restarts);
+    json_writer_key(w, "memory_bytes");
+    json_writer_int(w, k->pid ? metrics_process_memory(k->pid) : 0);
+    json_writer_key(w, "uptime_ms");
+    json_writer_int(w, k->pid ? clock_mono_ms() - k->started_ms : 0);
+    json_writer_object_end(w);
+}
+
 static void write_children(struct json_writer *w, const struct front *f) {
     json_writer_key(w, "children");
     json_writer_array_begin(w);
-    for (size_t i = 0; i < f->nkeepers; i++) {
-        struct keeper_info k = keeper_info(f->keepers[i]);
-        json_writer_object_begin(w);
-        json_writer_key(w, "name");
-        json_writer_str(w, k.name);
-        json_writer_key(w, "pid");
-        json_writer_int(w, k.pid);
-        json_writer_key(w, "state");
-        json_writer_str(w, keeper_state_name(k.state));
-        json_writer_key(w, "restarts");
-        json_writer_int(w, k.restarts);
-        json_writer_key(w, "memory_bytes");
-        json_writer_int(w, k.pid ? metrics_process_memory(k.pid) : 0);
-        json_writer_key(w, "uptime_ms");
-        json_writer_int(w, k.pid ? clock_mono_ms() - k.started_ms : 0);
-        json_writer_object_end(w);
-    }
+    front_children(f, write_child, w);
     json_writer_array_end(w);
 }
 

@@ -4,7 +4,9 @@
 
 #include "base/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct verb {
     const char *name;
@@ -15,6 +17,7 @@ struct verb {
 int cli_serve(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_key(int argc, char **argv);
+int cli_run(int argc, char **argv);
 
 /* Writes "cay: message" to standard error and returns the exit status of the error. */
 int cli_fail(const struct err *err);
@@ -22,3 +25,7 @@ int cli_fail(const struct err *err);
 int cli_usage(const char *verb, const char *message);
 /* Where the sibling programs are: beside cay, or ../libexec/cay. The caller frees. */
 char *cli_sibling_dir(void);
+/* "500ms", "10s", "2m", "1h"; a bare number is seconds. */
+bool cli_parse_time(const char *text, int64_t *ret_ms);
+/* "64m", "1g", "4096"; powers of 1024. */
+bool cli_parse_size(const char *text, int64_t *ret_bytes);

@@ -3,11 +3,13 @@
 #include "base/path.h"
 #include "front/cli/cli.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 static int help(int argc, char **argv);
@@ -15,6 +17,7 @@ static int version(int argc, char **argv);
 
 static const struct verb verbs[] = {
     {"serve", "start the server", cli_serve},
+    {"run", "run a JavaScript or TypeScript module in an isolate", cli_run},
     {"doctor", "say what this machine offers and what to do about the rest", cli_doctor},
     {"key", "create, list and revoke API keys", cli_key},
     {"version", "print the version", version},
@@ -76,6 +79,33 @@ char *cli_sibling_dir(void) {
         return steal_ptr(&libexec);
     }
     return dir;
+}
+
+static bool parse_unit(const char *text, const char *const *units, const int64_t *factors,
+                       int64_t *ret) {
+    char *end = NULL;
+    errno = 0;
+    double v = strtod(text, &end);
+    if (end == text || errno || v < 0)
+        return false;
+    for (size_t i = 0; units[i]; i++)
+        if (strcasecmp(end, units[i]) == 0 && v * (double)factors[i] < 9e15) {
+            *ret = (int64_t)(v * (double)factors[i]);
+            return *ret > 0;
+        }
+    return false;
+}
+
+bool cli_parse_time(const char *text, int64_t *ret_ms) {
+    static const char *const units[] = {"", "ms", "s", "m", "h", NULL};
+    static const int64_t factors[] = {1000, 1, 1000, 60000, 3600000};
+    return parse_unit(text, units, factors, ret_ms) && *ret_ms <= 86400000;
+}
+
+bool cli_parse_size(const char *text, int64_t *ret_bytes) {
+    static const char *const units[] = {"", "b", "k", "m", "g", "kib", "mib", "gib", NULL};
+    static const int64_t factors[] = {1, 1, 1 << 10, 1 << 20, 1 << 30, 1 << 10, 1 << 20, 1 << 30};
+    return parse_unit(text, units, factors, ret_bytes);
 }
 
 int main(int argc, char **argv) {

@@ -4,11 +4,13 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "front/agent/agent.h"
 #include "front/api/api.h"
 #include "front/cli/cli.h"
 #include "front/front.h"
 #include "front/guard.h"
 #include "front/http/asset.h"
+#include "front/run/workers.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -37,6 +39,7 @@ static const char usage[] =
     "  --data-dir D                   where runs, agents and keys are kept\n"
     "  --config FILE                  settings (default ./cay.json, then /etc/cay/cay.json); a\n"
     "                                 .env file beside it may hold ANTHROPIC_API_KEY and the like\n"
+    "  --agents-dir D                 folder with the agents (default: those that come with cay)\n"
     "  --web-dir D                    serve the page from this folder instead of the built-in one\n"
     "  --log-level L                  debug, info, warn, error or off\n\n"
     "Started as root, everything but the sandbox launcher changes to the user \"cay\" (or, if "
@@ -45,12 +48,13 @@ static const char usage[] =
 
 /* The user that a server started as root changes to when there is no user "cay": an unused number
  * out of the range that systemd keeps for dynamic users. */
-enum { FALLBACK_UID = 64737, CHECKPOINT_MS = 2000 };
+enum { FALLBACK_UID = 64737, CHECKPOINT_MS = 2000, FACET_IDLE_MS = 30000 };
 
 struct serve {
     struct front front;
     struct config config;
     struct secrets secrets;
+    struct agent_def *agent_defs;
     uv_loop_t loop;
     uv_signal_t signals[2];
     uv_timer_t checkpoint;
@@ -60,12 +64,12 @@ struct serve {
     size_t nlisten;
     int web_fd;
     int lock_fd;
+    int program_fds[3]; /* cay-compile, cay-isolate, cay-facet */
     char *sibling_dir;
     uid_t uid;
     gid_t gid;
     bool drop;
     bool stopping;
-    size_t stopping_keepers;
 };
 
 /* --- before the loop --- */
@@ -75,6 +79,7 @@ static int parse(int argc, char **argv, struct serve *s, struct err *err) {
                                             {"data-dir", required_argument, NULL, 'd'},
                                             {"config", required_argument, NULL, 'c'},
                                             {"web-dir", required_argument, NULL, 'w'},
+                                            {"agents-dir", required_argument, NULL, 'a'},
                                             {"log-level", required_argument, NULL, 'L'},
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
@@ -82,6 +87,7 @@ static int parse(int argc, char **argv, struct serve *s, struct err *err) {
     size_t nlisten = 0;
     const char *data_dir = NULL;
     const char *web_dir = NULL;
+    const char *agents_dir = NULL;
     const char *file = NULL;
     const char *level = NULL;
     int c;
@@ -100,6 +106,9 @@ static int parse(int argc, char **argv, struct serve *s, struct err *err) {
             break;
         case 'w':
             web_dir = optarg;
+            break;
+        case 'a':
+            agents_dir = optarg;
             break;
         case 'L':
             level = optarg;
@@ -132,6 +141,10 @@ static int parse(int argc, char **argv, struct serve *s, struct err *err) {
     if (web_dir) {
         free(k->web_dir);
         k->web_dir = xstrdup(web_dir);
+    }
+    if (agents_dir) {
+        free(k->agents_dir);
+        k->agents_dir = xstrdup(agents_dir);
     }
     config_defaults(k);
     return -1;
@@ -297,11 +310,13 @@ static int listen_tcp(struct serve *s, const char *address, struct err *err) {
     /* Two servers on one port both bind with SO_REUSEADDR; only listen() tells them apart. */
     if (listen(fd, 1) < 0)
         return busy(address, err);
-    struct sockaddr_storage bound;
+    struct sockaddr_storage bound = {0};
     socklen_t n = sizeof(bound);
     (void)getsockname(fd, (struct sockaddr *)&bound, &n);
-    unsigned got = bound.ss_family == AF_INET ? ntohs(((struct sockaddr_in *)&bound)->sin_port)
-                                              : ntohs(((struct sockaddr_in6 *)&bound)->sin6_port);
+    const struct sockaddr_in *in = (const struct sockaddr_in *)&bound;
+    const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&bound;
+    // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): getsockname() filled it
+    unsigned got = bound.ss_family == AF_INET ? ntohs(in->sin_port) : ntohs(in6->sin6_port);
     bool v6 = strchr(host, ':') != NULL;
     s->front.urls[s->front.nurls++] =
         xasprintf("http://%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "", got);
@@ -329,6 +344,33 @@ static int open_web_dir(struct serve *s, struct err *err) {
         return 0;
     s->web_fd = open(s->config.web_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     return s->web_fd < 0 ? err_sys(err, "web folder %s", s->config.web_dir) : 0;
+}
+
+/* Opened while we may still see their folder; started from these descriptors. */
+static int open_programs(struct serve *s, struct err *err) {
+    static const char *const names[] = {"cay-compile", "cay-isolate", "cay-facet"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        _cleanup_(free) char *path = path_join(s->sibling_dir, names[i]);
+        s->program_fds[i] = open(path, O_PATH | O_CLOEXEC);
+        if (s->program_fds[i] < 0)
+            return err_sys(err, "%s is missing beside cay (run `make`)", names[i]);
+    }
+    return 0;
+}
+
+/* Beside the build folder, or installed. */
+static int load_agents(struct serve *s, struct err *err) {
+    static const char *const places[] = {"../agents", "../share/cay/agents"};
+    _cleanup_(free) char *self = path_self_dir();
+    if (s->config.agents_dir)
+        return agent_defs_load(s->config.agents_dir, &s->agent_defs, err);
+    for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+        _cleanup_(free) char *dir = path_join(self, places[i]);
+        if (faccessat(AT_FDCWD, dir, F_OK, 0) == 0)
+            return agent_defs_load(dir, &s->agent_defs, err);
+    }
+    log_warn("agents.none", "advice", "name a folder with --agents-dir");
+    return 0;
 }
 
 static int drop_privileges(struct serve *s, struct err *err) {
@@ -387,19 +429,19 @@ static void on_page(struct http_req *req, void *ctx) {
     asset_respond(req, CONTAINER_OF(ctx, struct serve, front)->web_fd);
 }
 
-static void on_guest(struct http_req *req, void *ctx) {
-    (void)ctx;
-    struct err err;
-    (void)err_set(&err, ERR_NOT_FOUND, "there is no worker or sandbox port at this host name");
-    http_respond_err(req, &err);
+void front_children(const struct front *f,
+                    void (*on_child)(void *ctx, const struct keeper_info *info), void *ctx) {
+    struct keeper_info compile = keeper_info(compiler_keeper(f->runner->compiler));
+    struct keeper_info isolate = pool_info(f->runner->pool);
+    on_child(ctx, &compile);
+    on_child(ctx, &isolate);
 }
 
 void front_model(const struct front *f, const char **ret_provider, const char **ret_name) {
-    bool anthropic = f->secrets->values[SECRET_ANTHROPIC_API_KEY] ||
-                     f->secrets->values[SECRET_ANTHROPIC_AUTH_TOKEN];
-    bool openai = f->secrets->values[SECRET_OPENAI_API_KEY] != NULL;
-    *ret_provider = anthropic ? "anthropic" : openai ? "openai" : "demo";
-    *ret_name = anthropic ? "sonnet" : openai ? "gpt" : "demo";
+    const struct model_info *info = NULL;
+    bool found = models_find(f->models, f->config->model, &info, NULL) == 0;
+    *ret_provider = found ? model_provider_name(info->provider) : "none";
+    *ret_name = found ? info->id : f->config->model;
 }
 
 static int start_http(struct serve *s, struct err *err) {
@@ -410,13 +452,15 @@ static int start_http(struct serve *s, struct err *err) {
         .guard = guard_request,
         .observer = on_request_done,
         .is_guest_host = guard_is_guest_host,
-        .guest_handler = on_guest,
+        .guest_handler = api_guest,
         .fallback = on_page,
         .ctx = f,
     });
     api_health_routes(f);
     api_status_routes(f);
     api_runs_routes(f);
+    api_run_routes(f);
+    api_agents_routes(f);
     for (size_t i = 0; i < s->nlisten; i++) {
         int rc = http_server_listen(f->http, s->listen_fds[i], err);
         if (rc < 0)
@@ -445,19 +489,13 @@ static void on_checkpoint(uv_timer_t *t) {
     (void)uv_queue_work(&s->loop, &s->checkpoint_work, on_checkpoint_work, on_checkpoint_done);
 }
 
-static void on_keeper_stopped(void *ctx) {
-    struct serve *s = ctx;
-    s->stopping_keepers--;
-}
-
 static void on_drained(void *ctx) {
     struct serve *s = ctx;
     http_server_destroy(s->front.http);
-    for (size_t i = 0; i < s->front.nkeepers; i++) {
-        s->stopping_keepers++;
-        keeper_stop(s->front.keepers[i], on_keeper_stopped, s);
-    }
-    s->front.nkeepers = 0;
+    agents_destroy(s->front.agents);
+    models_close(s->front.models, NULL, NULL);
+    workers_destroy(s->front.workers);
+    runner_stop(s->front.runner, NULL, NULL);
     for (size_t i = 0; i < ARRAY_LEN(s->signals); i++)
         uv_close((uv_handle_t *)&s->signals[i], NULL);
     uv_close((uv_handle_t *)&s->checkpoint, NULL);
@@ -502,7 +540,29 @@ static int run(struct serve *s, struct err *err) {
     f->metrics = metrics_create();
     f->sessions = sessions_create();
     f->started_ms = clock_mono_ms();
-    int rc = start_http(s, err);
+    f->facet_open = (struct facet_open){.file = (char *)"data.db", .idle_ms = FACET_IDLE_MS};
+    f->runner = runner_create(&(struct runner_options){.loop = &s->loop,
+                                                       .config = s->config.runner,
+                                                       .compile_fd = s->program_fds[0],
+                                                       .isolate_fd = s->program_fds[1],
+                                                       .facet_fd = s->program_fds[2]});
+    f->workers = workers_create(&(struct workers_options){
+        .runner = f->runner, .store = f->store, .data_dir = s->config.data_dir});
+    int rc = models_create(&s->loop,
+                           &(struct models_options){.file = s->config.models_file,
+                                                    .secrets = &s->secrets,
+                                                    .demo_delay_ms = -1},
+                           &f->models, err);
+    if (rc < 0)
+        return rc;
+    f->agents = agents_create(&(struct agents_options){.loop = &s->loop,
+                                                       .runner = f->runner,
+                                                       .store = f->store,
+                                                       .models = f->models,
+                                                       .defs = s->agent_defs,
+                                                       .model = s->config.model,
+                                                       .data_dir = s->config.data_dir});
+    rc = start_http(s, err);
     if (rc < 0)
         return rc;
     static const int signals[] = {SIGTERM, SIGINT};
@@ -532,6 +592,9 @@ static void finish(struct serve *s) {
     }
     fd_close(&s->web_fd);
     fd_close(&s->lock_fd);
+    for (size_t i = 0; i < ARRAY_LEN(s->program_fds); i++)
+        fd_close(&s->program_fds[i]);
+    agent_defs_free(s->agent_defs);
     secrets_finish(&s->secrets);
     config_finish(&s->config);
     free(s->sibling_dir);
@@ -542,6 +605,8 @@ int cli_serve(int argc, char **argv) {
     struct err err;
     struct serve *s = xcalloc(1, sizeof(*s));
     s->web_fd = s->lock_fd = -1;
+    for (size_t i = 0; i < ARRAY_LEN(s->program_fds); i++)
+        s->program_fds[i] = -1;
     config_init(&s->config);
     int done = parse(argc, argv, s, &err);
     if (done >= 0) {
@@ -561,6 +626,10 @@ int cli_serve(int argc, char **argv) {
         rc = make_data_dir(s, &err);
     if (rc == 0)
         rc = open_web_dir(s, &err);
+    if (rc == 0)
+        rc = load_agents(s, &err);
+    if (rc == 0)
+        rc = open_programs(s, &err);
     if (rc == 0)
         rc = bind_all(s, &err);
     if (rc == 0)

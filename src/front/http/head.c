@@ -208,7 +208,8 @@ static int check_fields(struct http_req *req, struct err *err) {
     if (http_req_header_count(req, "content-length") > 1)
         return err_set(err, ERR_BAD_REQUEST, "more than one Content-Length field");
     const char *te = http_req_header(req, "transfer-encoding");
-    if (te && (http_req_header_count(req, "transfer-encoding") > 1 || strcasecmp(te, "chunked")))
+    if (te &&
+        (http_req_header_count(req, "transfer-encoding") > 1 || strcasecmp(te, "chunked") != 0))
         return err_set(err, ERR_UNSUPPORTED, "Transfer-Encoding may only be \"chunked\"");
     if (te && http_req_header(req, "content-length"))
         return err_set(err, ERR_BAD_REQUEST, "both Content-Length and Transfer-Encoding");

@@ -65,7 +65,7 @@ static void on_connection(uv_stream_t *stream, int status) {
 }
 
 int http_server_listen(struct http_server *s, int fd, struct err *err) {
-    struct sockaddr_storage a;
+    struct sockaddr_storage a = {0};
     socklen_t n = sizeof(a);
     if (getsockname(fd, (struct sockaddr *)&a, &n) < 0)
         return err_sys(err, "listen");

@@ -21,6 +21,9 @@ static const char *const migrations[] = {
     "CREATE INDEX runs_running ON runs (status) WHERE status = 'running';"
     "CREATE TABLE events (run_id TEXT NOT NULL, seq INTEGER NOT NULL, time_ms INTEGER NOT NULL,"
     " type TEXT NOT NULL, data TEXT NOT NULL, PRIMARY KEY (run_id, seq)) WITHOUT ROWID;",
+    /* 2 */
+    "CREATE TABLE workers (owner TEXT NOT NULL, id TEXT NOT NULL, label TEXT NOT NULL UNIQUE,"
+    " code TEXT NOT NULL, updated_ms INTEGER NOT NULL, PRIMARY KEY (owner, id)) WITHOUT ROWID;",
 };
 
 enum statement {
@@ -36,6 +39,10 @@ enum statement {
     RUN_INTERRUPT,
     EVENT_ADD,
     EVENT_LIST,
+    WORKER_PUT,
+    WORKER_GET,
+    WORKER_DELETE,
+    WORKER_LIST,
     STATEMENT_COUNT,
 };
 
@@ -66,6 +73,14 @@ static const char *const statement_sql[STATEMENT_COUNT] = {
                   " (SELECT coalesce(max(seq), 0) + 1 FROM events WHERE run_id = ?1), ?2, ?3, ?4)",
     [EVENT_LIST] = "SELECT seq, time_ms, type, data FROM events WHERE run_id = ?1 AND seq > ?2"
                    " ORDER BY seq LIMIT ?3",
+    [WORKER_PUT] =
+        "INSERT INTO workers (owner, id, label, code, updated_ms) VALUES (?1,?2,?3,?4,?5)"
+        " ON CONFLICT (owner, id) DO UPDATE SET code = ?4, updated_ms = ?5",
+    [WORKER_GET] = "SELECT owner, id, label, code, updated_ms FROM workers"
+                   " WHERE (?1 IS NULL AND label = ?2) OR (owner = ?1 AND id = ?2)",
+    [WORKER_DELETE] = "DELETE FROM workers WHERE owner = ?1 AND id = ?2",
+    [WORKER_LIST] = "SELECT owner, id, label, code, updated_ms FROM workers WHERE owner = ?1"
+                    " ORDER BY id",
 };
 
 struct store {
@@ -104,7 +119,9 @@ static int migrate(struct store *s, struct err *err) {
     int version = user_version(s->db);
     int latest = (int)(sizeof(migrations) / sizeof(migrations[0]));
     if (version < 0)
-        rc = err_set(err, ERR_IO, "the database is damaged or not cay's: schema %d", version);
+        rc = err_set(err, ERR_IO,
+                     "the schema version cannot be read, or is none of ours: the file is damaged "
+                     "or not cay's; choose another --data-dir");
     if (version > latest)
         rc = err_set(err, ERR_IO,
                      "the database was written by a newer cay (schema %d, this one knows %d): "
@@ -430,6 +447,80 @@ int store_event_list(struct store *s, const char *run_id, int64_t after_seq, siz
         on_event(ctx, &e);
     }
     int e = rc == SQLITE_DONE ? 0 : db_error(s->db, err, "list events");
+    (void)sqlite3_reset(st);
+    return e;
+}
+
+/* --- workers --- */
+
+void store_worker_finish(struct store_worker *w) {
+    if (!w)
+        return;
+    free(w->owner);
+    free(w->id);
+    free(w->label);
+    free(w->code);
+    *w = (struct store_worker){0};
+}
+
+static void read_worker(sqlite3_stmt *st, struct store_worker *w) {
+    *w = (struct store_worker){.owner = column_strdup(st, 0),
+                               .id = column_strdup(st, 1),
+                               .label = column_strdup(st, 2),
+                               .code = column_strdup(st, 3),
+                               .updated_ms = sqlite3_column_int64(st, 4)};
+}
+
+int store_worker_put(struct store *s, const struct store_worker *w, struct err *err) {
+    sqlite3_stmt *st = ready(s, WORKER_PUT);
+    bind_str(st, 1, w->owner);
+    bind_str(st, 2, w->id);
+    bind_str(st, 3, w->label);
+    bind_str(st, 4, w->code);
+    bind_int(st, 5, clock_wall_ms());
+    return run(s, st, "record a worker", NULL, err);
+}
+
+int store_worker_get(struct store *s, const char *owner, const char *id_or_label,
+                     struct store_worker *ret_worker, struct err *err) {
+    sqlite3_stmt *st = ready(s, WORKER_GET);
+    bind_str(st, 1, owner);
+    bind_str(st, 2, id_or_label);
+    int rc = sqlite3_step(st);
+    if (rc == SQLITE_ROW)
+        read_worker(st, ret_worker);
+    int e = rc == SQLITE_ROW ? 0
+            : rc == SQLITE_DONE
+                ? err_set(err, ERR_NOT_FOUND, "there is no worker \"%.60s\"", id_or_label)
+                : db_error(s->db, err, "read a worker");
+    (void)sqlite3_reset(st);
+    return e;
+}
+
+int store_worker_delete(struct store *s, const char *owner, const char *id, struct err *err) {
+    sqlite3_stmt *st = ready(s, WORKER_DELETE);
+    bind_str(st, 1, owner);
+    bind_str(st, 2, id);
+    int64_t changes = 0;
+    int rc = run(s, st, "delete a worker", &changes, err);
+    if (rc == 0 && changes == 0)
+        return err_set(err, ERR_NOT_FOUND, "there is no worker \"%.60s\"", id);
+    return rc;
+}
+
+int store_worker_list(struct store *s, const char *owner,
+                      void (*on_worker)(void *ctx, const struct store_worker *worker), void *ctx,
+                      struct err *err) {
+    sqlite3_stmt *st = ready(s, WORKER_LIST);
+    bind_str(st, 1, owner);
+    int rc;
+    while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
+        struct store_worker w;
+        read_worker(st, &w);
+        on_worker(ctx, &w);
+        store_worker_finish(&w);
+    }
+    int e = rc == SQLITE_DONE ? 0 : db_error(s->db, err, "list workers");
     (void)sqlite3_reset(st);
     return e;
 }

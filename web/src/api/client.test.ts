@@ -3,7 +3,10 @@ import { api, ApiError } from './client.ts';
 import { sessionIsLocked, unlockSession } from './session.ts';
 
 const answer = (status: number, body: unknown) =>
-  vi.stubGlobal('fetch', vi.fn(async () => Response.json(body, { status })));
+  vi.stubGlobal(
+    'fetch',
+    vi.fn(async () => Response.json(body, { status })),
+  );
 
 const thrown = async (promise: Promise<unknown>): Promise<ApiError> => {
   const error = await promise.then(
@@ -22,14 +25,22 @@ afterEach(() => {
 test('an error answer becomes an ApiError with its code and request id', async () => {
   answer(404, { error: { code: 'not_found', message: 'no such run', request_id: 'r1' } });
   const error = await thrown(api.run('x'));
-  expect(error).toMatchObject({ status: 404, code: 'not_found', message: 'no such run', requestId: 'r1' });
+  expect(error).toMatchObject({
+    status: 404,
+    code: 'not_found',
+    message: 'no such run',
+    requestId: 'r1',
+  });
   expect(sessionIsLocked()).toBe(false);
 });
 
 test('an answer that is not JSON, and no answer at all, become ApiErrors too', async () => {
   vi.stubGlobal('fetch', async () => new Response('<h1>', { status: 200 }));
   expect((await thrown(api.health())).code).toBe('bad_answer');
-  vi.stubGlobal('fetch', async () => new Response('<h1>', { status: 502, statusText: 'Bad Gateway' }));
+  vi.stubGlobal(
+    'fetch',
+    async () => new Response('<h1>', { status: 502, statusText: 'Bad Gateway' }),
+  );
   expect((await thrown(api.health())).message).toBe('The server answered 502 Bad Gateway');
   vi.stubGlobal('fetch', async () => {
     throw new TypeError('Failed to fetch');
@@ -46,7 +57,9 @@ test('a 401 locks the session, except when the key prompt itself is refused', as
 });
 
 test('the key travels in a header, and an id is escaped', async () => {
-  const fetch = vi.fn(async (_path: string, _init?: RequestInit) => new Response(null, { status: 204 }));
+  const fetch = vi.fn(
+    async (_path: string, _init?: RequestInit) => new Response(null, { status: 204 }),
+  );
   vi.stubGlobal('fetch', fetch);
   await api.signIn('k1');
   expect(fetch.mock.calls[0]?.[0]).toBe('/v1/session');

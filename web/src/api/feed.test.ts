@@ -65,7 +65,8 @@ test('rates come from the server’s own clock, and start anew with a new proces
 
 test('only the last minute of rates is kept', async () => {
   const feed = await live();
-  for (let i = 1; i <= 90; i++) streams[0]!.send({ pid: 1, uptime_ms: 1000 + i * 1000, requests_total: 10 + i });
+  for (let i = 1; i <= 90; i++)
+    streams[0]!.send({ pid: 1, uptime_ms: 1000 + i * 1000, requests_total: 10 + i });
   await settle();
   expect(feed.snapshot().rates).toHaveLength(60);
 });

@@ -1,7 +1,8 @@
 import { expect, test } from 'vitest';
 import { SseParser, serverEvents } from './sse.ts';
 
-const text = ': hello\nevent: status\r\ndata: {"a":\r\ndata:1}\n\ndata: x\rid: 7\r\rdata\n\nevent: none\n\n';
+const text =
+  ': hello\nevent: status\r\ndata: {"a":\r\ndata:1}\n\ndata: x\rid: 7\r\rdata\n\nevent: none\n\n';
 const events = [
   { event: 'status', data: '{"a":\n1}', id: '' },
   { event: 'message', data: 'x', id: '7' },

@@ -2,7 +2,13 @@ import { expect, test } from 'vitest';
 import { readRun, readRunDetail, readRunPage, readStatus } from './types.ts';
 
 test('a status that lacks everything still makes a page', () => {
-  for (const nothing of [{}, null, [], 'x', { features: 3, children: {}, model: null, key: null }]) {
+  for (const nothing of [
+    {},
+    null,
+    [],
+    'x',
+    { features: 3, children: {}, model: null, key: null },
+  ]) {
     const status = readStatus(nothing);
     expect(status.features).toEqual([]);
     expect(status.children).toEqual([]);

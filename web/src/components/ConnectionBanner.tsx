@@ -20,7 +20,9 @@ export function ConnectionBanner() {
           {lost && (
             <>
               <strong>Connection lost.</strong>{' '}
-              {status ? 'What you see is the last that was known.' : 'The server cannot be reached.'}
+              {status
+                ? 'What you see is the last that was known.'
+                : 'The server cannot be reached.'}
             </>
           )}
         </p>

@@ -1,6 +1,6 @@
+import { useState } from 'react';
 import { api } from '../api/client.ts';
 import { useFeed } from '../api/feed.ts';
-import { lockSession } from '../api/session.ts';
 import { Link } from '../router.tsx';
 import { ThemeToggle } from '../theme/ThemeToggle.tsx';
 import { isCurrent, views, type View } from '../views.ts';
@@ -17,11 +17,15 @@ const connectionWords = {
 export function Header({ current }: { current: View | undefined }) {
   const { connection, status } = useFeed();
 
+  const [failed, setFailed] = useState(false);
+
   async function signOut() {
     try {
       await api.signOut();
-    } finally {
-      lockSession();
+      // A new page knows nothing of what the old one was shown.
+      location.assign('/');
+    } catch {
+      setFailed(true);
     }
   }
 
@@ -42,7 +46,7 @@ export function Header({ current }: { current: View | undefined }) {
                     to={item.paths[0]}
                     {...(isCurrent(item, current) ? { 'aria-current': 'page' as const } : {})}
                   >
-                    {item.nav}
+                    {item.title}
                   </Link>
                 </li>
               ))}
@@ -50,11 +54,12 @@ export function Header({ current }: { current: View | undefined }) {
         </nav>
         <div className="header-end">
           <span className="connection" data-state={connection.state}>
-            {connectionWords[connection.state]}
+            <span>{connectionWords[connection.state]}</span>
           </span>
           {status?.key && (
             <button type="button" className="button quiet" onClick={() => void signOut()}>
-              Sign out<span className="visually-hidden"> {status.key.name}</span>
+              {failed ? 'Not signed out: try again' : 'Sign out'}
+              <span className="visually-hidden"> {status.key.name}</span>
             </button>
           )}
           <ThemeToggle />

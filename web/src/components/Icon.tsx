@@ -1,4 +1,4 @@
-/** Small line icons, 16 by 16, drawn in the colour of the text. Decoration only: label them elsewhere. */
+/** Small line icons in the colour of the text. They are decoration: the label is elsewhere. */
 import type { ReactNode } from 'react';
 
 function Icon({ children }: { children: ReactNode }) {
@@ -45,7 +45,10 @@ export function Mark() {
   return (
     <svg className="mark" viewBox="0 0 24 24" width="24" height="24" aria-hidden="true">
       <path className="mark-sand" d="M3.5 14.5c2.2-4.6 5-7 8.5-7s6.3 2.4 8.5 7z" />
-      <path className="mark-sea" d="M2 18.25c1.7 0 1.7 1.25 3.35 1.25s1.7-1.25 3.3-1.25 1.7 1.25 3.35 1.25 1.7-1.25 3.3-1.25 1.7 1.25 3.35 1.25 1.7-1.25 3.35-1.25" />
+      <path
+        className="mark-sea"
+        d="M2 18.25c1.7 0 1.7 1.25 3.35 1.25s1.7-1.25 3.3-1.25 1.7 1.25 3.35 1.25 1.7-1.25 3.3-1.25 1.7 1.25 3.35 1.25 1.7-1.25 3.35-1.25"
+      />
     </svg>
   );
 }

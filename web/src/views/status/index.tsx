@@ -105,7 +105,7 @@ function RecentRuns({ paused }: { paused: boolean }) {
     [],
     interval,
   );
-  const now = useNow(1000);
+  const now = useNow(paused ? null : 1000);
   return (
     <Section title="Recent runs" flush aside={<Link to="/runs">All runs</Link>}>
       {data && <RunTable runs={data.runs} now={now} />}

@@ -1,0 +1,208 @@
+/* cay-compile: modules in, a linked program out, on descriptor 3 (src/wire/compile.h).
+ * JavaScriptCore runs our own compiler over source that strangers wrote: that source is parsed,
+ * never run. Still the process locks itself down first: no namespace but its own, an empty root, no
+ * system call but those that memory and its one socket need. */
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "lock/lock.h"
+#include "wire/compile.h"
+#include "wire/frame.h"
+
+#include <JavaScriptCore/JavaScript.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+enum {
+    CHANNEL_FD = 3,
+    WARM_ROUNDS = 40,         /* enough for the compiler's hot paths to be compiled themselves */
+    MEMORY_BYTES = 1 << 30,   /* beyond what the engine has reserved at start */
+    GARBAGE_BYTES = 64 << 20, /* of requests, between two full collections */
+};
+
+extern const char compile_js[];
+
+static const char warm_request[] =
+    "{\"mainModule\":\"harness.js\",\"modules\":{\"harness.js\":\"import { WorkerEntrypoint } from "
+    "'cloudflare:workers';\\nimport run, { helper as h } from 'user-code.js';\\nexport default "
+    "class "
+    "extends WorkerEntrypoint { verify() {} async run() { return h(await run(this.env)); } }\\n\","
+    "\"user-code.js\":\"import { a } from './b.ts';\\nexport const helper = (x) => x;\\nexport "
+    "default "
+    "async function (env) { const rows = await env.db.query(`SELECT ${a}`); for (const r of rows) "
+    "console.log(r.name, [...rows].map(({ id, ...rest }) => ({ id, rest }))); return rows?.length "
+    "?? 0; "
+    "}\\n\",\"b.ts\":\"export interface T { x: number }\\nexport const a: number = 1; export enum "
+    "E { "
+    "A, B }\\n\"}}";
+
+/* The engine must stay on one thread: the filter that is loaded later has no clone(). */
+static void set_options(void) {
+    static const char *const options[][2] = {
+        {"TZ", "UTC"},
+        {"ICU_TIMEZONE_FILES_DIR", ""},
+        {"JSC_useConcurrentJIT", "0"},
+        {"JSC_useConcurrentGC", "0"},
+        {"JSC_numberOfGCMarkers", "1"},
+        {"JSC_useWasm", "0"},
+        {"GIGACAGE_ENABLED", "0"},
+    };
+    (void)clearenv();
+    for (size_t i = 0; i < ARRAY_LEN(options); i++)
+        (void)setenv(options[i][0], options[i][1], 1);
+}
+
+static char *to_utf8(JSContextRef ctx, JSValueRef v, size_t *ret_len) {
+    JSStringRef s = JSValueToStringCopy(ctx, v, NULL);
+    if (!s)
+        return NULL;
+    size_t max = JSStringGetMaximumUTF8CStringSize(s);
+    char *out = malloc(max);
+    size_t n = out ? JSStringGetUTF8CString(s, out, max) : 0;
+    JSStringRelease(s);
+    *ret_len = n > 0 ? n - 1 : 0;
+    return out;
+}
+
+/* The request's text must be a NUL-terminated copy. Returns the response, or NULL if the compiler
+ * threw, which it never should. */
+static char *compile(JSGlobalContextRef ctx, JSObjectRef fn, const char *request, size_t *ret_len) {
+    JSStringRef s = JSStringCreateWithUTF8CString(request);
+    JSValueRef arg = JSValueMakeString(ctx, s);
+    JSStringRelease(s);
+    JSValueRef exception = NULL;
+    JSValueRef v = JSObjectCallAsFunction(ctx, fn, NULL, 1, &arg, &exception);
+    return exception || !v ? NULL : to_utf8(ctx, v, ret_len);
+}
+
+static int start_engine(int rounds, JSGlobalContextRef *ret_ctx, JSObjectRef *ret_fn,
+                        struct err *err) {
+    void (*disable_scavenger)(void) = NULL;
+    *(void **)&disable_scavenger = dlsym(RTLD_DEFAULT, "_ZN3WTF20fastDisableScavengerEv");
+    if (disable_scavenger)
+        disable_scavenger();
+    JSGlobalContextRef ctx = JSGlobalContextCreate(NULL);
+    JSValueRef exception = NULL;
+    JSStringRef source = JSStringCreateWithUTF8CString(compile_js);
+    (void)JSEvaluateScript(ctx, source, NULL, NULL, 1, &exception);
+    JSStringRelease(source);
+    JSStringRef name = JSStringCreateWithUTF8CString("__compile");
+    JSValueRef fn = JSObjectGetProperty(ctx, JSContextGetGlobalObject(ctx), name, NULL);
+    JSStringRelease(name);
+    if (exception || !fn || !JSValueIsObject(ctx, fn))
+        return err_set(err, ERR_INTERNAL, "the compiler's bundle does not start");
+    *ret_fn = JSValueToObject(ctx, fn, NULL);
+    JSValueProtect(ctx, *ret_fn);
+    for (int i = 0; i < rounds; i++) {
+        size_t len = 0;
+        char *out = compile(ctx, *ret_fn, warm_request, &len);
+        bool ok = out && strncmp(out, "{\"ok\":true", 10) == 0;
+        if (!ok)
+            (void)err_set(err, ERR_INTERNAL, "the compiler fails on its own example: %.300s",
+                          out ? out : "it threw");
+        free(out);
+        if (!ok)
+            return -ERR_INTERNAL;
+    }
+    if (rounds > 0)
+        JSGarbageCollect(ctx);
+    *ret_ctx = ctx;
+    return 0;
+}
+
+static uint64_t address_space_now(void) {
+    char text[64];
+    _cleanup_(close) int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
+    text[n > 0 ? n : 0] = 0;
+    return strtoull(text, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static int answer(uint64_t id, const char *response, size_t len) {
+    static const char failed[] =
+        "{\"name\":\"Error\",\"message\":\"the compiler failed on this source\"}";
+    struct wire_out out = {
+        .id = id, .type = COMPILE_FAILED, .pieces = {{failed, sizeof(failed) - 1}}};
+    static const char ok[] = "{\"ok\":true";
+    static const char error[] = "{\"ok\":false,\"error\":";
+    if (response && len > sizeof(ok) && memcmp(response, ok, sizeof(ok) - 1) == 0) {
+        out.type = COMPILE_PROGRAM;
+        out.pieces[0] = (struct wire_piece){response, len};
+    } else if (response && len > sizeof(error) && memcmp(response, error, sizeof(error) - 1) == 0) {
+        /* What stands behind "error": up to the object's last brace. */
+        out.pieces[0] =
+            (struct wire_piece){response + sizeof(error) - 1, len - (sizeof(error) - 1) - 1};
+    }
+    return wire_send(CHANNEL_FD, &out);
+}
+
+static int serve(JSGlobalContextRef ctx, JSObjectRef fn, struct err *err) {
+    struct wire_reader reader;
+    wire_reader_init(&reader, COMPILE_FRAME_MAX);
+    struct wire_frame f;
+    size_t garbage = 0;
+    int rc;
+    while ((rc = wire_read(&reader, CHANNEL_FD, &f, err)) > 0) {
+        wire_frame_finish(&f);
+        if (f.type != COMPILE_REQUEST)
+            continue;
+        _cleanup_(free) char *request = xstrndup((const char *)f.data, f.len);
+        size_t len = 0;
+        _cleanup_(free) char *response = compile(ctx, fn, request, &len);
+        if (answer(f.id, response, len) < 0)
+            break;
+        garbage += f.len + len;
+        if (garbage > GARBAGE_BYTES) {
+            garbage = 0;
+            JSGarbageCollect(ctx);
+        }
+    }
+    wire_reader_finish(&reader);
+    return rc == -ERR_CANCELLED ? 0 : rc;
+}
+
+static int run(bool cold, struct err *err) {
+    struct lock lock;
+    JSGlobalContextRef ctx = NULL;
+    JSObjectRef fn = NULL;
+    int rc = lock_enter(&lock, &(struct lock_options){.sends_messages = true}, err);
+    if (rc == 0)
+        rc = start_engine(cold ? 0 : WARM_ROUNDS, &ctx, &fn, err);
+    struct lock_limits limits = {.address_space_bytes = address_space_now() + MEMORY_BYTES,
+                                 .cpu_s = UINT32_MAX};
+    if (rc == 0)
+        rc = lock_seal(&lock, err);
+    if (rc == 0)
+        rc = lock_set_limits(&limits, err);
+    if (rc == 0)
+        rc = lock_set_filter(&lock, err);
+    if (rc < 0)
+        return rc;
+    (void)wire_send(CHANNEL_FD, &(struct wire_out){.type = COMPILE_READY});
+    return serve(ctx, fn, err);
+}
+
+int main(int argc, char **argv) {
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    (void)sigaction(SIGPIPE, &ignore, NULL);
+    log_init("cay-compile", LOG_LEVEL_INFO);
+    set_options();
+    struct err err = {0};
+    int rc = run(argc > 1 && strcmp(argv[1], "--cold") == 0, &err);
+    if (rc < 0) {
+        log_error("compile.failed", "error", err.message);
+        _exit(err_exit_status(err.code));
+    }
+    _exit(0);
+}

@@ -1,0 +1,112 @@
+/* cay-facet: one SQLite database in one process, for holders that trust neither each other nor us.
+ * See wire/facet.h for the contract and docs/facets.md for what it promises. */
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "facet/db.h"
+#include "facet/lock.h"
+#include "facet/serve.h"
+#include "wire/facet.h"
+#include "wire/frame.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int set_up(int *ret_epoll, uint32_t *ret_landlock, struct err *err) {
+    int keep[] = {FACET_CONTROL_FD, FACET_FOLDER_FD};
+    fd_close_others(3, keep, ARRAY_LEN(keep));
+    (void)umask(077);
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    (void)sigaction(SIGPIPE, &ignore, NULL);
+    /* Past RLIMIT_FSIZE a write fails, and SQLite reports it. */
+    (void)sigaction(SIGXFSZ, &ignore, NULL);
+    serve_watch_install();
+    *ret_epoll = serve_epoll();
+    if (*ret_epoll < 0)
+        return err_sys(err, "epoll");
+    int rc = db_global_init(err);
+    if (rc < 0 || (rc = lock_process(err)) < 0)
+        return rc;
+    if (fchdir(FACET_FOLDER_FD) < 0)
+        return err_sys(err, "descriptor %d is not a folder", FACET_FOLDER_FD);
+    rc = lock_folder(FACET_FOLDER_FD, ret_landlock, err);
+    (void)close(FACET_FOLDER_FD);
+    return rc < 0 ? rc : lock_calls_while_opening(err);
+}
+
+/* Everything a facet may hold at once: SQLite's heap, the calls and results of its holders, and
+ * what the program itself needs. Past it, allocation fails and the process ends. */
+static uint64_t memory_of(const struct facet_limits *l) {
+    return l->memory_bytes + 12 * l->call_bytes + 8 * l->result_bytes + (64U << 20);
+}
+
+/* The log of one transaction is at most as large as the database, and a little for its frames. */
+static uint64_t file_of(const struct facet_limits *l) {
+    return l->disk_bytes + l->disk_bytes / 64 + (4U << 20);
+}
+
+static void refuse(uint64_t id, const struct err *err) {
+    struct buf b;
+    buf_init(&b, 4096);
+    facet_error_encode(&b, err);
+    struct wire_out out = {.type = FACET_ERROR, .id = id, .pieces = {{b.data, b.len}}};
+    (void)wire_send(FACET_CONTROL_FD, &out);
+    buf_finish(&b);
+}
+
+static int open_and_serve(struct wire_frame *f, uint32_t landlock, int epoll, struct err *err) {
+    struct facet_open o;
+    if (f->type != FACET_OPEN)
+        return err_set(err, ERR_PROTOCOL, "the first message must be OPEN");
+    if (facet_open_decode(f->data, f->len, &o, err) < 0)
+        return -(int)err->code;
+    struct buf warnings;
+    buf_init(&warnings, 64 * 1024);
+    struct db db;
+    bool fresh = false;
+    db_init(&db, &o.limits);
+    if (lock_limits(memory_of(&db.limits), file_of(&db.limits), err) < 0)
+        return -(int)err->code;
+    serve_watch_begin(DB_OPEN_TIME_MS);
+    if (db_open(&db, &o, &fresh, &warnings, err) < 0)
+        return -(int)err->code;
+    serve_watch_end();
+    if (lock_calls(err) < 0)
+        return -(int)err->code;
+    struct serve_options options = {
+        .control = FACET_CONTROL_FD,
+        .open_id = f->id,
+        .idle_ms = o.idle_ms,
+        .opened = {.fresh = fresh, .landlock = landlock, .warnings = warnings.data},
+    };
+    facet_open_finish(&o);
+    return serve_run(&db, epoll, &options);
+}
+
+int main(void) {
+    struct err err;
+    uint32_t landlock = 0;
+    log_init("cay-facet", LOG_LEVEL_INFO);
+    int epoll;
+    if (set_up(&epoll, &landlock, &err) < 0) {
+        log_error("facet.setup", "message", err.message);
+        return FACET_EXIT_SETUP;
+    }
+    struct wire_reader in;
+    struct wire_frame f;
+    wire_reader_init(&in, FACET_OPEN_MAX);
+    int rc = wire_read(&in, FACET_CONTROL_FD, &f, &err);
+    if (rc < 0)
+        return rc == -ERR_CANCELLED ? FACET_EXIT_OK : FACET_EXIT_PROTOCOL;
+    rc = open_and_serve(&f, landlock, epoll, &err);
+    if (rc >= 0)
+        return rc;
+    refuse(f.id, &err);
+    return FACET_EXIT_SETUP;
+}

@@ -1,0 +1,718 @@
+#include "facet/serve.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "wire/frame.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+enum {
+    TURN_CALLS = 16, /* calls of one holder before the others have their turn */
+    AUDIT_CALLS = 64,
+    AUDIT_MS = 100,
+    AUDIT_BYTES = (AUDIT_CALLS + 2) * (FACET_AUDIT_SQL + FACET_NAME_MAX + 128),
+    KEEP_BYTES = 256 * 1024, /* a larger buffer is given back when it is empty */
+    BUDGET_CALLS = 8,        /* all holders together: this many of the largest calls... */
+    BUDGET_RESULTS = 4,      /* ...and of the largest results that nobody has read */
+    EXPORTS_MAX = 4,
+    WATCH_GRACE_MS = 2000,
+};
+
+struct grant {
+    uint64_t id;
+    int fd;
+    char label[FACET_NAME_MAX + 1];
+    bool passive;
+    uint64_t methods; /* a bit for each method */
+    uint64_t max_calls;
+    uint64_t calls;
+    double tokens;
+    int64_t tokens_ns;
+    int64_t rowid;
+    struct wire_reader in;
+    struct buf out; /* what the holder has not read */
+    size_t out_sent;
+    int64_t stalled_ms; /* since when it neither reads nor finishes its frame; 0: it does */
+    bool ready;         /* a whole frame may be waiting */
+    const char *doomed; /* the reason why it is cut off at the end of this turn */
+};
+_Static_assert(FACET_METHODS_MAX + DB_METHOD_NAMED <= 64, "a method is a bit");
+
+struct server {
+    struct db *db;
+    int epoll;
+    int control;
+    struct wire_reader in;
+    struct buf reply;
+    struct grant *grants[FACET_GRANTS_MAX];
+    size_t ngrants;
+    struct grant *current; /* whose call runs */
+    struct db_call call;
+    unsigned call_method;
+    uint64_t call_id;
+    int64_t call_ns;
+    int64_t call_wall_ms;
+    bool interrupt;
+    struct buf audit;
+    unsigned naudit;
+    int64_t audit_ms; /* when the first record came */
+    int64_t active_ms;
+    bool idle_told;
+    uint64_t idle_ms;
+    uint64_t calls;
+    uint64_t failed;
+    struct {
+        uint64_t id;
+        int fd;
+    } exports[EXPORTS_MAX];
+    size_t nexports;
+};
+
+/* --- The watch ------------------------------------------------------------------------------- */
+
+/* The only globals: a signal handler has no other way to its data. */
+static struct {
+    volatile sig_atomic_t running;
+    volatile int64_t fires_ns; /* when the timer goes off, 0: it is not set */
+    volatile int64_t kill_ns;  /* when the running call has had its time */
+    struct server *server;     /* once it is there, to report */
+} watch;
+
+static void arm(int64_t ns) {
+    watch.fires_ns = clock_mono_ns() + ns;
+    struct itimerval t = {.it_value = {.tv_sec = (time_t)(ns / 1000000000),
+                                       .tv_usec = (suseconds_t)(ns / 1000 % 1000000 + 1)}};
+    (void)setitimer(ITIMER_REAL, &t, NULL);
+}
+
+static void report_death(struct server *s);
+
+static void on_alarm(int signo) {
+    (void)signo;
+    int saved = errno;
+    int64_t left = watch.kill_ns - clock_mono_ns();
+    if (!watch.running) {
+        watch.fires_ns = 0;
+    } else if (left > 0) {
+        arm(left);
+    } else {
+        if (watch.server && watch.server->current)
+            report_death(watch.server);
+        _exit(FACET_EXIT_TIME);
+    }
+    errno = saved;
+}
+
+void serve_watch_install(void) {
+    struct sigaction sa = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
+    sigemptyset(&sa.sa_mask);
+    (void)sigaction(SIGALRM, &sa, NULL);
+}
+
+/* The timer is not set for each call but runs on over many: when it fires it looks at the call of
+ * that moment. So the watch costs no system call on the way of a query. */
+void serve_watch_begin(uint64_t time_ms) {
+    int64_t span = (int64_t)(time_ms + WATCH_GRACE_MS) * 1000000;
+    watch.kill_ns = clock_mono_ns() + span;
+    watch.running = 1;
+    if (watch.fires_ns == 0 || watch.fires_ns > watch.kill_ns)
+        arm(span);
+}
+
+void serve_watch_end(void) {
+    watch.running = 0;
+}
+
+/* --- Control out ----------------------------------------------------------------------------- */
+
+_Noreturn static void leave(struct server *s, int status) {
+    if (status == FACET_EXIT_OK && !s->current)
+        db_settle(s->db);
+    _exit(status);
+}
+
+/* Waits until the front takes it: no call goes on that cannot be reported. */
+static void tell(struct server *s, uint16_t type, uint64_t id, const struct buf *payload,
+                 const int *fds, size_t nfds) {
+    struct wire_out out = {.type = type, .id = id, .fds = fds, .nfds = nfds};
+    if (payload)
+        out.pieces[0] = (struct wire_piece){payload->data, payload->len};
+    if (wire_send(s->control, &out) < 0)
+        leave(s, FACET_EXIT_OK);
+}
+
+static struct buf *reply(struct server *s) {
+    buf_clear(&s->reply);
+    return &s->reply;
+}
+
+static void tell_error(struct server *s, uint64_t id, const struct err *err) {
+    struct buf *b = reply(s);
+    facet_error_encode(b, err);
+    tell(s, FACET_ERROR, id, b, NULL, 0);
+}
+
+static void audit_flush(struct server *s) {
+    if (s->naudit == 0)
+        return;
+    tell(s, FACET_AUDIT, 0, &s->audit, NULL, 0);
+    buf_clear(&s->audit);
+    s->naudit = 0;
+}
+
+/* Also called by the signal handler: allocates nothing, because the buffer has its full size. */
+static void audit_put(struct server *s, const struct grant *g, const char *method,
+                      size_t method_len, const char *code) {
+    const struct db_call *c = &s->call;
+    int64_t ns = clock_mono_ns() - s->call_ns;
+    struct facet_audit a = {.grant = g->id,
+                            .wall_ms = s->call_wall_ms,
+                            .duration_us = (uint32_t)MIN(ns / 1000, (int64_t)UINT32_MAX),
+                            .rows = c->rows,
+                            .changes = c->changes,
+                            .method = method,
+                            .method_len = MIN(method_len, (size_t)FACET_NAME_MAX),
+                            .code = code,
+                            .code_len = strlen(code),
+                            .sql = c->sql ? c->sql : "",
+                            .sql_len =
+                                utf8_floor(c->sql ? c->sql : "", c->sql_len, FACET_AUDIT_SQL)};
+    facet_audit_encode(&s->audit, &a);
+    if (s->naudit++ == 0)
+        s->audit_ms = clock_mono_ms();
+}
+
+static void report_death(struct server *s) {
+    struct grant *g = s->current;
+    char json[128];
+    /* snprintf() of integers and texts allocates nothing. */
+    int n = snprintf(json, sizeof(json),
+                     "{\"name\":\"LimitError\",\"message\":\"time limit of %" PRIu64
+                     " ms exceeded\",\"code\":\"LIMIT_TIME\"}",
+                     s->db->limits.time_ms);
+    struct wire_out fail = {.type = FACET_FAIL, .id = s->call_id, .pieces = {{json, (size_t)n}}};
+    (void)wire_try_send(g->fd, &fail);
+    const char *method = db_method_name(s->db, s->call_method);
+    audit_put(s, g, method, strlen(method), "LIMIT_TIME");
+    struct wire_out audit = {.type = FACET_AUDIT, .pieces = {{s->audit.data, s->audit.len}}};
+    (void)wire_try_send(s->control, &audit);
+}
+
+/* --- Grants ---------------------------------------------------------------------------------- */
+
+static void doom(struct grant *g, const char *reason) {
+    if (!g->doomed)
+        g->doomed = reason;
+}
+
+static void grant_destroy(struct grant *g) {
+    if (!g)
+        return;
+    fd_close(&g->fd); /* epoll forgets it: there is no second descriptor of this end */
+    wire_reader_finish(&g->in);
+    buf_finish(&g->out);
+    free(g);
+}
+
+/* Frees those that were cut off in this turn: their events may have been waiting until now. */
+static void reap(struct server *s) {
+    for (size_t i = 0; i < s->ngrants;) {
+        struct grant *g = s->grants[i];
+        if (!g->doomed) {
+            i++;
+            continue;
+        }
+        audit_flush(s);
+        if (strcmp(g->doomed, "revoked") != 0) { /* REVOKE was answered at once */
+            struct buf *b = reply(s);
+            facet_closed_encode(b, g->id, g->calls, g->doomed);
+            tell(s, FACET_CLOSED, 0, b, NULL, 0);
+        }
+        if (strcmp(g->doomed, "closed") != 0 && strcmp(g->doomed, "revoked") != 0)
+            log_warn("facet.cut", "grant", (int64_t)g->id, "label", g->label, "reason", g->doomed);
+        s->grants[i] = s->grants[--s->ngrants];
+        grant_destroy(g);
+    }
+}
+
+static struct grant *grant_find(struct server *s, uint64_t id) {
+    for (size_t i = 0; i < s->ngrants; i++)
+        if (s->grants[i]->id == id && !s->grants[i]->doomed)
+            return s->grants[i];
+    return NULL;
+}
+
+static void watch_fd(struct server *s, struct grant *g, uint32_t events, int op) {
+    struct epoll_event e = {.events = events, .data.ptr = g};
+    if (epoll_ctl(s->epoll, op, g->fd, &e) < 0)
+        doom(g, "epoll");
+}
+
+static int make_grant(struct server *s, const struct facet_grant *m, int *ret_fd, struct err *err) {
+    if (m->grant == 0 || grant_find(s, m->grant))
+        return err_set(err, ERR_CONFLICT, "grant %" PRIu64 " is open already, or 0", m->grant);
+    if (s->ngrants == FACET_GRANTS_MAX)
+        return err_set(err, ERR_LIMIT, "the facet has %d open grants already", FACET_GRANTS_MAX);
+    uint64_t methods = m->all ? UINT64_MAX : 0;
+    for (size_t i = 0; i < m->nmethods; i++) {
+        int k = db_method_find(s->db, m->methods[i], strlen(m->methods[i]));
+        if (k < 0)
+            return err_set(err, ERR_BAD_REQUEST, "the facet has no method '%.64s'", m->methods[i]);
+        methods |= UINT64_C(1) << k;
+    }
+    int pair[2];
+    if (fd_pair(pair, err) < 0)
+        return -(int)err->code;
+    struct grant *g = xcalloc(1, sizeof(*g));
+    *g = (struct grant){.id = m->grant,
+                        .fd = pair[0],
+                        .methods = methods,
+                        .passive = m->passive,
+                        .max_calls = m->max_calls,
+                        .tokens = (double)s->db->limits.calls_per_s};
+    (void)snprintf(g->label, sizeof(g->label), "%s", m->label);
+    wire_reader_init(&g->in, s->db->limits.call_bytes);
+    buf_init(&g->out, s->db->limits.result_bytes + 16384);
+    (void)fd_set_nonblock(g->fd, true);
+    watch_fd(s, g, EPOLLIN, EPOLL_CTL_ADD);
+    s->grants[s->ngrants++] = g;
+    *ret_fd = pair[1];
+    return 0;
+}
+
+/* --- Calls ----------------------------------------------------------------------------------- */
+
+static uint64_t total_in(const struct server *s) {
+    uint64_t n = 0;
+    for (size_t i = 0; i < s->ngrants; i++)
+        n += s->grants[i]->in.in.cap;
+    return n;
+}
+
+static uint64_t total_out(const struct server *s) {
+    uint64_t n = 0;
+    for (size_t i = 0; i < s->ngrants; i++)
+        n += s->grants[i]->out.len;
+    return n;
+}
+
+/* Sends the answer that is in db->out; what does not go now waits in the holder's buffer. */
+static void answer(struct server *s, struct grant *g, uint64_t id, bool ok) {
+    const struct buf *json = &s->db->out;
+    struct wire_out out = {
+        .type = ok ? FACET_RESULT : FACET_FAIL, .id = id, .pieces = {{json->data, json->len}}};
+    ssize_t n = wire_try_send(g->fd, &out);
+    if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
+        doom(g, "closed");
+        return;
+    }
+    size_t sent = n < 0 ? 0 : (size_t)n;
+    if (sent == wire_out_size(&out))
+        return;
+    uint8_t head[WIRE_HEAD_SIZE];
+    wire_head_encode(head, out.type, id, json->len, 0);
+    if (sent < sizeof(head))
+        (void)buf_add(&g->out, head + sent, sizeof(head) - sent);
+    size_t skip = sent > sizeof(head) ? sent - sizeof(head) : 0;
+    (void)buf_add(&g->out, json->data + skip, json->len - skip);
+    g->stalled_ms = clock_mono_ms();
+    if (g->out.full || total_out(s) > BUDGET_RESULTS * s->db->limits.result_bytes)
+        doom(g, "does not read its results");
+    else
+        watch_fd(s, g, EPOLLOUT, EPOLL_CTL_MOD);
+}
+
+/* False if the grant does not allow the call now; the failure is in db->out. */
+static bool admit(struct server *s, struct grant *g, const char *name, size_t len,
+                  struct db_call *c) {
+    struct db *db = s->db;
+    int method = db_method_find(db, name, len);
+    if (method < 0 || !(g->methods >> method & 1)) {
+        /* The same answer for both: a holder learns nothing about methods it was not given. */
+        db_fail(db, c, "TypeError", "NO_METHOD", "there is no method '%.*s' here",
+                (int)utf8_floor(name, len, FACET_NAME_MAX), name);
+        return false;
+    }
+    if (g->max_calls > 0 && g->calls > g->max_calls) {
+        db_fail(db, c, "LimitError", "LIMIT_CALLS", "limit of %" PRIu64 " calls reached",
+                g->max_calls);
+        return false;
+    }
+    double rate = (double)db->limits.calls_per_s;
+    if (rate > 0) {
+        g->tokens = MIN(rate, g->tokens + rate * (double)(s->call_ns - g->tokens_ns) / 1e9);
+        g->tokens_ns = s->call_ns;
+        if (g->tokens < 1) {
+            db_fail(db, c, "LimitError", "LIMIT_RATE",
+                    "rate limit of %" PRIu64 " calls per second exceeded", db->limits.calls_per_s);
+            return false;
+        }
+        g->tokens -= 1;
+    }
+    c->method = (unsigned)method;
+    return true;
+}
+
+static void on_call(struct server *s, struct grant *g, const struct wire_frame *f) {
+    const char *method;
+    size_t method_len;
+    struct err err;
+    s->call = (struct db_call){.rowid = g->rowid};
+    struct db_call *c = &s->call;
+    if (f->type != FACET_CALL || f->nfds > 0 ||
+        facet_call_decode(f->data, f->len, &method, &method_len, &c->args, &c->args_len, &err) <
+            0) {
+        db_fail(s->db, c, "ProtocolError", "BAD_FRAME", "a frame is not a call");
+        answer(s, g, f->id, false);
+        doom(g, "sent something that is not a call");
+        return;
+    }
+    s->call_ns = clock_mono_ns();
+    s->call_wall_ms = clock_wall_ms();
+    g->calls++;
+    s->calls++;
+    s->active_ms = s->call_ns / 1000000;
+    s->idle_told = false;
+    if (admit(s, g, method, method_len, c)) {
+        s->call_method = c->method;
+        s->call_id = f->id;
+        s->interrupt = false;
+        s->current = g;
+        serve_watch_begin(s->db->limits.time_ms);
+        db_call(s->db, c);
+        serve_watch_end();
+        s->current = NULL;
+        g->rowid = c->rowid;
+    }
+    s->failed += !c->ok;
+    audit_put(s, g, method, method_len, c->code);
+    answer(s, g, f->id, c->ok);
+    if (s->naudit >= AUDIT_CALLS)
+        audit_flush(s);
+}
+
+/* Runs what is waiting, until the holder's turn is over or it does not read its answers. */
+static void run_calls(struct server *s, struct grant *g) {
+    struct err err;
+    g->ready = false;
+    for (int n = 0; !g->doomed && g->out.len == 0; n++) {
+        if (n == TURN_CALLS) {
+            g->ready = true;
+            return;
+        }
+        struct wire_frame f;
+        int rc = wire_next(&g->in, &f, &err);
+        if (rc < 0) {
+            struct db_call none = {0};
+            db_fail(s->db, &none, "ProtocolError", "LIMIT_CALL",
+                    "call limit of %" PRIu64 " bytes exceeded", s->db->limits.call_bytes);
+            answer(s, g, 0, false);
+            doom(g, "sent a frame that is too large");
+            return;
+        }
+        if (rc == 0)
+            break;
+        on_call(s, g, &f);
+        wire_frame_finish(&f);
+    }
+    if (g->doomed || g->out.len > 0)
+        return;
+    if (g->in.in.len > g->in.used) {
+        if (g->stalled_ms == 0)
+            g->stalled_ms = clock_mono_ms();
+        return;
+    }
+    g->stalled_ms = 0;
+    if (g->in.in.cap > KEEP_BYTES) {
+        buf_finish(&g->in.in);
+        g->in.used = 0;
+    }
+}
+
+static void on_readable(struct server *s, struct grant *g) {
+    struct err err;
+    int rc = wire_recv(&g->in, g->fd, &err);
+    if (rc < 0) {
+        doom(g, rc == -ERR_CANCELLED ? "closed" : "broke the protocol");
+        return;
+    }
+    if (g->in.nfds > 0) {
+        doom(g, "sent a descriptor");
+        return;
+    }
+    if (g->in.in.cap > KEEP_BYTES && total_in(s) > BUDGET_CALLS * s->db->limits.call_bytes) {
+        doom(g, "too many large calls at once");
+        return;
+    }
+    if (rc > 0)
+        run_calls(s, g);
+}
+
+static void on_writable(struct server *s, struct grant *g) {
+    while (g->out_sent < g->out.len) {
+        ssize_t n = send(g->fd, g->out.data + g->out_sent, g->out.len - g->out_sent, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return;
+        if (n < 0) {
+            doom(g, "closed");
+            return;
+        }
+        g->out_sent += (size_t)n;
+        g->stalled_ms = clock_mono_ms();
+    }
+    buf_finish(&g->out);
+    g->out_sent = 0;
+    g->stalled_ms = 0;
+    watch_fd(s, g, EPOLLIN, EPOLL_CTL_MOD);
+    run_calls(s, g);
+}
+
+/* --- Control in ------------------------------------------------------------------------------ */
+
+static void do_export(struct server *s, uint64_t id, int fd) {
+    struct err err;
+    uint64_t bytes;
+    db_start_clock(s->db, s->db->limits.time_ms);
+    int rc = db_export(s->db, fd, &bytes, &err);
+    fd_close(&fd);
+    if (rc < 0) {
+        tell_error(s, id, &err);
+        return;
+    }
+    struct buf *b = reply(s);
+    pack_u64(b, bytes);
+    tell(s, FACET_EXPORTED, id, b, NULL, 0);
+}
+
+static int on_grant(struct server *s, struct wire_frame *f, struct err *err) {
+    struct facet_grant m;
+    if (facet_grant_decode(f->data, f->len, &m, err) < 0)
+        return -(int)err->code;
+    int fd = -1;
+    int rc = make_grant(s, &m, &fd, err);
+    if (rc == 0) {
+        struct buf *b = reply(s);
+        pack_u64(b, m.grant);
+        tell(s, FACET_GRANTED, f->id, b, &fd, 1);
+        fd_close(&fd);
+    }
+    facet_grant_finish(&m);
+    return rc;
+}
+
+static int on_revoke(struct server *s, uint64_t frame_id, uint64_t id, struct err *err) {
+    struct grant *g = grant_find(s, id);
+    if (!g)
+        return err_set(err, ERR_NOT_FOUND, "no open grant %" PRIu64, id);
+    doom(g, "revoked");
+    /* From here on the holder reads the end, also while its call is being stopped. */
+    (void)shutdown(g->fd, SHUT_RDWR);
+    audit_flush(s);
+    struct buf *b = reply(s);
+    facet_closed_encode(b, g->id, g->calls, "revoked");
+    tell(s, FACET_CLOSED, frame_id, b, NULL, 0);
+    return 0;
+}
+
+static int on_export(struct server *s, struct wire_frame *f, struct err *err) {
+    int fd = wire_frame_take_fd(f, 0);
+    if (fd < 0)
+        return err_set(err, ERR_BAD_REQUEST, "EXPORT needs a descriptor");
+    if (!s->current) {
+        do_export(s, f->id, fd);
+    } else if (s->nexports < EXPORTS_MAX) {
+        s->exports[s->nexports].id = f->id;
+        s->exports[s->nexports++].fd = fd;
+    } else {
+        fd_close(&fd);
+        return err_set(err, ERR_LIMIT, "%d exports are waiting already", EXPORTS_MAX);
+    }
+    return 0;
+}
+
+static void on_stats(struct server *s, uint64_t id) {
+    struct facet_stats st = {.calls = s->calls, .failed = s->failed, .grants = s->ngrants};
+    db_stats(s->db, &st);
+    struct buf *b = reply(s);
+    facet_stats_encode(b, &st);
+    tell(s, FACET_STATS, id, b, NULL, 0);
+}
+
+static int on_control(struct server *s, struct wire_frame *f, struct err *err) {
+    struct unpack u;
+    unpack_init(&u, f->data, f->len);
+    switch (f->type) {
+    case FACET_GRANT:
+        return on_grant(s, f, err);
+    case FACET_REVOKE: {
+        uint64_t id = unpack_u64(&u);
+        if (!unpack_ok(&u))
+            break;
+        return on_revoke(s, f->id, id, err);
+    }
+    case FACET_EXPORT:
+        return on_export(s, f, err);
+    case FACET_STATS:
+        on_stats(s, f->id);
+        return 0;
+    case FACET_INTERRUPT: {
+        uint64_t id = unpack_u64(&u);
+        if (!unpack_ok(&u))
+            break;
+        s->interrupt = s->current && (id == 0 || id == s->current->id);
+        return 0;
+    }
+    case FACET_OPEN:
+        return err_set(err, ERR_CONFLICT, "the facet is open already");
+    default:
+        break;
+    }
+    return err_set(err, ERR_PROTOCOL, "unknown or malformed control message %u", f->type);
+}
+
+static void read_control(struct server *s) {
+    struct err err;
+    int rc = wire_recv(&s->in, s->control, &err);
+    if (rc == -ERR_CANCELLED)
+        leave(s, FACET_EXIT_OK);
+    struct wire_frame f;
+    while (rc >= 0 && (rc = wire_next(&s->in, &f, &err)) == 1) {
+        if (on_control(s, &f, &err) < 0)
+            tell_error(s, f.id, &err);
+        wire_frame_finish(&f);
+    }
+    s->active_ms = clock_mono_ms();
+    s->idle_told = false;
+    if (rc < 0)
+        leave(s, FACET_EXIT_PROTOCOL);
+}
+
+/* While a call runs: the front is served, so that one slow query does not keep it from granting,
+ * revoking and interrupting; and a call whose holder is gone is stopped. */
+static enum db_stop on_tick(void *ctx) {
+    struct server *s = ctx;
+    struct grant *g = s->current;
+    if (!g)
+        return DB_STOP_NONE;
+    struct pollfd p[2] = {{.fd = s->control, .events = POLLIN}, {.fd = g->fd, .events = 0}};
+    if (poll(p, 2, 0) <= 0)
+        return DB_STOP_NONE;
+    if (p[0].revents)
+        read_control(s);
+    if (g->doomed || (p[1].revents & (POLLHUP | POLLERR)))
+        return DB_STOP_GONE;
+    return s->interrupt ? DB_STOP_INTERRUPT : DB_STOP_NONE;
+}
+
+/* --- The loop -------------------------------------------------------------------------------- */
+
+static int64_t sooner(int64_t a, int64_t b) {
+    return a < 0 || b < a ? b : a;
+}
+
+/* Does what is due and returns the milliseconds until something else is, or -1. */
+static int on_time(struct server *s) {
+    int64_t now = clock_mono_ms();
+    int64_t wait = -1;
+    bool awake = false;
+    if (s->naudit > 0 && now - s->audit_ms >= AUDIT_MS)
+        audit_flush(s);
+    if (s->naudit > 0)
+        wait = sooner(wait, s->audit_ms + AUDIT_MS - now);
+    for (size_t i = 0; i < s->ngrants; i++) {
+        struct grant *g = s->grants[i];
+        awake |= !g->passive;
+        if (g->ready)
+            wait = 0;
+        if (g->stalled_ms == 0)
+            continue;
+        int64_t left = g->stalled_ms + (int64_t)s->db->limits.stall_ms - now;
+        if (left <= 0)
+            doom(g, g->out.len > 0 ? "does not read its results" : "does not finish its call");
+        wait = sooner(wait, MAX(left, 0));
+    }
+    if (awake) {
+        s->active_ms = now;
+        s->idle_told = false;
+    } else if (s->idle_ms > 0 && !s->idle_told) {
+        int64_t left = s->active_ms + (int64_t)s->idle_ms - now;
+        if (left <= 0) {
+            audit_flush(s);
+            db_settle(s->db);
+            tell(s, FACET_IDLE, 0, NULL, NULL, 0);
+            s->idle_told = true;
+        } else {
+            wait = sooner(wait, left);
+        }
+    }
+    reap(s);
+    return (int)MIN(wait, (int64_t)3600000);
+}
+
+static void turn(struct server *s) {
+    struct epoll_event events[32];
+    int n = epoll_wait(s->epoll, events, ARRAY_LEN(events), on_time(s));
+    for (int i = 0; i < n; i++) {
+        struct grant *g = events[i].data.ptr;
+        if (!g)
+            read_control(s);
+        else if (g->doomed)
+            continue;
+        else if (g->out.len > 0)
+            on_writable(s, g);
+        else if (!g->ready)
+            on_readable(s, g);
+    }
+    for (size_t i = 0; i < s->ngrants; i++)
+        if (s->grants[i]->ready && !s->grants[i]->doomed)
+            run_calls(s, s->grants[i]);
+    for (size_t i = 0; i < s->nexports; i++)
+        do_export(s, s->exports[i].id, s->exports[i].fd);
+    s->nexports = 0;
+    reap(s);
+}
+
+int serve_epoll(void) {
+    return epoll_create1(EPOLL_CLOEXEC);
+}
+
+int serve_run(struct db *db, int epoll, const struct serve_options *o) {
+    struct server *s = xcalloc(1, sizeof(*s));
+    *s = (struct server){.db = db,
+                         .epoll = epoll,
+                         .control = o->control,
+                         .idle_ms = o->idle_ms,
+                         .active_ms = clock_mono_ms()};
+    wire_reader_init(&s->in, FACET_OPEN_MAX);
+    buf_init(&s->reply, 1 << 20);
+    buf_init(&s->audit, AUDIT_BYTES);
+    (void)buf_reserve(&s->audit, AUDIT_BYTES);
+    db->on_tick = on_tick;
+    db->tick_ctx = s;
+    watch.server = s;
+    struct epoll_event e = {.events = EPOLLIN, .data.ptr = NULL};
+    (void)fd_set_nonblock(s->control, true);
+    if (epoll_ctl(epoll, EPOLL_CTL_ADD, s->control, &e) < 0)
+        return FACET_EXIT_SETUP;
+    struct buf *b = reply(s);
+    facet_opened_encode(b, &o->opened);
+    tell(s, FACET_OPENED, o->open_id, b, NULL, 0);
+    for (;;)
+        turn(s);
+}

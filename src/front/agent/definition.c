@@ -1,0 +1,503 @@
+#include "front/agent/definition.h"
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "base/path.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FILE_MAX_BYTES = 4 << 20, FACET_IDLE_MS = 60000, AGENTS_MAX = 256 };
+
+static int read_text(const char *dir, const char *name, bool optional, char **ret_text,
+                     struct err *err) {
+    if (!path_is_plain_name(name, strlen(name)))
+        return err_set(err, ERR_BAD_REQUEST, "\"%.80s\" must be a file beside agent.json", name);
+    _cleanup_(free) char *path = path_join(dir, name);
+    struct buf b;
+    buf_init(&b, FILE_MAX_BYTES);
+    if (optional && faccessat(AT_FDCWD, path, F_OK, 0) < 0) {
+        *ret_text = NULL;
+        return 0;
+    }
+    int rc = fd_read_file(AT_FDCWD, path, &b, err);
+    if (rc < 0) {
+        buf_finish(&b);
+        return rc;
+    }
+    *ret_text = buf_steal(&b, NULL);
+    return 0;
+}
+
+static int read_json(const char *dir, const char *name, bool optional, json_t **ret_json,
+                     struct err *err) {
+    _cleanup_(free) char *text = NULL;
+    int rc = read_text(dir, name, optional, &text, err);
+    if (rc == 0 && text)
+        rc = json_parse(text, strlen(text), name, ret_json, err);
+    return rc;
+}
+
+static const struct agent_facet *find_facet(const struct agent_def *d, const char *name) {
+    for (size_t i = 0; i < d->nfacets; i++)
+        if (strcmp(d->facets[i].name, name) == 0)
+            return &d->facets[i];
+    return NULL;
+}
+
+static int need_object(const json_t *v, const char *what, struct err *err) {
+    return json_is_object(v) ? 0 : err_set(err, ERR_BAD_REQUEST, "%s must be an object", what);
+}
+
+/* --- facets --- */
+
+static int read_methods(struct agent_facet *f, const json_t *obj, struct err *err) {
+    if (!obj)
+        return 0;
+    int rc = need_object(obj, "\"methods\"", err);
+    if (rc < 0)
+        return rc;
+    static const char *const keys[] = {"sql", "kind", NULL};
+    f->open.methods = xcalloc(json_object_size(obj), sizeof(*f->open.methods));
+    const char *name;
+    json_t *v;
+    json_object_foreach((json_t *)obj, name, v) {
+        const char *sql = json_string_value(v);
+        const char *kind = "query";
+        if (!sql) {
+            rc = json_check_keys(v, "a method", keys, err);
+            if (rc == 0)
+                rc = json_get_str(v, "sql", &sql, err);
+            if (rc == 0)
+                rc = json_get_str(v, "kind", &kind, err);
+            if (rc < 0)
+                return err_wrap(err, "methods.%s", name);
+        }
+        bool execute = strcmp(kind, "execute") == 0;
+        if (!sql || (!execute && strcmp(kind, "query") != 0))
+            return err_set(err, ERR_BAD_REQUEST,
+                           "methods.%s needs \"sql\", and a \"kind\" of query or execute", name);
+        f->open.methods[f->open.nmethods++] =
+            (struct facet_method){.name = xstrdup(name),
+                                  .sql = xstrdup(sql),
+                                  .kind = execute ? FACET_KIND_EXECUTE : FACET_KIND_QUERY};
+    }
+    return 0;
+}
+
+static int read_facet(struct agent_facet *f, const char *dir, const json_t *v, struct err *err) {
+    static const char *const keys[] = {"schema", "methods", "durability", NULL};
+    const char *schema = NULL;
+    const char *durability = "normal";
+    int rc = json_check_keys(v, "a facet", keys, err);
+    if (rc == 0)
+        rc = json_get_str(v, "schema", &schema, err);
+    if (rc == 0)
+        rc = json_get_str(v, "durability", &durability, err);
+    if (rc == 0 && strcmp(durability, "normal") != 0 && strcmp(durability, "full") != 0)
+        rc = err_set(err, ERR_BAD_REQUEST, "\"durability\" must be normal or full");
+    f->open.file = xstrdup("data.db");
+    f->open.idle_ms = FACET_IDLE_MS;
+    f->open.full = strcmp(durability, "full") == 0;
+    if (rc == 0 && schema)
+        rc = read_text(dir, schema, false, &f->open.schema, err);
+    if (rc == 0)
+        rc = read_methods(f, json_object_get(v, "methods"), err);
+    return rc;
+}
+
+static int read_facets(struct agent_def *d, const char *dir, const json_t *obj, struct err *err) {
+    if (!obj)
+        return 0;
+    int rc = need_object(obj, "\"facets\"", err);
+    if (rc < 0)
+        return rc;
+    d->facets = xcalloc(json_object_size(obj), sizeof(*d->facets));
+    const char *name;
+    json_t *v;
+    json_object_foreach((json_t *)obj, name, v) {
+        if (!path_is_plain_name(name, strlen(name)))
+            return err_set(err, ERR_BAD_REQUEST, "facets.%s: the name must fit a folder", name);
+        struct agent_facet *f = &d->facets[d->nfacets++];
+        f->name = xstrdup(name);
+        rc = read_facet(f, dir, v, err);
+        if (rc < 0)
+            return err_wrap(err, "facets.%s", name);
+    }
+    return 0;
+}
+
+/* --- env and rpc --- */
+
+static bool facet_has(const struct agent_facet *f, const char *method) {
+    static const char *const always[] = {"query", "execute", "batch"};
+    for (size_t i = 0; i < ARRAY_LEN(always); i++)
+        if (strcmp(always[i], method) == 0)
+            return true;
+    for (size_t i = 0; i < f->open.nmethods; i++)
+        if (strcmp(f->open.methods[i].name, method) == 0)
+            return true;
+    return false;
+}
+
+static int add_method(struct agent_binding *b, const json_t *name, struct err *err) {
+    if (!json_is_string(name) || !facet_has(b->facet, json_string_value(name)))
+        return err_set(err, ERR_BAD_REQUEST, "the facet \"%s\" has no method %s%.60s%s",
+                       b->facet->name, json_is_string(name) ? "\"" : "",
+                       json_is_string(name) ? json_string_value(name) : "of that type",
+                       json_is_string(name) ? "\"" : "");
+    size_t n = 0;
+    while (b->methods && b->methods[n])
+        n++;
+    b->methods = xrealloc(b->methods, (n + 2) * sizeof(*b->methods));
+    b->methods[n] = xstrdup(json_string_value(name));
+    b->methods[n + 1] = NULL;
+    return 0;
+}
+
+static int read_binding(struct agent_def *d, struct agent_binding *b, const json_t *v, bool rpc,
+                        struct err *err) {
+    const json_t *facet = json_object_get(v, "facet");
+    if (!facet && !rpc) {
+        b->json = json_incref((json_t *)(uintptr_t)v);
+        return 0;
+    }
+    static const char *const env_keys[] = {"facet", "methods", NULL};
+    static const char *const rpc_keys[] = {"facet", "method", NULL};
+    int rc = json_check_keys(v, "a binding", rpc ? rpc_keys : env_keys, err);
+    if (rc < 0)
+        return rc;
+    b->facet = json_is_string(facet) ? find_facet(d, json_string_value(facet)) : NULL;
+    if (!b->facet)
+        return err_set(err, ERR_BAD_REQUEST, "\"facet\" must name one of \"facets\"");
+    if (rpc)
+        return add_method(b, json_object_get(v, "method"), err);
+    const json_t *methods = json_object_get(v, "methods");
+    if (methods && !json_is_array(methods))
+        return err_set(err, ERR_BAD_REQUEST, "\"methods\" must be a list");
+    size_t i;
+    const json_t *m;
+    json_array_foreach(methods, i, m) {
+        rc = add_method(b, m, err);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+static int read_bindings(struct agent_def *d, const json_t *obj, bool rpc, struct err *err) {
+    const char *what = rpc ? "rpc" : "env";
+    if (!obj)
+        return 0;
+    if (!json_is_object(obj))
+        return err_set(err, ERR_BAD_REQUEST, "\"%s\" must be an object", what);
+    struct agent_binding *list = xcalloc(json_object_size(obj), sizeof(*list));
+    size_t n = 0;
+    int rc = 0;
+    const char *name;
+    json_t *v;
+    json_object_foreach((json_t *)obj, name, v) {
+        list[n].name = xstrdup(name);
+        rc = read_binding(d, &list[n++], v, rpc, err);
+        if (rc < 0) {
+            rc = err_wrap(err, "%s.%s", what, name);
+            break;
+        }
+    }
+    *(rpc ? &d->rpc : &d->env) = list;
+    *(rpc ? &d->nrpc : &d->nenv) = n;
+    return rc;
+}
+
+/* --- tools and state --- */
+
+static int read_tool(struct agent_def *d, const json_t *v, struct err *err) {
+    static const char *const keys[] = {"name", "kind", "description", "input", "facet", NULL};
+    const char *name = NULL;
+    const char *kind = NULL;
+    const char *description = NULL;
+    const char *input = "";
+    const char *facet = NULL;
+    int rc = json_check_keys(v, "a tool", keys, err);
+    if (rc == 0)
+        rc = json_get_str(v, "name", &name, err);
+    if (rc == 0)
+        rc = json_get_str(v, "kind", &kind, err);
+    if (rc == 0)
+        rc = json_get_str(v, "description", &description, err);
+    if (rc == 0)
+        rc = json_get_str(v, "input", &input, err);
+    if (rc == 0)
+        rc = json_get_str(v, "facet", &facet, err);
+    if (rc < 0)
+        return rc;
+    if (!name || !kind || !description)
+        return err_set(err, ERR_BAD_REQUEST, "needs \"name\", \"kind\" and \"description\"");
+    bool code = strcmp(kind, "code") == 0;
+    if (!code && strcmp(kind, "query") != 0)
+        return err_set(err, ERR_BAD_REQUEST, "\"kind\" must be code or query");
+    if (!code && (!facet || !find_facet(d, facet)))
+        return err_set(err, ERR_BAD_REQUEST, "\"facet\" must name one of \"facets\"");
+    for (const char *p = name; *p; p++)
+        if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-", *p) ||
+            p - name >= 64)
+            return err_set(err, ERR_BAD_REQUEST,
+                           "\"name\" must have up to 64 letters, digits, \"_\" and \"-\"");
+    d->tools[d->ntools++] = (struct agent_tool){.name = xstrdup(name),
+                                                .kind = code ? AGENT_TOOL_CODE : AGENT_TOOL_QUERY,
+                                                .facet = facet ? xstrdup(facet) : NULL};
+    const char *parameter = code ? "code" : "sql";
+    json_t *spec =
+        json_pack("{s:s,s:s,s:{s:s,s:{s:{s:s,s:s}},s:[s],s:b}}", "name", name, "description",
+                  description, "input_schema", "type", "object", "properties", parameter, "type",
+                  "string", "description", input, "required", parameter, "additionalProperties", 0);
+    return json_array_append_new(d->tool_specs, spec) == 0
+               ? 0
+               : err_set(err, ERR_BAD_REQUEST, "its texts must be UTF-8");
+}
+
+static int read_tools(struct agent_def *d, const json_t *list, struct err *err) {
+    d->tool_specs = json_array();
+    if (!list)
+        return 0;
+    if (!json_is_array(list))
+        return err_set(err, ERR_BAD_REQUEST, "\"tools\" must be a list");
+    d->tools = xcalloc(json_array_size(list), sizeof(*d->tools));
+    size_t i;
+    const json_t *v;
+    json_array_foreach(list, i, v) if (read_tool(d, v, err) < 0) return err_wrap(err, "tools[%zu]",
+                                                                                 i);
+    return 0;
+}
+
+static int read_state_item(struct agent_def *d, struct agent_state_item *s, const json_t *v,
+                           struct err *err) {
+    const json_t *executions = json_object_get(v, "executions");
+    const json_t *facet = json_object_get(v, "facet");
+    const json_t *method = json_object_get(v, "method");
+    if (executions) {
+        s->kind = AGENT_STATE_EXECUTIONS;
+        s->limit = 20;
+        return json_get_int(v, "executions", 1, 1000, &s->limit, err);
+    }
+    if (!facet) {
+        s->kind = AGENT_STATE_VALUE;
+        s->value = json_incref((json_t *)(uintptr_t)v);
+        return 0;
+    }
+    s->kind = AGENT_STATE_FACET;
+    s->facet = json_is_string(facet) ? find_facet(d, json_string_value(facet)) : NULL;
+    if (!s->facet || !json_is_string(method) || !facet_has(s->facet, json_string_value(method)))
+        return err_set(err, ERR_BAD_REQUEST,
+                       "\"facet\" and \"method\" must name a facet and one of its methods");
+    s->method = xstrdup(json_string_value(method));
+    return 0;
+}
+
+static int read_state(struct agent_def *d, const json_t *obj, struct err *err) {
+    if (!obj)
+        return 0;
+    int rc = need_object(obj, "\"state\"", err);
+    if (rc < 0)
+        return rc;
+    d->state = xcalloc(json_object_size(obj), sizeof(*d->state));
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)obj, key, v) {
+        struct agent_state_item *s = &d->state[d->nstate++];
+        s->key = xstrdup(key);
+        rc = read_state_item(d, s, v, err);
+        if (rc < 0)
+            return err_wrap(err, "state.%s", key);
+    }
+    return 0;
+}
+
+/* --- the whole --- */
+
+static int read_budget(struct agent_def *d, const json_t *obj, struct err *err) {
+    if (!obj)
+        return 0;
+    static const char *const keys[] = {"tokens", "cost_usd", "wall_ms", NULL};
+    int rc = json_check_keys(obj, "\"budget\"", keys, err);
+    if (rc == 0)
+        rc = json_get_int(obj, "tokens", 1, INT64_C(1) << 40, &d->budget.tokens, err);
+    if (rc == 0)
+        rc = json_get_int(obj, "wall_ms", 1, 86400000, &d->budget.wall_ms, err);
+    const json_t *cost = json_object_get(obj, "cost_usd");
+    if (rc == 0 && cost && (!json_is_number(cost) || json_number_value(cost) <= 0))
+        rc = err_set(err, ERR_BAD_REQUEST, "\"cost_usd\" must be a positive number");
+    if (rc == 0 && cost)
+        d->budget.cost_usd = json_number_value(cost);
+    return rc < 0 ? err_wrap(err, "budget") : 0;
+}
+
+static int copy_str(const json_t *j, const char *key, char **ret, struct err *err) {
+    const char *v = NULL;
+    int rc = json_get_str(j, key, &v, err);
+    if (rc == 0 && v)
+        *ret = xstrdup(v);
+    return rc;
+}
+
+static int read_def(struct agent_def *d, const char *dir, const json_t *j, struct err *err) {
+    static const char *const keys[] = {
+        "title", "description", "model", "max_steps", "max_tokens", "facets",  "env",
+        "tools", "state",       "rpc",   "budget",    "try",        "$schema", NULL};
+    int rc = json_check_keys(j, "the definition", keys, err);
+    if (rc == 0)
+        rc = copy_str(j, "title", &d->title, err);
+    if (rc == 0)
+        rc = copy_str(j, "description", &d->description, err);
+    if (rc == 0)
+        rc = copy_str(j, "model", &d->model, err);
+    if (rc == 0)
+        rc = json_get_int(j, "max_steps", 1, 1000, &d->max_steps, err);
+    if (rc == 0)
+        rc = json_get_int(j, "max_tokens", 1, 1000000, &d->max_tokens, err);
+    if (rc == 0)
+        rc = read_budget(d, json_object_get(j, "budget"), err);
+    if (rc == 0)
+        rc = read_facets(d, dir, json_object_get(j, "facets"), err);
+    if (rc == 0)
+        rc = read_bindings(d, json_object_get(j, "env"), false, err);
+    if (rc == 0)
+        rc = read_bindings(d, json_object_get(j, "rpc"), true, err);
+    if (rc == 0)
+        rc = read_tools(d, json_object_get(j, "tools"), err);
+    if (rc == 0)
+        rc = read_state(d, json_object_get(j, "state"), err);
+    const json_t *tries = json_object_get(j, "try");
+    if (rc == 0 && tries && !json_is_array(tries))
+        rc = err_set(err, ERR_BAD_REQUEST, "\"try\" must be a list of texts");
+    if (rc == 0 && tries)
+        d->tries = json_incref((json_t *)(uintptr_t)tries);
+    return rc;
+}
+
+static void free_binding(struct agent_binding *b) {
+    free(b->name);
+    for (size_t i = 0; b->methods && b->methods[i]; i++)
+        free(b->methods[i]);
+    free(b->methods);
+    json_decref(b->json);
+}
+
+static void free_def(struct agent_def *d) {
+    for (size_t i = 0; i < d->nenv; i++)
+        free_binding(&d->env[i]);
+    for (size_t i = 0; i < d->nrpc; i++)
+        free_binding(&d->rpc[i]);
+    for (size_t i = 0; i < d->ntools; i++) {
+        free(d->tools[i].name);
+        free(d->tools[i].facet);
+    }
+    for (size_t i = 0; i < d->nstate; i++) {
+        free(d->state[i].key);
+        free(d->state[i].method);
+        json_decref(d->state[i].value);
+    }
+    for (size_t i = 0; i < d->nfacets; i++) {
+        free(d->facets[i].name);
+        facet_open_finish(&d->facets[i].open);
+    }
+    free(d->env);
+    free(d->rpc);
+    free(d->tools);
+    free(d->state);
+    free(d->facets);
+    free(d->type);
+    free(d->title);
+    free(d->description);
+    free(d->model);
+    free(d->prompt);
+    json_decref(d->tool_specs);
+    json_decref(d->tries);
+    json_decref(d->demo);
+    free(d);
+}
+
+void agent_defs_free(struct agent_def *defs) {
+    while (defs) {
+        struct agent_def *d = defs;
+        defs = d->next;
+        free_def(d);
+    }
+}
+
+static int load_one(const char *root, const char *type, struct agent_def **ret_def,
+                    struct err *err) {
+    _cleanup_(free) char *dir = path_join(root, type);
+    _cleanup_(json) json_t *j = NULL;
+    struct agent_def *d = xcalloc(1, sizeof(*d));
+    d->type = xstrdup(type);
+    d->max_steps = 5;
+    const char *file = "agent.json";
+    int rc = read_json(dir, file, false, &j, err);
+    if (rc == 0)
+        rc = read_def(d, dir, j, err);
+    if (rc == 0) {
+        file = "prompt.md";
+        rc = read_text(dir, file, true, &d->prompt, err);
+    }
+    if (rc == 0) {
+        file = "demo.json";
+        rc = read_json(dir, file, true, &d->demo, err);
+    }
+    if (rc < 0) {
+        free_def(d);
+        return err_wrap(err, "agents/%s/%s", type, file);
+    }
+    if (!d->title)
+        d->title = xstrdup(type);
+    if (!d->description)
+        d->description = xstrdup("");
+    *ret_def = d;
+    return 0;
+}
+
+int agent_defs_load(const char *dir, struct agent_def **ret_defs, struct err *err) {
+    struct dirent **names = NULL;
+    int n = scandir(dir, &names, NULL, alphasort);
+    if (n < 0)
+        return err_sys(err, "agents folder %s", dir);
+    struct agent_def *first = NULL;
+    struct agent_def **last = &first;
+    int rc = 0;
+    for (int i = 0; i < n; i++) {
+        _cleanup_(free) char *path = xasprintf("%s/%s/agent.json", dir, names[i]->d_name);
+        if (rc == 0 && i < AGENTS_MAX && names[i]->d_name[0] != '.' &&
+            faccessat(AT_FDCWD, path, F_OK, 0) == 0) {
+            rc = load_one(dir, names[i]->d_name, last, err);
+            if (rc == 0)
+                last = &(*last)->next;
+        }
+        free(names[i]);
+    }
+    free(names);
+    if (rc < 0) {
+        agent_defs_free(first);
+        return rc;
+    }
+    *ret_defs = first;
+    return 0;
+}
+
+const struct agent_def *agent_defs_find(const struct agent_def *defs, const char *type) {
+    while (defs && strcmp(defs->type, type) != 0)
+        defs = defs->next;
+    return defs;
+}
+
+const struct agent_tool *agent_def_tool(const struct agent_def *def, const char *name) {
+    for (size_t i = 0; i < def->ntools; i++)
+        if (strcmp(def->tools[i].name, name) == 0)
+            return &def->tools[i];
+    return NULL;
+}

@@ -1,0 +1,287 @@
+#include "front/agent/socket.h"
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { FRAME_MAX_BYTES = 16 << 20, TURN_ID_MAX_BYTES = 128, RPC_MAX = 64 };
+
+struct socket {
+    struct http_ws *ws; /* NULL when it is closed */
+    struct agent *agent;
+    struct agent_listener listener;
+    size_t calls; /* rpc that are under way */
+    bool ready_wait;
+};
+
+static void release(struct socket *s) {
+    if (!s->ws && s->calls == 0)
+        free(s);
+}
+
+/* --- frames to the client --- */
+
+static void send_buf(struct socket *s, struct buf *b) {
+    if (s->ws && !b->full)
+        (void)http_ws_send(s->ws, b->data, b->len, true);
+    buf_finish(b);
+}
+
+static void send_tree(struct socket *s, json_t *frame) {
+    struct buf b;
+    buf_init(&b, FRAME_MAX_BYTES);
+    if (frame && json_dump(frame, &b))
+        send_buf(s, &b);
+    else
+        buf_finish(&b);
+    json_decref(frame);
+}
+
+/* A chunk of a turn: the chunk is a text inside the frame. */
+static void send_chunk(struct socket *s, const char *turn, size_t seq, const char *json, size_t len,
+                       bool replay) {
+    struct buf b;
+    buf_init(&b, FRAME_MAX_BYTES);
+    struct json_writer w;
+    json_writer_init(&w, &b);
+    json_writer_object_begin(&w);
+    json_writer_key(&w, "body");
+    json_writer_text(&w, json, len);
+    json_writer_key(&w, "done");
+    json_writer_bool(&w, false);
+    json_writer_key(&w, "id");
+    json_writer_str(&w, turn);
+    json_writer_key(&w, "type");
+    json_writer_str(&w, "cf_agent_use_chat_response");
+    if (replay) {
+        json_writer_key(&w, "replay");
+        json_writer_bool(&w, true);
+    }
+    json_writer_key(&w, "seq");
+    json_writer_int(&w, (int64_t)seq);
+    json_writer_object_end(&w);
+    send_buf(s, &b);
+}
+
+static void on_chunk(void *ctx, const char *turn, size_t seq, const char *json, size_t len) {
+    send_chunk(ctx, turn, seq, json, len, false);
+}
+
+static void on_fail(void *ctx, const char *turn, const char *text) {
+    send_tree(ctx, json_pack("{s:b,s:s,s:b,s:s,s:s}", "error", 1, "body", text, "done", 0, "id",
+                             turn, "type", "cf_agent_use_chat_response"));
+}
+
+static void on_end(void *ctx, const char *turn, const char *outcome, const json_t *user_ids) {
+    json_t *f = json_pack("{s:s,s:b,s:s,s:s}", "body", "", "done", 1, "id", turn, "type",
+                          "cf_agent_use_chat_response");
+    if (outcome)
+        (void)json_object_set_new(f, "outcome", json_string(outcome));
+    (void)json_object_set(f, "messageIds", (json_t *)(uintptr_t)user_ids);
+    send_tree(ctx, f);
+}
+
+static void on_messages(void *ctx, const json_t *messages) {
+    send_tree(ctx, json_pack("{s:O,s:s}", "messages", messages, "type", "cf_agent_chat_messages"));
+}
+
+static void on_state(void *ctx, const json_t *state) {
+    const struct socket *s = ctx;
+    /* The first state comes in its place, after the identity. */
+    if (!s->ready_wait)
+        send_tree(ctx, json_pack("{s:s,s:O}", "type", "cf_agent_state", "state", state));
+}
+
+static void on_clear(void *ctx) {
+    send_tree(ctx, json_pack("{s:s}", "type", "cf_agent_chat_clear"));
+}
+
+static const struct agent_events events = {
+    .on_chunk = on_chunk,
+    .on_fail = on_fail,
+    .on_end = on_end,
+    .on_messages = on_messages,
+    .on_state = on_state,
+    .on_clear = on_clear,
+};
+
+/* --- frames from the client --- */
+
+static const char *text_of(const json_t *f, const char *key) {
+    return json_string_value(json_object_get(f, key));
+}
+
+static void on_request(struct socket *s, const json_t *f) {
+    const char *id = text_of(f, "id");
+    const char *body = text_of(json_object_get(f, "init"), "body");
+    struct err err;
+    _cleanup_(json) json_t *j = NULL;
+    if (!id || !*id || strlen(id) > TURN_ID_MAX_BYTES)
+        return;
+    int rc = body ? json_parse(body, strlen(body), "the request's body", &j, &err)
+                  : err_set(&err, ERR_BAD_REQUEST, "the request has no body");
+    const char *trigger = text_of(j, "trigger");
+    struct agent_chat chat = {.turn = id,
+                              .messages = json_object_get(j, "messages"),
+                              .regenerate = trigger && strcmp(trigger, "regenerate-message") == 0};
+    if (rc == 0)
+        rc = agent_chat(s->agent, &s->listener, &chat, &err);
+    if (rc < 0) {
+        _cleanup_(json) json_t *none = json_array();
+        on_fail(s, id, err.message);
+        on_end(s, id, "error", none);
+    }
+}
+
+struct rpc_call {
+    struct socket *socket;
+    char *id;
+};
+
+static void on_rpc_done(void *ctx, const json_t *result, const char *error) {
+    struct rpc_call *c = ctx;
+    struct socket *s = c->socket;
+    s->calls--;
+    if (error)
+        send_tree(s, json_pack("{s:s,s:s,s:b,s:s}", "error", error, "id", c->id, "success", 0,
+                               "type", "rpc"));
+    else
+        send_tree(s, json_pack("{s:b,s:s,s:O,s:b,s:s}", "done", 1, "id", c->id, "result", result,
+                               "success", 1, "type", "rpc"));
+    free(c->id);
+    free(c);
+    release(s);
+}
+
+static void on_rpc(struct socket *s, const json_t *f) {
+    const char *id = text_of(f, "id");
+    const char *method = text_of(f, "method");
+    const json_t *args = json_object_get(f, "args");
+    if (!id || !method || !json_is_array(args) || s->calls >= RPC_MAX)
+        return;
+    struct rpc_call *c = xmalloc(sizeof(*c));
+    *c = (struct rpc_call){.socket = s, .id = xstrdup(id)};
+    s->calls++;
+    agent_rpc(s->agent, method, args, on_rpc_done, c);
+}
+
+static void on_resume_request(struct socket *s, const json_t *f) {
+    const char *turn = agent_turn(s->agent);
+    json_t *answer =
+        turn ? json_pack("{s:s,s:s}", "type", "cf_agent_stream_resuming", "id", turn)
+             : json_pack("{s:s,s:s}", "type", "cf_agent_stream_resume_none", "reason", "idle");
+    json_t *probe = json_object_get(f, "probeId");
+    if (json_is_string(probe))
+        (void)json_object_set(answer, "probeId", probe);
+    if (turn)
+        s->listener.waiting = true;
+    send_tree(s, answer);
+}
+
+/* Replays the running turn from its beginning; live chunks follow without a gap. */
+static void on_resume_ack(struct socket *s, const json_t *f) {
+    const char *id = text_of(f, "id");
+    const char *turn = agent_turn(s->agent);
+    if (!id || !turn || strcmp(id, turn) != 0)
+        return;
+    size_t n = agent_chunk_count(s->agent);
+    for (size_t i = 0; i < n && s->ws; i++) {
+        size_t len;
+        const char *json = agent_chunk(s->agent, i, &len);
+        send_chunk(s, turn, i, json, len, true);
+    }
+    send_tree(s, json_pack("{s:s,s:b,s:s,s:s,s:b,s:b}", "body", "", "done", 0, "id", turn, "type",
+                           "cf_agent_use_chat_response", "replay", 1, "replayComplete", 1));
+    s->listener.waiting = false;
+}
+
+static void on_frame(struct socket *s, const json_t *f) {
+    const char *type = text_of(f, "type");
+    struct err err;
+    int rc = 0;
+    if (!type)
+        return;
+    if (strcmp(type, "cf_agent_use_chat_request") == 0) {
+        on_request(s, f);
+    } else if (strcmp(type, "cf_agent_chat_request_cancel") == 0) {
+        if (text_of(f, "id"))
+            agent_cancel(s->agent, text_of(f, "id"));
+    } else if (strcmp(type, "cf_agent_state") == 0) {
+        rc = agent_set_state(s->agent, &s->listener, json_object_get(f, "state"), &err);
+        if (rc < 0)
+            send_tree(s,
+                      json_pack("{s:s,s:s}", "type", "cf_agent_state_error", "error", err.message));
+    } else if (strcmp(type, "rpc") == 0) {
+        on_rpc(s, f);
+    } else if (strcmp(type, "cf_agent_chat_clear") == 0) {
+        rc = agent_clear(s->agent, &s->listener, &err);
+    } else if (strcmp(type, "cf_agent_chat_messages") == 0) {
+        rc = agent_set_messages(s->agent, &s->listener, json_object_get(f, "messages"), &err);
+    } else if (strcmp(type, "cf_agent_stream_resume_request") == 0) {
+        on_resume_request(s, f);
+    } else if (strcmp(type, "cf_agent_stream_resume_ack") == 0) {
+        on_resume_ack(s, f);
+    }
+    /* Unknown types and malformed frames get no answer. */
+}
+
+static void on_message(void *ctx, struct http_ws *ws, const char *data, size_t len, bool text) {
+    (void)ws;
+    struct socket *s = ctx;
+    _cleanup_(json) json_t *f = NULL;
+    if (text && json_parse(data, len, "frame", &f, NULL) == 0 && json_is_object(f))
+        on_frame(s, f);
+}
+
+static void on_close(void *ctx, struct http_ws *ws, int code) {
+    (void)ws;
+    (void)code;
+    struct socket *s = ctx;
+    s->ws = NULL;
+    if (s->ready_wait)
+        agent_cancel_ready(s->agent, s);
+    agent_unlisten(&s->listener);
+    release(s);
+}
+
+/* --- the beginning --- */
+
+static void greet(void *ctx) {
+    struct socket *s = ctx;
+    s->ready_wait = false;
+    const struct agent_def *d = agent_def(s->agent);
+    const json_t *state = d->nstate > 0 ? agent_state(s->agent) : NULL;
+    const char *turn = agent_turn(s->agent);
+    if (turn) {
+        s->listener.waiting = true;
+        send_tree(s, json_pack("{s:s,s:s}", "type", "cf_agent_stream_resuming", "id", turn));
+    }
+    json_t *identity = json_pack("{s:s,s:s,s:s}", "type", "cf_agent_identity", "name",
+                                 agent_name(s->agent), "agent", d->type);
+    if (state)
+        (void)json_object_set_new(identity, "stateFollows", json_true());
+    send_tree(s, identity);
+    if (state)
+        send_tree(s, json_pack("{s:s,s:O}", "type", "cf_agent_state", "state", state));
+    send_tree(s, json_pack("{s:{s:[],s:[],s:{},s:[]},s:s}", "mcp", "prompts", "resources",
+                           "servers", "tools", "type", "cf_agent_mcp_servers"));
+}
+
+void agent_socket_accept(struct http_req *req, struct agent *agent) {
+    static const struct http_ws_callbacks callbacks = {.on_message = on_message,
+                                                       .on_close = on_close};
+    struct socket *s = xcalloc(1, sizeof(*s));
+    s->agent = agent;
+    s->listener = (struct agent_listener){.events = &events, .ctx = s};
+    s->ws = http_ws_accept(req, NULL, &callbacks, s);
+    if (!s->ws) {
+        free(s);
+        return;
+    }
+    agent_listen(agent, &s->listener);
+    s->ready_wait = true;
+    agent_when_ready(agent, greet, s);
+}

@@ -1,0 +1,213 @@
+#include "front/agent/uimessage.h"
+
+#include "base/cleanup.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ID_MAX_BYTES = 200 };
+
+static const char *str(const json_t *obj, const char *key) {
+    return json_string_value(json_object_get(obj, key));
+}
+
+static bool is(const json_t *obj, const char *key, const char *value) {
+    const char *v = str(obj, key);
+    return v && strcmp(v, value) == 0;
+}
+
+static bool is_tool_part(const json_t *part) {
+    const char *type = str(part, "type");
+    return type && (strncmp(type, "tool-", 5) == 0 || strcmp(type, "dynamic-tool") == 0);
+}
+
+static const char *tool_name(const json_t *part) {
+    const char *name = str(part, "toolName");
+    return name ? name : str(part, "type") + 5;
+}
+
+int uimessage_check(const json_t *message, struct err *err) {
+    const char *id = str(message, "id");
+    const json_t *parts = json_object_get(message, "parts");
+    if (!id || !*id || strlen(id) > ID_MAX_BYTES)
+        return err_set(err, ERR_BAD_REQUEST, "a message needs an \"id\" of at most %d bytes",
+                       ID_MAX_BYTES);
+    if (!is(message, "role", "user") && !is(message, "role", "assistant") &&
+        !is(message, "role", "system"))
+        return err_set(err, ERR_BAD_REQUEST, "a message's \"role\" is user, assistant or system");
+    if (!json_is_array(parts))
+        return err_set(err, ERR_BAD_REQUEST, "a message needs a list of \"parts\"");
+    return 0;
+}
+
+/* --- to the model --- */
+
+static json_t *user_content(const json_t *parts) {
+    json_t *out = json_array();
+    size_t i;
+    const json_t *p;
+    json_array_foreach(parts, i, p) {
+        const char *text = str(p, "text");
+        if (is(p, "type", "text") && text)
+            (void)json_array_append_new(
+                out, json_pack("{s:s,s:O}", "type", "text", "text", json_object_get(p, "text")));
+        else if (is(p, "type", "file"))
+            (void)json_array_append_new(out, json_pack("{s:s,s:s}", "type", "text", "text",
+                                                       "[a file that cannot be shown]"));
+    }
+    return out;
+}
+
+static json_t *result_of(const json_t *part) {
+    if (is(part, "state", "output-available"))
+        return json_pack("{s:s,s:O,s:s,s:O,s:b}", "type", "tool_result", "id",
+                         json_object_get(part, "toolCallId"), "name", tool_name(part), "output",
+                         json_object_get(part, "output"), "is_error", 0);
+    if (is(part, "state", "output-error"))
+        return json_pack("{s:s,s:O,s:s,s:s,s:b}", "type", "tool_result", "id",
+                         json_object_get(part, "toolCallId"), "name", tool_name(part), "output",
+                         str(part, "errorText") ? str(part, "errorText") : "error", "is_error", 1);
+    return NULL;
+}
+
+/* One step of an assistant's message: what it said, then what its tools answered. */
+static void flush_step(json_t *out, json_t **content, json_t **results) {
+    if (json_array_size(*content) > 0)
+        (void)json_array_append_new(
+            out, json_pack("{s:s,s:O}", "role", "assistant", "content", *content));
+    if (json_array_size(*results) > 0)
+        (void)json_array_append_new(out,
+                                    json_pack("{s:s,s:O}", "role", "tool", "content", *results));
+    json_decref(*content);
+    json_decref(*results);
+    *content = json_array();
+    *results = json_array();
+}
+
+static void add_assistant(json_t *out, const json_t *parts) {
+    json_t *content = json_array();
+    json_t *results = json_array();
+    size_t i;
+    json_t *p;
+    json_array_foreach(parts, i, p) {
+        if (is(p, "type", "step-start")) {
+            flush_step(out, &content, &results);
+        } else if (is(p, "type", "text")) {
+            if (json_string_length(json_object_get(p, "text")) > 0)
+                (void)json_array_append_new(content, json_pack("{s:s,s:O}", "type", "text", "text",
+                                                               json_object_get(p, "text")));
+        } else if (is(p, "type", "reasoning")) {
+            const json_t *own = json_object_get(json_object_get(p, "providerMetadata"), "cay");
+            json_t *r =
+                json_pack("{s:s,s:O}", "type", "reasoning", "text", json_object_get(p, "text"));
+            if (r && json_is_object(own))
+                (void)json_object_update_missing(r, (json_t *)(uintptr_t)own);
+            (void)json_array_append_new(content, r);
+        } else if (is_tool_part(p) && str(p, "toolCallId") &&
+                   json_is_object(json_object_get(p, "input"))) {
+            (void)json_array_append_new(content, json_pack("{s:s,s:O,s:s,s:O}", "type", "tool_call",
+                                                           "id", json_object_get(p, "toolCallId"),
+                                                           "name", tool_name(p), "input",
+                                                           json_object_get(p, "input")));
+            json_t *r = result_of(p);
+            if (r)
+                (void)json_array_append_new(results, r);
+        }
+    }
+    flush_step(out, &content, &results);
+    json_decref(content);
+    json_decref(results);
+}
+
+json_t *uimessage_to_model(const json_t *list) {
+    json_t *out = json_array();
+    size_t i;
+    const json_t *m;
+    json_array_foreach(list, i, m) {
+        const json_t *parts = json_object_get(m, "parts");
+        if (is(m, "role", "user"))
+            (void)json_array_append_new(
+                out, json_pack("{s:s,s:o}", "role", "user", "content", user_content(parts)));
+        else if (is(m, "role", "assistant"))
+            add_assistant(out, parts);
+    }
+    return out;
+}
+
+/* --- building --- */
+
+json_t *uimessage_new(const char *id) {
+    return json_pack("{s:s,s:s,s:[]}", "id", id, "role", "assistant", "parts");
+}
+
+static json_t *parts_of(json_t *message) {
+    return json_object_get(message, "parts");
+}
+
+void uimessage_step(json_t *message) {
+    (void)json_array_append_new(parts_of(message), json_pack("{s:s}", "type", "step-start"));
+}
+
+static void add_reasoning(json_t *parts, const json_t *c) {
+    json_t *p = json_pack("{s:s,s:O,s:s}", "type", "reasoning", "text", json_object_get(c, "text"),
+                          "state", "done");
+    if (json_object_get(c, "raw"))
+        (void)json_object_set_new(p, "providerMetadata",
+                                  json_pack("{s:{s:O,s:O}}", "cay", "provider",
+                                            json_object_get(c, "provider"), "raw",
+                                            json_object_get(c, "raw")));
+    (void)json_array_append_new(parts, p);
+}
+
+void uimessage_add_content(json_t *message, const json_t *content) {
+    json_t *parts = parts_of(message);
+    size_t i;
+    const json_t *c;
+    json_array_foreach(content, i, c) {
+        if (is(c, "type", "reasoning")) {
+            add_reasoning(parts, c);
+        } else if (is(c, "type", "text")) {
+            (void)json_array_append_new(parts,
+                                        json_pack("{s:s,s:O,s:s}", "type", "text", "text",
+                                                  json_object_get(c, "text"), "state", "done"));
+        } else if (is(c, "type", "tool_call")) {
+            _cleanup_(free) char *type = xasprintf("tool-%s", str(c, "name"));
+            json_t *input = json_object_get(c, "input");
+            (void)json_array_append_new(
+                parts,
+                json_pack("{s:s,s:O,s:O,s:s,s:O}", "type", type, "toolCallId",
+                          json_object_get(c, "id"), "toolName", json_object_get(c, "name"), "state",
+                          "input-available", "input", json_is_object(input) ? input : json_null()));
+        }
+    }
+}
+
+void uimessage_set_output(json_t *message, const char *tool_call_id, const json_t *output,
+                          const char *error) {
+    size_t i;
+    json_t *p;
+    json_array_foreach(parts_of(message), i, p) {
+        if (!is(p, "toolCallId", tool_call_id))
+            continue;
+        (void)json_object_set_new(p, "state",
+                                  json_string(error ? "output-error" : "output-available"));
+        if (error)
+            (void)json_object_set_new(p, "errorText", json_string(error));
+        else
+            (void)json_object_set(p, "output", (json_t *)(uintptr_t)output);
+    }
+}
+
+void uimessage_add_note(json_t *message, const char *text) {
+    (void)json_array_append_new(parts_of(message), json_pack("{s:s,s:s,s:s}", "type", "text",
+                                                             "text", text, "state", "done"));
+}
+
+bool uimessage_is_empty(const json_t *message) {
+    size_t i;
+    const json_t *p;
+    json_array_foreach(json_object_get(message, "parts"), i,
+                       p) if (!is(p, "type", "step-start")) return false;
+    return true;
+}

@@ -1,0 +1,301 @@
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "front/agent/agent.h"
+#include "front/agent/socket.h"
+#include "front/api/api.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The agents: for the clients of `agents` and `@cloudflare/ai-chat` under /agents/{agent}/{name},
+ * with their own error texts, and over plain HTTP under /v1/agents. */
+
+static const char *owner_of(const struct http_req *req) {
+    const struct identity *who = front_identity(req);
+    return who ? who->key_id : "";
+}
+
+/* --- the original clients --- */
+
+static int find(struct front *f, struct http_req *req, struct agent **ret_agent) {
+    struct err err;
+    int rc = agents_get(f->agents, owner_of(req), http_req_param(req, "agent"),
+                        http_req_param(req, "name"), ret_agent, &err);
+    if (rc < 0)
+        http_respond_text(req, rc == -ERR_NOT_FOUND ? 400 : err_http_status(err.code),
+                          rc == -ERR_NOT_FOUND ? "Invalid request" : err.message);
+    return rc;
+}
+
+static void on_connect(struct http_req *req, void *ctx) {
+    struct agent *a;
+    if (find(ctx, req, &a) < 0)
+        return;
+    if (http_req_is_upgrade(req))
+        agent_socket_accept(req, a);
+    else
+        http_respond_text(req, 404, "Not implemented");
+}
+
+static void get_messages(struct http_req *req, void *ctx) {
+    struct agent *a;
+    struct err err;
+    _cleanup_(json) json_t *list = NULL;
+    if (find(ctx, req, &a) < 0)
+        return;
+    if (agent_messages(a, &list, &err) < 0)
+        http_respond_err(req, &err);
+    else
+        http_respond_json(req, 200, list);
+}
+
+/* A facet has no public address: paths of sub-agents lead nowhere. */
+static void nothing_there(struct http_req *req, void *ctx) {
+    struct agent *a;
+    if (find(ctx, req, &a) == 0)
+        http_respond_text(req, 404, "Not implemented");
+}
+
+static void not_found(struct http_req *req, void *ctx) {
+    (void)ctx;
+    http_respond_text(req, 404, "Not found");
+}
+
+/* --- plain HTTP --- */
+
+/* A turn that a request waits for. */
+struct wait {
+    struct agent_listener listener;
+    struct http_req *req;
+    char turn[ID_SIZE];
+    struct buf error;
+    bool stream;
+};
+
+static void free_wait(struct wait *w) {
+    agent_unlisten(&w->listener);
+    buf_finish(&w->error);
+    free(w);
+}
+
+static void send_event(struct wait *w, const char *json, size_t len) {
+    _cleanup_(buf) struct buf b;
+    buf_init(&b, len + 64);
+    (void)buf_add_str(&b, "data: ");
+    (void)buf_add(&b, json, len);
+    (void)buf_add_str(&b, "\n\n");
+    (void)http_stream_write(w->req, b.data, b.len);
+}
+
+static void on_chunk(void *ctx, const char *turn, size_t seq, const char *json, size_t len) {
+    (void)seq;
+    struct wait *w = ctx;
+    if (!w->req || !w->stream || strcmp(turn, w->turn) != 0)
+        return;
+    /* Over HTTP the reason stands beside the type; the other protocol has it in the metadata. */
+    static const char finish[] = "{\"type\":\"finish\",\"messageMetadata\":{";
+    if (len > sizeof(finish) && memcmp(json, finish, sizeof(finish) - 1) == 0) {
+        /* {"type":"finish", then what is inside the metadata, without its closing brace. */
+        _cleanup_(free) char *text = xasprintf(
+            "{\"type\":\"finish\",%.*s", (int)(len - sizeof(finish)), json + sizeof(finish) - 1);
+        send_event(w, text, strlen(text));
+        return;
+    }
+    send_event(w, json, len);
+}
+
+static void on_fail(void *ctx, const char *turn, const char *text) {
+    struct wait *w = ctx;
+    if (strcmp(turn, w->turn) != 0)
+        return;
+    (void)buf_add_str(&w->error, text);
+    if (!w->req || !w->stream)
+        return;
+    _cleanup_(json) json_t *j = json_pack("{s:s,s:s}", "type", "error", "errorText", text);
+    _cleanup_(free) char *chunk = json_dumps(j, JSON_COMPACT);
+    if (chunk)
+        send_event(w, chunk, strlen(chunk));
+}
+
+static void answer(struct wait *w) {
+    struct err err;
+    _cleanup_(json) json_t *list = NULL;
+    if (w->error.len > 0) {
+        (void)err_set(&err, ERR_UPSTREAM, "%s", w->error.data);
+        http_respond_err(w->req, &err);
+    } else if (agent_messages(w->listener.agent, &list, &err) < 0) {
+        http_respond_err(w->req, &err);
+    } else {
+        _cleanup_(json) json_t *out =
+            json_pack("{s:O}", "message", json_array_get(list, json_array_size(list) - 1));
+        http_respond_json(w->req, 200, out);
+    }
+}
+
+static void on_end(void *ctx, const char *turn, const char *outcome, const json_t *user_ids) {
+    (void)outcome;
+    (void)user_ids;
+    struct wait *w = ctx;
+    if (strcmp(turn, w->turn) != 0)
+        return;
+    if (w->req) {
+        http_req_on_gone(w->req, NULL, NULL);
+        if (w->stream) {
+            (void)http_stream_write(w->req, "data: [DONE]\n\n", 14);
+            http_stream_end(w->req);
+        } else {
+            answer(w);
+        }
+    }
+    free_wait(w);
+}
+
+/* The client left: the turn goes on, as with a socket. */
+static void on_gone(void *ctx) {
+    struct wait *w = ctx;
+    struct http_req *req = w->req;
+    w->req = NULL;
+    if (w->stream)
+        http_stream_end(req);
+    else
+        http_respond_empty(req, 499);
+}
+
+static const struct agent_events events = {
+    .on_chunk = on_chunk, .on_fail = on_fail, .on_end = on_end};
+
+/* The body of the AI SDK's transport ({"messages", "trigger"}), its last-message form
+ * ({"message"}), or
+ * {"text"} for people with curl. */
+static int read_chat(const json_t *j, struct agent_chat *chat, json_t **ret_made, struct err *err) {
+    const char *text = NULL;
+    const char *trigger = NULL;
+    int rc = json_is_object(j) ? 0 : err_set(err, ERR_BAD_REQUEST, "the body must be an object");
+    if (rc == 0)
+        rc = json_get_str(j, "text", &text, err);
+    if (rc == 0)
+        rc = json_get_str(j, "trigger", &trigger, err);
+    if (rc < 0)
+        return rc;
+    chat->regenerate = trigger && strcmp(trigger, "regenerate-message") == 0;
+    if (text) {
+        char id[ID_SIZE];
+        *ret_made = json_pack("[{s:s,s:s,s:[{s:s,s:s}]}]", "id", id_new("msg", id), "role", "user",
+                              "parts", "type", "text", "text", text);
+    } else if (json_object_get(j, "message")) {
+        *ret_made = json_pack("[O]", json_object_get(j, "message"));
+    } else {
+        *ret_made = json_incref(json_object_get(j, "messages"));
+    }
+    chat->messages = *ret_made;
+    return chat->messages ? 0
+                          : err_set(err, ERR_BAD_REQUEST,
+                                    "send \"messages\" (AI SDK), \"message\" or \"text\"");
+}
+
+static void post_message(struct http_req *req, void *ctx) {
+    struct front *f = ctx;
+    struct err err;
+    struct agent *a;
+    struct agent_chat chat = {0};
+    _cleanup_(json) json_t *json = NULL;
+    _cleanup_(json) json_t *made = NULL;
+    if (agents_get(f->agents, owner_of(req), http_req_param(req, "agent"),
+                   http_req_param(req, "name"), &a, &err) < 0 ||
+        http_req_json(req, &json, &err) < 0 || read_chat(json, &chat, &made, &err) < 0) {
+        http_respond_err(req, &err);
+        return;
+    }
+    struct wait *w = xcalloc(1, sizeof(*w));
+    w->req = req;
+    const char *accept = http_req_header(req, "accept");
+    w->stream = !accept || strstr(accept, "application/json") == NULL;
+    buf_init(&w->error, 4096);
+    w->listener = (struct agent_listener){.events = &events, .ctx = w};
+    chat.turn = id_new("turn", w->turn);
+    agent_listen(a, &w->listener);
+    w->listener.waiting = false;
+    http_req_on_gone(req, on_gone, w);
+    if (w->stream) {
+        http_res_header(req, "Cache-Control", "no-cache");
+        http_res_header(req, "x-vercel-ai-ui-message-stream", "v1");
+        http_res_header(req, "x-accel-buffering", "no");
+        http_stream_begin(req, 200, "text/event-stream");
+    }
+    if (agent_chat(a, &w->listener, &chat, &err) < 0) {
+        char turn[ID_SIZE];
+        memcpy(turn, w->turn, sizeof(turn));
+        on_fail(w, turn, err.message);
+        on_end(w, turn, "error", NULL);
+    }
+}
+
+static json_t *describe(struct front *f, const struct http_req *req, const struct agent_def *d) {
+    json_t *tools = json_array();
+    for (size_t i = 0; i < d->ntools; i++)
+        (void)json_array_append_new(tools, json_string(d->tools[i].name));
+    return json_pack("{s:s,s:s,s:s,s:s?,s:o,s:O?,s:o}", "type", d->type, "title", d->title,
+                     "description", d->description, "model", d->model, "tools", tools, "try",
+                     d->tries, "names", agents_names(f->agents, owner_of(req), d->type));
+}
+
+static void list(struct http_req *req, void *ctx) {
+    struct front *f = ctx;
+    json_t *all = json_array();
+    for (const struct agent_def *d = agents_defs(f->agents); d; d = d->next)
+        (void)json_array_append_new(all, describe(f, req, d));
+    _cleanup_(json) json_t *out = json_pack("{s:o}", "agents", all);
+    http_respond_json(req, 200, out);
+}
+
+static void messages(struct http_req *req, void *ctx) {
+    struct front *f = ctx;
+    struct err err;
+    struct agent *a;
+    _cleanup_(json) json_t *l = NULL;
+    if (agents_get(f->agents, owner_of(req), http_req_param(req, "agent"),
+                   http_req_param(req, "name"), &a, &err) < 0 ||
+        agent_messages(a, &l, &err) < 0) {
+        http_respond_err(req, &err);
+        return;
+    }
+    _cleanup_(json) json_t *out = json_pack("{s:O}", "messages", l);
+    http_respond_json(req, 200, out);
+}
+
+static void clear(struct http_req *req, void *ctx) {
+    struct front *f = ctx;
+    struct err err;
+    struct agent *a;
+    if (agents_get(f->agents, owner_of(req), http_req_param(req, "agent"),
+                   http_req_param(req, "name"), &a, &err) < 0 ||
+        agent_clear(a, NULL, &err) < 0)
+        http_respond_err(req, &err);
+    else
+        http_respond_empty(req, 204);
+}
+
+void api_agents_routes(struct front *f) {
+    static const struct {
+        const char *methods;
+        const char *pattern;
+        http_handler handler;
+        unsigned flags;
+    } routes[] = {
+        {"GET,OPTIONS", "/agents/{agent}/{name}/get-messages", get_messages, FRONT_ROUTE_READ},
+        {"GET,POST,OPTIONS", "/agents/{agent}/{name}", on_connect, 0},
+        {"GET,POST,PUT,PATCH,DELETE,OPTIONS", "/agents/{agent}/{name}/{rest...}", nothing_there,
+         FRONT_ROUTE_READ},
+        {"GET,POST,PUT,PATCH,DELETE,OPTIONS", "/agents/{rest...}", not_found, FRONT_ROUTE_READ},
+        {"GET", "/v1/agents", list, FRONT_ROUTE_READ},
+        {"GET", "/v1/agents/{agent}/{name}/messages", messages, FRONT_ROUTE_READ},
+        {"POST", "/v1/agents/{agent}/{name}/messages", post_message, 0},
+        {"DELETE", "/v1/agents/{agent}/{name}/messages", clear, 0},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(routes); i++)
+        http_server_route(f->http, &(struct http_route){.methods = routes[i].methods,
+                                                        .pattern = routes[i].pattern,
+                                                        .handler = routes[i].handler,
+                                                        .ctx = f,
+                                                        .flags = routes[i].flags});
+}

@@ -1,0 +1,259 @@
+#include "front/run/run.h"
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "front/api/api.h"
+#include "front/run/code.h"
+#include "front/run/workers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { TITLE_BYTES = 80 };
+
+/* A run that a request waits for. */
+struct wait {
+    struct front *front;
+    struct http_req *req;
+    struct run *run;
+    json_t *tails;
+    char owner[ID_SIZE];
+    bool stream;
+    bool done;
+};
+
+static const char *owner_of(const struct http_req *req) {
+    const struct identity *who = front_identity(req);
+    return who ? who->key_id : "";
+}
+
+/* The first line of the code that says something, cut. */
+static char *make_title(const struct code *c) {
+    if (c->title)
+        return xstrndup(c->title, utf8_floor(c->title, strlen(c->title), TITLE_BYTES));
+    const char *p = c->main_code ? c->main_code : "";
+    while (*p == ' ' || *p == '\n' || *p == '\t' || *p == '\r')
+        p++;
+    size_t n = strcspn(p, "\r\n");
+    return xstrndup(p, utf8_floor(p, n, TITLE_BYTES));
+}
+
+static void send_tails(struct wait *w, const char *record, size_t len) {
+    size_t i;
+    const json_t *t;
+    struct err err;
+    json_array_foreach(w->tails, i, t) {
+        const char *id = json_string_value(json_object_get(t, "run"));
+        struct store_run r;
+        if (!id || store_run_get(w->front->store, id, (struct store_scope){.owner = w->owner}, &r,
+                                 &err) < 0)
+            continue;
+        store_run_finish(&r);
+        (void)store_event_add(w->front->store, id, "tail", record, len, &err);
+    }
+}
+
+static void on_log(void *ctx, const char *level, const char *json, size_t len) {
+    (void)level;
+    struct wait *w = ctx;
+    if (w->stream && w->req)
+        (void)http_sse_send(w->req, "log", NULL, json, len);
+}
+
+static void on_done(void *ctx, const struct run *run, const char *record, size_t len) {
+    (void)run;
+    struct wait *w = ctx;
+    send_tails(w, record, len);
+    w->done = true;
+    w->run = NULL;
+    struct http_req *req = w->req;
+    w->req = NULL;
+    if (!req)
+        return;
+    http_req_on_gone(req, NULL, NULL);
+    if (w->stream) {
+        (void)http_sse_send(req, "result", NULL, record, len);
+        http_stream_end(req);
+    } else {
+        http_respond(req, 200, "application/json", record, len);
+    }
+}
+
+static void free_wait(struct wait *w) {
+    json_decref(w->tails);
+    free(w);
+}
+
+static void on_done_later(void *ctx, const struct run *run, const char *record, size_t len) {
+    on_done(ctx, run, record, len);
+    free_wait(ctx);
+}
+
+/* The client left: its run is of no use to anybody. */
+static void on_gone(void *ctx) {
+    struct wait *w = ctx;
+    struct http_req *req = w->req;
+    w->req = NULL;
+    if (w->stream)
+        http_stream_end(req);
+    else
+        http_respond_empty(req, 499);
+    run_cancel(w->run);
+}
+
+static int check_tails(const json_t *tails, struct err *err) {
+    size_t i;
+    const json_t *t;
+    json_array_foreach(tails, i, t) if (!json_is_string(json_object_get(t, "run"))) return err_set(
+        err, ERR_UNSUPPORTED,
+        "a tail must be {\"run\": id}: the id of a run that receives the trace");
+    return 0;
+}
+
+static void run_request(struct http_req *req, void *ctx) {
+    struct front *f = ctx;
+    struct err err;
+    _cleanup_(json) json_t *json = NULL;
+    struct code code;
+    if (http_req_json(req, &json, &err) < 0 ||
+        code_read(&code, json, &f->runner->config.limits, &err) < 0) {
+        http_respond_err(req, &err);
+        return;
+    }
+    const char *owner = owner_of(req);
+    _cleanup_(free) char *facets = workers_facets_dir(f->workers, owner);
+    struct env env = {0};
+    int rc = check_tails(code.tails, &err);
+    if (rc == 0)
+        rc = code_read_env(
+            code.env,
+            &(struct env_scope){.facets_dir = facets, .owner = owner, .workers = f->workers}, &env,
+            &err);
+    if (rc < 0) {
+        code_finish(&code);
+        http_respond_err(req, &err);
+        return;
+    }
+    env.facet_open = &f->facet_open;
+    struct wait *w = xcalloc(1, sizeof(*w));
+    w->front = f;
+    w->req = req;
+    w->tails = json_incref((json_t *)(uintptr_t)code.tails);
+    w->stream = http_req_accepts(req, "text/event-stream");
+    memcpy(w->owner, owner, strlen(owner) + 1);
+    if (w->stream) {
+        http_res_header(req, "Cache-Control", "no-store");
+        http_stream_begin(req, 200, "text/event-stream");
+    }
+    _cleanup_(free) char *title = make_title(&code);
+    struct run_request q = {.owner = owner,
+                            .kind = "run",
+                            .title = title,
+                            .source = code.source.data,
+                            .source_len = code.source.len,
+                            .code = code.main_code,
+                            .spec = code.spec.data,
+                            .spec_len = code.spec.len,
+                            .env = &env,
+                            .limits = code.limits,
+                            .callbacks = {.on_log = on_log, .on_done = on_done_later},
+                            .ctx = w};
+    err.code = 0;
+    struct run *run = code.id ? workers_run(f->workers, owner, &code, &q, &err)
+                              : run_start(f->runner, f->store, &q, &err);
+    if (run) {
+        w->run = run;
+        http_req_on_gone(req, on_gone, w);
+    } else if (err.code != 0) { /* it was never begun */
+        if (w->stream) {
+            _cleanup_(buf) struct buf b;
+            buf_init(&b, 4096);
+            json_write_str(&b, err.message, strlen(err.message));
+            (void)http_sse_send(req, "error", NULL, b.data, b.len);
+            http_stream_end(req);
+        } else {
+            http_respond_err(req, &err);
+        }
+        free_wait(w);
+    }
+    env_finish(&env);
+    code_finish(&code);
+}
+
+/* --- workers --- */
+
+static void worker_put(struct http_req *req, void *ctx) {
+    struct front *f = ctx;
+    struct err err;
+    _cleanup_(json) json_t *json = NULL;
+    char label[64];
+    if (http_req_json(req, &json, &err) < 0 ||
+        workers_put(f->workers, owner_of(req), http_req_param(req, "id"), json, label, &err) < 0) {
+        http_respond_err(req, &err);
+        return;
+    }
+    const char *port = strrchr(http_req_authority(req), ':');
+    _cleanup_(free) char *url = xasprintf("http://%s.localhost%s/", label, port ? port : "");
+    _cleanup_(json) json_t *out =
+        json_pack("{s:s,s:s,s:s}", "id", http_req_param(req, "id"), "host", label, "url", url);
+    http_respond_json(req, 200, out);
+}
+
+static void worker_get(struct http_req *req, void *ctx) {
+    struct front *f = ctx;
+    struct err err;
+    _cleanup_(json) json_t *out = NULL;
+    if (workers_get(f->workers, owner_of(req), http_req_param(req, "id"), &out, &err) < 0)
+        http_respond_err(req, &err);
+    else
+        http_respond_json(req, 200, out);
+}
+
+static void worker_list(struct http_req *req, void *ctx) {
+    struct front *f = ctx;
+    struct err err;
+    json_t *list = NULL;
+    if (workers_list(f->workers, owner_of(req), &list, &err) < 0) {
+        http_respond_err(req, &err);
+        return;
+    }
+    _cleanup_(json) json_t *out = json_pack("{s:o}", "workers", list);
+    http_respond_json(req, 200, out);
+}
+
+static void worker_delete(struct http_req *req, void *ctx) {
+    struct front *f = ctx;
+    struct err err;
+    if (workers_delete(f->workers, owner_of(req), http_req_param(req, "id"), &err) < 0)
+        http_respond_err(req, &err);
+    else
+        http_respond_empty(req, 204);
+}
+
+void api_run_routes(struct front *f) {
+    size_t body = (size_t)f->runner->config.limits.module_bytes * 2 + (1 << 20);
+    http_server_route(f->http, &(struct http_route){.methods = "POST",
+                                                    .pattern = "/v1/run",
+                                                    .handler = run_request,
+                                                    .ctx = f,
+                                                    .body_bytes = body});
+    http_server_route(f->http, &(struct http_route){.methods = "GET",
+                                                    .pattern = "/v1/workers",
+                                                    .handler = worker_list,
+                                                    .ctx = f,
+                                                    .flags = FRONT_ROUTE_READ});
+    http_server_route(f->http, &(struct http_route){.methods = "GET",
+                                                    .pattern = "/v1/workers/{id}",
+                                                    .handler = worker_get,
+                                                    .ctx = f,
+                                                    .flags = FRONT_ROUTE_READ});
+    http_server_route(f->http, &(struct http_route){.methods = "PUT",
+                                                    .pattern = "/v1/workers/{id}",
+                                                    .handler = worker_put,
+                                                    .ctx = f,
+                                                    .body_bytes = body});
+    http_server_route(f->http, &(struct http_route){.methods = "DELETE",
+                                                    .pattern = "/v1/workers/{id}",
+                                                    .handler = worker_delete,
+                                                    .ctx = f});
+}

@@ -1,0 +1,317 @@
+/* The Messages API: https://api.anthropic.com/v1/messages and what speaks like it. */
+
+#include "front/model/internal.h"
+#include "front/model/messages.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Used when neither the request nor models.json says how long an answer may be: the field is
+ * mandatory here. */
+enum { DEFAULT_MAX_TOKENS = 8192 };
+
+static void write_cache(struct json_writer *w) {
+    json_writer_key(w, "cache_control");
+    json_writer_object_begin(w);
+    json_writer_key(w, "type");
+    json_writer_str(w, "ephemeral");
+    json_writer_object_end(w);
+}
+
+static void write_pair(struct json_writer *w, const char *key, const char *value) {
+    json_writer_key(w, key);
+    json_writer_str(w, value);
+}
+
+static void write_json_text(struct json_writer *w, const char *key, const json_t *text) {
+    json_writer_key(w, key);
+    json_writer_text(w, json_string_value(text), json_string_length(text));
+}
+
+/* One block; `cache` marks the end of what the next request will repeat. */
+static void write_block(struct json_writer *w, const json_t *b, bool cache) {
+    const char *type = messages_str(b, "type");
+    if (strcmp(type, "reasoning") == 0) {
+        const json_t *raw = json_object_get(b, "raw");
+        if (raw && strcmp(messages_str(b, "provider"), "anthropic") == 0)
+            json_writer_tree(w, raw);
+        return;
+    }
+    json_writer_object_begin(w);
+    if (strcmp(type, "text") == 0) {
+        write_pair(w, "type", "text");
+        write_json_text(w, "text", json_object_get(b, "text"));
+    } else if (strcmp(type, "tool_call") == 0) {
+        const json_t *input = json_object_get(b, "input");
+        write_pair(w, "type", "tool_use");
+        write_pair(w, "id", messages_str(b, "id"));
+        write_pair(w, "name", messages_str(b, "name"));
+        json_writer_key(w, "input");
+        if (json_is_object(input))
+            json_writer_tree(w, input);
+        else
+            json_writer_raw(w, "{}", 2);
+    } else {
+        write_pair(w, "type", "tool_result");
+        write_pair(w, "tool_use_id", messages_str(b, "id"));
+        json_writer_key(w, "content");
+        messages_write_output(w, b);
+        if (json_is_true(json_object_get(b, "is_error"))) {
+            json_writer_key(w, "is_error");
+            json_writer_bool(w, true);
+        }
+    }
+    if (cache)
+        write_cache(w);
+    json_writer_object_end(w);
+}
+
+static bool is_sent(const json_t *b) {
+    return strcmp(messages_str(b, "type"), "reasoning") != 0 ||
+           (json_object_get(b, "raw") && strcmp(messages_str(b, "provider"), "anthropic") == 0);
+}
+
+static void write_messages(struct json_writer *w, const json_t *messages) {
+    json_writer_key(w, "messages");
+    json_writer_array_begin(w);
+    size_t n = json_array_size(messages);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *m = json_array_get(messages, i);
+        const json_t *content = json_object_get(m, "content");
+        bool assistant = strcmp(messages_str(m, "role"), "assistant") == 0;
+        size_t k;
+        const json_t *b;
+        size_t sent = 0;
+        json_array_foreach(content, k, b) {
+            sent += is_sent(b) ? 1 : 0;
+        }
+        if (sent == 0)
+            continue;
+        json_writer_object_begin(w);
+        write_pair(w, "role", assistant ? "assistant" : "user");
+        json_writer_key(w, "content");
+        json_writer_array_begin(w);
+        json_array_foreach(content, k, b) {
+            write_block(w, b, i + 1 == n && k + 1 == json_array_size(content) && !assistant);
+        }
+        json_writer_array_end(w);
+        json_writer_object_end(w);
+    }
+    json_writer_array_end(w);
+}
+
+static void write_tools(struct json_writer *w, const json_t *tools) {
+    json_writer_key(w, "tools");
+    json_writer_array_begin(w);
+    size_t i;
+    const json_t *t;
+    json_array_foreach(tools, i, t) {
+        json_writer_object_begin(w);
+        write_pair(w, "name", messages_str(t, "name"));
+        write_pair(w, "description", messages_str(t, "description"));
+        json_writer_key(w, "input_schema");
+        json_writer_tree(w, json_object_get(t, "input_schema"));
+        if (i + 1 == json_array_size(tools))
+            write_cache(w);
+        json_writer_object_end(w);
+    }
+    json_writer_array_end(w);
+}
+
+static void write_body(const struct models *m, const struct model_request *r,
+                       const json_t *messages, struct json_writer *w) {
+    (void)m;
+    int64_t max = r->max_tokens > 0 ? r->max_tokens : r->model->max_output_tokens;
+    json_writer_object_begin(w);
+    write_pair(w, "model", r->model->id);
+    if (!extra_has(r, "max_tokens")) {
+        json_writer_key(w, "max_tokens");
+        json_writer_int(w, max > 0 ? max : DEFAULT_MAX_TOKENS);
+    }
+    json_writer_key(w, "stream");
+    json_writer_bool(w, true);
+    if (r->temperature >= 0 && !extra_has(r, "temperature")) {
+        json_writer_key(w, "temperature");
+        json_writer_num(w, r->temperature);
+    }
+    if (r->system && *r->system) {
+        json_writer_key(w, "system");
+        json_writer_array_begin(w);
+        json_writer_object_begin(w);
+        write_pair(w, "type", "text");
+        write_pair(w, "text", r->system);
+        write_cache(w);
+        json_writer_object_end(w);
+        json_writer_array_end(w);
+    }
+    if (json_array_size(r->tools) > 0)
+        write_tools(w, r->tools);
+    write_messages(w, messages);
+    extra_write(r, w);
+    json_writer_object_end(w);
+}
+
+static size_t headers(const struct models *m, struct fetch_header *out, struct buf *space) {
+    size_t n = 0;
+    const char *token = m->opt.secrets->values[SECRET_ANTHROPIC_AUTH_TOKEN];
+    const char *key = m->opt.secrets->values[SECRET_ANTHROPIC_API_KEY];
+    out[n++] = (struct fetch_header){"anthropic-version", "2023-06-01", false};
+    if (token) {
+        (void)buf_addf(space, "Bearer %s", token);
+        out[n++] = (struct fetch_header){"authorization", space->data, true};
+    } else if (key) {
+        out[n++] = (struct fetch_header){"x-api-key", key, true};
+    }
+    return n;
+}
+
+/* --- the answer --- */
+
+static void read_count(const json_t *usage, const char *key, int64_t *ret) {
+    const json_t *v = json_object_get(usage, key);
+    if (json_is_integer(v) && json_integer_value(v) >= 0)
+        *ret = json_integer_value(v);
+}
+
+static int on_usage(struct model_stream *s, const json_t *usage, bool final) {
+    if (!json_is_object(usage))
+        return 0;
+    read_count(usage, "input_tokens", &s->usage.input_tokens);
+    read_count(usage, "output_tokens", &s->usage.output_tokens);
+    read_count(usage, "cache_read_input_tokens", &s->usage.cache_read_tokens);
+    read_count(usage, "cache_creation_input_tokens", &s->usage.cache_write_tokens);
+    s->input_known = true;
+    s->output_known = final;
+    return stream_usage(s);
+}
+
+static int on_block_start(struct model_stream *s, const json_t *event, struct err *err) {
+    const json_t *block = json_object_get(event, "content_block");
+    const char *type = messages_str(block, "type");
+    int64_t index = json_integer_value(json_object_get(event, "index"));
+    if (strcmp(type, "text") == 0) {
+        const json_t *text = json_object_get(block, "text");
+        return reply_text(&s->reply, messages_str(block, "text"), json_string_length(text), err);
+    }
+    if (strcmp(type, "thinking") == 0 || strcmp(type, "redacted_thinking") == 0) {
+        buf_clear(&s->signature);
+        (void)buf_add_str(&s->signature, messages_str(block, "signature"));
+        int rc = reply_reasoning_open(&s->reply, json_deep_copy(block), err);
+        const json_t *text = json_object_get(block, "thinking");
+        if (rc == 0)
+            rc = reply_reasoning(&s->reply, messages_str(block, "thinking"),
+                                 json_string_length(text), err);
+        return rc;
+    }
+    if (strcmp(type, "tool_use") != 0)
+        return 0;
+    int rc = reply_tool_start(&s->reply, index, messages_str(block, "id"),
+                              messages_str(block, "name"), err);
+    /* Real streams begin with {}; some servers give the whole input here. */
+    const json_t *input = json_object_get(block, "input");
+    if (rc == 0 && json_object_size(input) > 0) {
+        char *text = json_dumps(input, JSON_COMPACT);
+        rc = reply_tool_delta(&s->reply, index, text, strlen(text), err);
+        free(text);
+    }
+    return rc;
+}
+
+static int on_delta(struct model_stream *s, const json_t *event, struct err *err) {
+    const json_t *delta = json_object_get(event, "delta");
+    const char *type = messages_str(delta, "type");
+    int64_t index = json_integer_value(json_object_get(event, "index"));
+    const char *key = strcmp(type, "text_delta") == 0         ? "text"
+                      : strcmp(type, "thinking_delta") == 0   ? "thinking"
+                      : strcmp(type, "input_json_delta") == 0 ? "partial_json"
+                      : strcmp(type, "signature_delta") == 0  ? "signature"
+                                                              : NULL;
+    const json_t *v = key ? json_object_get(delta, key) : NULL;
+    if (!json_is_string(v))
+        return 0;
+    const char *text = json_string_value(v);
+    size_t len = json_string_length(v);
+    switch (*key) {
+    case 'p':
+        return reply_tool_delta(&s->reply, index, text, len, err);
+    case 's':
+        (void)buf_add(&s->signature, text, len);
+        return 0;
+    default:
+        if (strcmp(key, "text") == 0)
+            return reply_text(&s->reply, text, len, err);
+        return reply_reasoning(&s->reply, text, len, err);
+    }
+}
+
+/* The thinking block goes back as it would have come in one piece. */
+static void seal_thinking(struct model_stream *s) {
+    struct reply_block *b = reply_open_reasoning(&s->reply);
+    if (!b || !b->raw || strcmp(messages_str(b->raw, "type"), "thinking") != 0)
+        return;
+    (void)json_object_set_new(b->raw, "thinking",
+                              json_stringn(b->text.data ? b->text.data : "", b->text.len));
+    (void)json_object_set_new(
+        b->raw, "signature",
+        json_stringn(s->signature.data ? s->signature.data : "", s->signature.len));
+}
+
+static int on_block_stop(struct model_stream *s, const json_t *event, struct err *err) {
+    int64_t index = json_integer_value(json_object_get(event, "index"));
+    if (reply_tool_is_open(&s->reply, index))
+        return reply_tool_end(&s->reply, index, err);
+    seal_thinking(s);
+    return reply_close_text(&s->reply, err);
+}
+
+static int on_message_delta(struct model_stream *s, const json_t *event) {
+    static const struct {
+        const char *name;
+        enum model_stop stop;
+    } reasons[] = {{"end_turn", MODEL_STOP_END},
+                   {"stop_sequence", MODEL_STOP_END},
+                   {"tool_use", MODEL_STOP_TOOL_CALLS},
+                   {"max_tokens", MODEL_STOP_LENGTH},
+                   {"model_context_window_exceeded", MODEL_STOP_LENGTH},
+                   {"refusal", MODEL_STOP_REFUSAL}};
+    const char *reason = messages_str(json_object_get(event, "delta"), "stop_reason");
+    if (*reason) {
+        s->stop = MODEL_STOP_OTHER;
+        s->stop_known = true;
+        for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
+            if (strcmp(reasons[i].name, reason) == 0)
+                s->stop = reasons[i].stop;
+    }
+    return on_usage(s, json_object_get(event, "usage"), true);
+}
+
+static int on_event(struct model_stream *s, const char *data, size_t len, struct err *err) {
+    json_t *event = NULL;
+    s->retryable = true;
+    int rc = json_parse(data, len, "an event of the answer", &event, err);
+    if (rc < 0) {
+        err->code = ERR_PROTOCOL;
+        return -(int)ERR_PROTOCOL;
+    }
+    const char *type = messages_str(event, "type");
+    const json_t *error = json_object_get(event, "error");
+    if (strcmp(type, "content_block_delta") == 0)
+        rc = on_delta(s, event, err);
+    else if (strcmp(type, "content_block_start") == 0)
+        rc = on_block_start(s, event, err);
+    else if (strcmp(type, "content_block_stop") == 0)
+        rc = on_block_stop(s, event, err);
+    else if (strcmp(type, "message_start") == 0)
+        rc = on_usage(s, json_object_get(json_object_get(event, "message"), "usage"), false);
+    else if (strcmp(type, "message_delta") == 0)
+        rc = on_message_delta(s, event);
+    else if (strcmp(type, "message_stop") == 0)
+        s->finished = true;
+    else if (strcmp(type, "error") == 0)
+        rc = stream_error(s, 0, messages_str(error, "type"), messages_str(error, "message"), err);
+    json_decref(event);
+    return rc;
+}
+
+const struct provider provider_anthropic = {
+    .write = write_body, .headers = headers, .on_event = on_event};

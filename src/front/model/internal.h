@@ -1,0 +1,100 @@
+#pragma once
+/* Shared by the files of this folder: a stream, and what a provider adds to it. */
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "front/model/model.h"
+#include "front/model/reply.h"
+#include "front/model/sse.h"
+#include "loop/fetch.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct models {
+    uv_loop_t *loop;
+    struct models_options opt;
+    struct model_catalog *catalog;
+    struct fetch_pool *pool;
+    char *urls[MODEL_PROVIDERS]; /* the address that requests go to; NULL for the demo */
+    unsigned streams;
+};
+
+enum { PROVIDER_HEADERS_MAX = 8 };
+
+struct provider {
+    /* Writes the body of the request; the messages are normalised. */
+    void (*write)(const struct models *m, const struct model_request *r, const json_t *messages,
+                  struct json_writer *w);
+    /* Fills at most PROVIDER_HEADERS_MAX fields; `space` holds texts that are made for it. */
+    size_t (*headers)(const struct models *m, struct fetch_header *out, struct buf *space);
+    /* One event of the answer. Sets stop and stop_known, finished and usage of the stream. An error
+     * that it returns ends the attempt; it says in s->retryable whether another may help. */
+    int (*on_event)(struct model_stream *s, const char *data, size_t len, struct err *err);
+};
+
+extern const struct provider provider_anthropic;
+extern const struct provider provider_openai;
+
+struct model_stream {
+    struct models *m;
+    const struct model_info *info;
+    const struct provider *provider; /* NULL: the demo */
+    struct model_callbacks cb;
+    void *ctx;
+    struct reply reply;
+    struct sse sse;
+    struct buf body; /* of the request, for further attempts */
+    struct buf error_body;
+    struct buf signature; /* of the thinking block that is open */
+    json_t *ids;          /* of the tool calls in the conversation */
+    struct fetch *fetch;
+    struct demo *demo;
+    uv_timer_t timer; /* until the next attempt, or the next piece of the demo */
+    int64_t deadline_ms;
+    unsigned attempt;
+    int status;
+    unsigned retry_after_ms;
+    bool retry_told; /* the server said whether to try again */
+    bool retry_wanted;
+    struct model_usage usage;
+    bool input_known;
+    bool output_known;
+    enum model_stop stop;
+    bool stop_known; /* the content is whole; only the end of the stream is missing */
+    bool refused;    /* the answer is a refusal */
+    bool finished;
+    bool retryable;
+    bool is_events; /* the answer is an event stream */
+    bool paused;
+    bool dead; /* ended or cancelled: no callback any more */
+    unsigned depth;
+};
+
+/* Tells the usage so far. */
+int stream_usage(struct model_stream *s);
+/* Ends it well, or with an error that may be tried again unless something came. The stream may be
+ * gone afterwards unless it was entered. */
+void stream_done(struct model_stream *s);
+void stream_fail(struct model_stream *s, const struct err *err, bool retryable);
+/* Around everything that may call back: the last leave frees a dead stream. */
+void stream_enter(struct model_stream *s);
+void stream_leave(struct model_stream *s);
+
+/* For a provider's error object or body: the text for a person, and whether trying again helps. The
+ * type may be NULL. */
+int stream_error(struct model_stream *s, int status, const char *type, const char *message,
+                 struct err *err);
+
+/* The keys that `extra` of the model replaces are not written otherwise. */
+bool extra_has(const struct model_request *r, const char *key);
+void extra_write(const struct model_request *r, struct json_writer *w);
+
+int demo_start(struct model_stream *s, const struct model_request *r, const json_t *messages,
+               struct err *err);
+void demo_pause(struct model_stream *s);
+void demo_resume(struct model_stream *s);
+void demo_destroy(struct demo *d);

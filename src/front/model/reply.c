@@ -1,0 +1,285 @@
+#include "front/model/reply.h"
+
+#include "base/cleanup.h"
+#include "base/id.h"
+#include "base/limits.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void reply_init(struct reply *r, const struct model_callbacks *cb, void *ctx, const bool *dead,
+                size_t max_bytes) {
+    *r = (struct reply){.cb = cb, .ctx = ctx, .dead = dead, .max_bytes = max_bytes};
+}
+
+void reply_finish(struct reply *r) {
+    for (size_t i = 0; i < r->count; i++) {
+        struct reply_block *b = &r->blocks[i];
+        free(b->id);
+        free(b->server_id);
+        free(b->name);
+        free(b->input_error);
+        buf_finish(&b->text);
+        json_decref(b->input);
+        json_decref(b->raw);
+    }
+    free(r->blocks);
+    r->blocks = NULL;
+    r->count = 0;
+}
+
+static int alive(const struct reply *r) {
+    return *r->dead ? -(int)ERR_CANCELLED : 0;
+}
+
+static struct reply_block *last_open(struct reply *r) {
+    struct reply_block *b = r->count > 0 ? &r->blocks[r->count - 1] : NULL;
+    return b && b->open && b->type != REPLY_TOOL ? b : NULL;
+}
+
+struct reply_block *reply_open_reasoning(struct reply *r) {
+    struct reply_block *b = last_open(r);
+    return b && b->type == REPLY_REASONING ? b : NULL;
+}
+
+static int too_large(const struct reply *r, struct err *err) {
+    return err_set(err, ERR_LIMIT, "the answer of the model exceeds %zu bytes", r->max_bytes);
+}
+
+static int add_block(struct reply *r, enum reply_type type, struct reply_block **ret_block,
+                     struct err *err) {
+    if (r->count >= LIMIT_MODEL_BLOCKS)
+        return err_set(err, ERR_LIMIT, "the answer of the model has more than %d parts",
+                       LIMIT_MODEL_BLOCKS);
+    r->blocks = xrealloc(r->blocks, (r->count + 1) * sizeof(*r->blocks));
+    struct reply_block *b = &r->blocks[r->count++];
+    *b = (struct reply_block){.type = type, .open = true};
+    buf_init(&b->text, r->max_bytes);
+    *ret_block = b;
+    return 0;
+}
+
+static int add_bytes(struct reply *r, struct reply_block *b, const char *data, size_t len,
+                     struct err *err) {
+    r->bytes += len;
+    if (r->bytes > r->max_bytes || !buf_add(&b->text, data, len))
+        return too_large(r, err);
+    return 0;
+}
+
+int reply_close_text(struct reply *r, struct err *err) {
+    (void)err;
+    struct reply_block *b = last_open(r);
+    if (!b)
+        return 0;
+    b->open = false;
+    if (!b->told)
+        return 0;
+    if (b->type == REPLY_TEXT && r->cb->on_text_end)
+        r->cb->on_text_end(r->ctx);
+    else if (b->type == REPLY_REASONING && r->cb->on_reasoning_end)
+        r->cb->on_reasoning_end(r->ctx);
+    return alive(r);
+}
+
+/* Adds to the open block of that type, which is told about when its first byte comes. */
+static int add_text(struct reply *r, enum reply_type type, const char *text, size_t len,
+                    struct err *err) {
+    if (len == 0)
+        return 0;
+    struct reply_block *b = last_open(r);
+    int rc = 0;
+    if (b && b->type != type) {
+        rc = reply_close_text(r, err);
+        b = NULL;
+    }
+    if (rc == 0 && !b)
+        rc = add_block(r, type, &b, err);
+    if (rc == 0)
+        rc = add_bytes(r, b, text, len, err);
+    if (rc < 0)
+        return rc;
+    bool reasoning = type == REPLY_REASONING;
+    if (!b->told) {
+        b->told = true;
+        void (*on_start)(void *) = reasoning ? r->cb->on_reasoning_start : r->cb->on_text_start;
+        if (on_start)
+            on_start(r->ctx);
+        if (alive(r) < 0)
+            return alive(r);
+    }
+    void (*on_delta)(void *, const char *, size_t) =
+        reasoning ? r->cb->on_reasoning_delta : r->cb->on_text_delta;
+    if (on_delta)
+        on_delta(r->ctx, text, len);
+    return alive(r);
+}
+
+int reply_text(struct reply *r, const char *text, size_t len, struct err *err) {
+    return add_text(r, REPLY_TEXT, text, len, err);
+}
+
+int reply_reasoning(struct reply *r, const char *text, size_t len, struct err *err) {
+    return add_text(r, REPLY_REASONING, text, len, err);
+}
+
+int reply_reasoning_open(struct reply *r, json_t *raw, struct err *err) {
+    struct reply_block *b;
+    int rc = reply_close_text(r, err);
+    if (rc == 0)
+        rc = add_block(r, REPLY_REASONING, &b, err);
+    if (rc < 0) {
+        json_decref(raw);
+        return rc;
+    }
+    b->raw = raw;
+    return 0;
+}
+
+static struct reply_block *find_tool(const struct reply *r, int64_t index) {
+    for (size_t i = r->count; i-- > 0;)
+        if (r->blocks[i].type == REPLY_TOOL && r->blocks[i].open && r->blocks[i].index == index)
+            return &r->blocks[i];
+    return NULL;
+}
+
+bool reply_tool_is_open(const struct reply *r, int64_t index) {
+    return find_tool(r, index) != NULL;
+}
+
+bool reply_tool_is_same(const struct reply *r, int64_t index, const char *id, const char *name) {
+    const struct reply_block *b = find_tool(r, index);
+    if (!b || strcmp(b->name, name) != 0)
+        return false;
+    if (*id)
+        return strcmp(b->server_id, id) == 0;
+    /* Without ids, what comes after a whole object is the next call. */
+    return b->text.len == 0 || b->text.data[b->text.len - 1] != '}' ||
+           !json_is_valid(b->text.data, b->text.len);
+}
+
+bool reply_has_tools(const struct reply *r) {
+    for (size_t i = 0; i < r->count; i++)
+        if (r->blocks[i].type == REPLY_TOOL)
+            return true;
+    return false;
+}
+
+static bool id_is_taken(const struct reply *r, const char *id) {
+    if (json_object_get(r->used_ids, id))
+        return true;
+    for (size_t i = 0; i < r->count; i++)
+        if (r->blocks[i].id && strcmp(r->blocks[i].id, id) == 0)
+            return true;
+    return false;
+}
+
+int reply_tool_start(struct reply *r, int64_t index, const char *id, const char *name,
+                     struct err *err) {
+    /* Some servers leave ids out or count from 0 in every answer; pages and logs need them to be
+     * unique in the conversation. */
+    char made[ID_SIZE];
+    const char *server_id = id ? id : "";
+    if (!id || !*id || id_is_taken(r, id))
+        id = id_new("call", made);
+    struct reply_block *b = find_tool(r, index);
+    int rc = reply_close_text(r, err);
+    if (rc == 0 && b)
+        rc = reply_tool_end(r, index, err);
+    if (rc == 0)
+        rc = add_block(r, REPLY_TOOL, &b, err);
+    if (rc < 0)
+        return rc;
+    b->index = index;
+    b->id = xstrdup(id);
+    b->server_id = xstrdup(server_id);
+    b->name = xstrdup(name);
+    b->told = true;
+    r->bytes += strlen(id) + strlen(name);
+    if (r->cb->on_tool_start)
+        r->cb->on_tool_start(r->ctx, b->id, b->name);
+    return alive(r);
+}
+
+int reply_tool_delta(struct reply *r, int64_t index, const char *json, size_t len,
+                     struct err *err) {
+    struct reply_block *b = find_tool(r, index);
+    if (!b || len == 0)
+        return 0;
+    int rc = add_bytes(r, b, json, len, err);
+    if (rc < 0)
+        return rc;
+    if (r->cb->on_tool_delta)
+        r->cb->on_tool_delta(r->ctx, b->id, json, len);
+    return alive(r);
+}
+
+static void read_input(struct reply_block *b) {
+    struct err why;
+    json_t *input = NULL;
+    const char *text = b->text.len > 0 ? b->text.data : "{}";
+    if (json_parse(text, strlen(text), "the input", &input, &why) == 0 && !json_is_object(input))
+        (void)err_set(&why, ERR_BAD_REQUEST, "the input is not a JSON object");
+    if (json_is_object(input)) {
+        b->input = input;
+        return;
+    }
+    json_decref(input);
+    b->input_error = xasprintf("The input of %.100s could not be read: %.300s. Call it again with "
+                               "valid JSON.",
+                               b->name, why.message);
+}
+
+int reply_tool_end(struct reply *r, int64_t index, struct err *err) {
+    (void)err;
+    struct reply_block *b = find_tool(r, index);
+    if (!b)
+        return 0;
+    b->open = false;
+    read_input(b);
+    if (r->cb->on_tool_end)
+        r->cb->on_tool_end(r->ctx, b->id, b->name, b->input, b->input_error);
+    return alive(r);
+}
+
+int reply_close_all(struct reply *r, struct err *err) {
+    int rc = reply_close_text(r, err);
+    for (size_t i = 0; rc == 0 && i < r->count; i++)
+        if (r->blocks[i].open)
+            rc = reply_tool_end(r, r->blocks[i].index, err);
+    return rc;
+}
+
+static json_t *block_json(const struct reply *r, const struct reply_block *b) {
+    json_t *text = json_stringn(b->text.data ? b->text.data : "", b->text.len);
+    if (!text) /* pieces that are UTF-8 each may not be it together */
+        text = json_string("");
+    if (b->type == REPLY_TEXT)
+        return json_pack("{s:s, s:o}", "type", "text", "text", text);
+    if (b->type == REPLY_REASONING) {
+        json_t *j = json_pack("{s:s, s:o}", "type", "reasoning", "text", text);
+        if (b->raw) {
+            (void)json_object_set_new(j, "provider", json_string(r->provider));
+            (void)json_object_set(j, "raw", b->raw);
+        }
+        return j;
+    }
+    json_decref(text);
+    json_t *j = json_pack("{s:s, s:s, s:s}", "type", "tool_call", "id", b->id, "name", b->name);
+    (void)json_object_set_new(j, "input", b->input ? json_incref(b->input) : json_object());
+    if (b->input_error)
+        (void)json_object_set_new(j, "input_error", json_string(b->input_error));
+    return j;
+}
+
+json_t *reply_message(const struct reply *r) {
+    json_t *content = json_array();
+    for (size_t i = 0; i < r->count; i++) {
+        const struct reply_block *b = &r->blocks[i];
+        bool empty = b->type == REPLY_TEXT && b->text.len == 0;
+        if (!empty && !(b->type == REPLY_TOOL && b->open))
+            (void)json_array_append_new(content, block_json(r, b));
+    }
+    return json_pack("{s:s, s:o}", "role", "assistant", "content", content);
+}

@@ -1,0 +1,65 @@
+#pragma once
+/* The answer while it comes in: gathers the blocks of the assistant's message, calls the stream's
+ * callbacks in order (one text or reasoning block is open at a time, tool calls may interleave),
+ * and bounds it all. Functions return 0, -ERR_LIMIT, or -ERR_CANCELLED when a callback cancelled
+ * the stream: then nothing more may be touched. */
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "front/model/model.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum reply_type { REPLY_TEXT, REPLY_REASONING, REPLY_TOOL };
+
+struct reply_block {
+    enum reply_type type;
+    int64_t index; /* the provider's number of a tool call */
+    char *id;
+    char *server_id; /* as the server said it */
+    char *name;
+    struct buf text;
+    json_t *input;
+    char *input_error;
+    json_t *raw;
+    bool told; /* its start */
+    bool open;
+};
+
+struct reply {
+    const struct model_callbacks *cb;
+    void *ctx;
+    const bool *dead;
+    const char *provider;
+    const json_t *used_ids; /* ids of tool calls in the conversation, as keys */
+    struct reply_block *blocks;
+    size_t count;
+    size_t bytes;
+    size_t max_bytes;
+};
+
+void reply_init(struct reply *r, const struct model_callbacks *cb, void *ctx, const bool *dead,
+                size_t max_bytes);
+void reply_finish(struct reply *r);
+int reply_text(struct reply *r, const char *text, size_t len, struct err *err);
+int reply_reasoning(struct reply *r, const char *text, size_t len, struct err *err);
+/* Opens a reasoning block that keeps the provider's own form; raw is stolen. */
+int reply_reasoning_open(struct reply *r, json_t *raw, struct err *err);
+/* The reasoning block that is open, or NULL. */
+struct reply_block *reply_open_reasoning(struct reply *r);
+/* id NULL or one that the conversation has already: a new one is made. */
+int reply_tool_start(struct reply *r, int64_t index, const char *id, const char *name,
+                     struct err *err);
+/* True if a piece with this id ("" if it has none) and name goes on with the open call. */
+bool reply_tool_is_same(const struct reply *r, int64_t index, const char *id, const char *name);
+bool reply_tool_is_open(const struct reply *r, int64_t index);
+int reply_tool_delta(struct reply *r, int64_t index, const char *json, size_t len, struct err *err);
+int reply_tool_end(struct reply *r, int64_t index, struct err *err);
+/* Ends the text or reasoning that is open. */
+int reply_close_text(struct reply *r, struct err *err);
+int reply_close_all(struct reply *r, struct err *err);
+bool reply_has_tools(const struct reply *r);
+/* The message in neutral form; blocks that are still open are left out if they are tool calls. */
+json_t *reply_message(const struct reply *r);

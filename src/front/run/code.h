@@ -1,0 +1,36 @@
+#pragma once
+/* WorkerCode: the JSON that describes a program, as the Worker Loader has it, read and checked.
+ *   {"code"} or {"mainModule","modules"}, "env", "globalOutbound": null, "limits", "entrypoint",
+ *   "method", "args", "props", "id", "title", "verify", "tails", "compatibilityDate",
+ *   "compatibilityFlags" */
+
+#include "front/run/runner.h"
+
+struct code {
+    struct buf source; /* the compile request */
+    struct buf spec;   /* the call for the isolate */
+    char *main_code;   /* source of the main module (or of user-code.js beside a harness) */
+    const char *id;    /* NULL: one-shot. Borrowed from the JSON, like the next two */
+    const char *title;
+    const json_t *env;
+    const json_t *tails;
+    struct run_limits limits;
+};
+
+/* json must outlive the result. */
+int code_read(struct code *c, const json_t *json, const struct run_limits *max, struct err *err);
+void code_finish(struct code *c);
+/* 1 to 63 of [a-z0-9-], not at the ends "-": fits a host name. */
+bool code_is_worker_id(const char *id);
+
+struct workers;
+/* Whose names the env may use. */
+struct env_scope {
+    const char *facets_dir; /* the folder with the owner's facets */
+    const char *owner;
+    struct workers *workers;
+    const json_t
+        *grants; /* of the key: {"facets":[names],"workers":[names]}; NULL: all of its own */
+};
+int code_read_env(const json_t *env, const struct env_scope *scope, struct env *ret_env,
+                  struct err *err);

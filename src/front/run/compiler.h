@@ -1,0 +1,58 @@
+#pragma once
+/* The client of cay-compile: modules in, a linked program out, with a cache by SHA-256 of the
+ * request that is bounded in bytes. A request that takes too long ends the compiler's process; the
+ * requests behind it are sent again to the next one. */
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <uv.h>
+
+struct compiler;
+struct keeper;
+
+/* A linked program, shared and counted. */
+struct program {
+    unsigned refs;
+    size_t len;
+    char data[];
+};
+void program_unref(struct program *p);
+struct program *program_ref(struct program *p);
+
+/* Either a program (the caller gets a reference) or an error. error_json: what the compiler said,
+ * for an error in the user's source; NULL otherwise. */
+typedef void (*compiler_done)(void *ctx, struct program *program, const char *error_json,
+                              const struct err *err);
+
+struct compiler_options {
+    uv_loop_t *loop;
+    int exec_fd;
+    bool drop;
+    uid_t uid;
+    gid_t gid;
+    size_t cache_bytes;
+    unsigned timeout_ms;
+    bool cold; /* for one run: do not spend time on warming up */
+};
+
+struct compiler *compiler_create(const struct compiler_options *options);
+struct keeper *compiler_keeper(struct compiler *c);
+/* request: the JSON text of src/wire/compile.h. Calls done at once on a cache hit. Otherwise
+ * returns a ticket that is good until done was called. */
+struct compiler_ticket *compiler_compile(struct compiler *c, const char *request, size_t len,
+                                         compiler_done done, void *ctx);
+/* done will not be called. */
+void compiler_cancel(struct compiler_ticket *t);
+
+struct compiler_stats {
+    uint64_t hits, misses, failures;
+    size_t cache_bytes;
+    size_t cache_entries;
+};
+struct compiler_stats compiler_stats(const struct compiler *c);
+/* Frees the cache; the keeper is stopped by its owner before. */
+void compiler_destroy(struct compiler *c);

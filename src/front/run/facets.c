@@ -1,0 +1,466 @@
+#include "front/run/facets.h"
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "loop/channel.h"
+#include "loop/child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+enum { CALL_FRAME_MAX = 64 << 20, QUEUE_BYTES = 64 << 20 };
+
+enum op_kind { OP_GRANT, OP_CALL, OP_EXPORT };
+
+struct facet_op {
+    struct facet_op *next;
+    enum op_kind kind;
+    uint64_t id;
+    bool sent;
+    bool cancelled;
+    union {
+        facet_granted granted;
+        facet_answered answered;
+        facet_done done;
+    } cb;
+    void *ctx;
+    struct buf payload; /* a GRANT or CALL that waits */
+    int fd;             /* for EXPORT */
+};
+
+struct facet {
+    struct facet *next;
+    struct facets *facets;
+    char *dir;
+    struct child *child;
+    struct channel *control;
+    struct channel *calls; /* our own capability */
+    struct facet_op *ops;
+    uint64_t next_id;
+    uint64_t own_grant; /* id of the request for our own capability, 0: not asked */
+    bool open;
+    bool dying;
+};
+
+struct facets {
+    struct facets_options opt;
+    struct facet *list;
+    struct facets_stats stats;
+    bool stopping;
+    void (*on_stopped)(void *ctx);
+    void *stopped_ctx;
+};
+
+static void pump(struct facet *f);
+
+static void finish_op(struct facet_op *op, int fd, bool ok, const char *json, size_t len,
+                      const struct err *err) {
+    if (op->cancelled) {
+        fd_close(&fd);
+    } else if (op->kind == OP_GRANT) {
+        op->cb.granted(op->ctx, fd, err);
+    } else if (op->kind == OP_CALL) {
+        op->cb.answered(op->ctx, ok, json, len, err);
+    } else {
+        op->cb.done(op->ctx, err);
+    }
+    buf_finish(&op->payload);
+    fd_close(&op->fd);
+    free(op);
+}
+
+static struct facet_op *take_op(struct facet *f, uint64_t id, bool call) {
+    struct facet_op **at = &f->ops;
+    while (*at && !((*at)->sent && (*at)->id == id && ((*at)->kind == OP_CALL) == call))
+        at = &(*at)->next;
+    struct facet_op *op = *at;
+    if (op)
+        *at = op->next;
+    return op;
+}
+
+static void fail_all(struct facet *f, const struct err *err) {
+    while (f->ops) {
+        struct facet_op *op = f->ops;
+        f->ops = op->next;
+        finish_op(op, -1, false, NULL, 0, err);
+    }
+}
+
+static void drop_channels(struct facet *f) {
+    channel_close(f->control);
+    channel_close(f->calls);
+    f->control = f->calls = NULL;
+    f->open = false;
+    f->own_grant = 0;
+}
+
+static void unlink_facet(struct facet *f) {
+    struct facets *all = f->facets;
+    struct facet **at = &all->list;
+    while (*at && *at != f)
+        at = &(*at)->next;
+    if (*at)
+        *at = f->next;
+    all->stats.running--;
+    free(f->dir);
+    free(f);
+    if (all->stopping && !all->list && all->on_stopped) {
+        void (*cb)(void *) = all->on_stopped;
+        all->on_stopped = NULL;
+        cb(all->stopped_ctx);
+        free(all);
+    }
+}
+
+static void on_child_exit(void *ctx, int wait_status, const struct rusage *usage) {
+    (void)usage;
+    struct facet *f = ctx;
+    struct err err;
+    char text[64];
+    f->child = NULL;
+    drop_channels(f);
+    if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == FACET_EXIT_TIME)
+        (void)err_set(&err, ERR_LIMIT, "the database was stopped: a call outlived its time limit");
+    else
+        (void)err_set(&err, ERR_UNAVAILABLE, "the database's process ended (%s)",
+                      child_status_text(wait_status, text, sizeof(text)));
+    if (!f->dying)
+        log_warn("facet.ended", "dir", f->dir, "status",
+                 child_status_text(wait_status, text, sizeof(text)));
+    f->dying = true; /* nobody may add to it any more */
+    fail_all(f, &err);
+    unlink_facet(f);
+}
+
+/* Ends the process; the rest happens when it has exited. */
+static void end_facet(struct facet *f) {
+    f->dying = true;
+    drop_channels(f);
+    if (f->child)
+        child_kill(f->child, SIGKILL);
+}
+
+static void log_audit(const struct facet *f, const struct wire_frame *frame) {
+    struct unpack u;
+    struct facet_audit a;
+    struct err err;
+    unpack_init(&u, frame->data, frame->len);
+    while (facet_audit_next(&u, &a, &err) > 0) {
+        f->facets->stats.calls++;
+        f->facets->stats.failed_calls += a.code_len > 0;
+        if (!log_enabled(LOG_LEVEL_DEBUG))
+            continue;
+        _cleanup_(free) char *method = xstrndup(a.method, a.method_len);
+        _cleanup_(free) char *code = xstrndup(a.code, a.code_len);
+        _cleanup_(free) char *sql = xstrndup(a.sql, a.sql_len);
+        log_debug("facet.call", "dir", f->dir, "grant", (int64_t)a.grant, "method", method, "us",
+                  (int64_t)a.duration_us, "rows", (int64_t)a.rows, "code", code, "sql", sql);
+    }
+}
+
+static void on_answer(void *ctx, struct wire_frame *frame) {
+    struct facet *f = ctx;
+    struct facet_op *op = take_op(f, frame->id, true);
+    if (op)
+        finish_op(op, -1, frame->type == FACET_RESULT, (const char *)frame->data, frame->len, NULL);
+}
+
+static void on_answers_end(void *ctx, const struct err *err) {
+    (void)err;
+    struct facet *f = ctx;
+    end_facet(f);
+}
+
+static void on_own_grant(struct facet *f, struct wire_frame *frame) {
+    struct err err;
+    int fd = wire_frame_take_fd(frame, 0);
+    struct channel_options o = {.max_frame_bytes = CALL_FRAME_MAX,
+                                .max_queue_bytes = QUEUE_BYTES,
+                                .on_frame = on_answer,
+                                .on_end = on_answers_end,
+                                .ctx = f};
+    if (fd < 0 || channel_create(f->facets->opt.loop, fd, &o, &f->calls, &err) < 0)
+        end_facet(f);
+    else
+        pump(f);
+}
+
+static void on_control(void *ctx, struct wire_frame *frame) {
+    struct facet *f = ctx;
+    struct err err;
+    struct facet_opened opened;
+    struct facet_op *op;
+    switch (frame->type) {
+    case FACET_OPENED:
+        if (facet_opened_decode(frame->data, frame->len, &opened, &err) == 0) {
+            if (opened.warnings && *opened.warnings)
+                log_warn("facet.schema", "dir", f->dir, "warnings", opened.warnings);
+            facet_opened_finish(&opened);
+        }
+        f->open = true;
+        pump(f);
+        break;
+    case FACET_GRANTED:
+        if (frame->id == f->own_grant) {
+            on_own_grant(f, frame);
+            break;
+        }
+        op = take_op(f, frame->id, false);
+        if (op)
+            finish_op(op, wire_frame_take_fd(frame, 0), true, NULL, 0, NULL);
+        break;
+    case FACET_EXPORTED:
+        op = take_op(f, frame->id, false);
+        if (op)
+            finish_op(op, -1, true, NULL, 0, NULL);
+        break;
+    case FACET_ERROR:
+        (void)facet_error_decode(frame->data, frame->len, &err);
+        op = take_op(f, frame->id, false);
+        if (op) {
+            finish_op(op, -1, false, NULL, 0, &err);
+        } else { /* it could not be opened */
+            f->dying = true;
+            fail_all(f, &err);
+            end_facet(f);
+        }
+        break;
+    case FACET_AUDIT:
+        log_audit(f, frame);
+        break;
+    case FACET_IDLE:
+        if (!f->ops)
+            end_facet(f);
+        break;
+    default:
+        break;
+    }
+}
+
+static void on_control_end(void *ctx, const struct err *err) {
+    (void)err;
+    struct facet *f = ctx;
+    if (f->child)
+        child_kill(f->child, SIGKILL);
+}
+
+static bool send_frame(struct channel *ch, uint16_t type, uint64_t id, const struct buf *payload,
+                       const int *fd) {
+    return channel_send(ch, &(struct wire_out){.type = type,
+                                               .id = id,
+                                               .pieces = {{payload->data, payload->len}},
+                                               .fds = fd,
+                                               .nfds = fd ? 1 : 0});
+}
+
+static void ask_own_grant(struct facet *f) {
+    _cleanup_(buf) struct buf b;
+    buf_init(&b, 256);
+    f->own_grant = ++f->next_id;
+    facet_grant_encode(
+        &b, &(struct facet_grant){.grant = f->own_grant, .label = (char *)"owner", .all = true});
+    (void)send_frame(f->control, FACET_GRANT, f->own_grant, &b, NULL);
+}
+
+/* Sends what waits, as far as it can go now. */
+static void pump(struct facet *f) {
+    if (!f->open)
+        return;
+    for (struct facet_op *op = f->ops; op; op = op->next) {
+        if (op->sent)
+            continue;
+        if (op->kind == OP_GRANT) {
+            op->sent = send_frame(f->control, FACET_GRANT, op->id, &op->payload, NULL);
+        } else if (op->kind == OP_EXPORT) {
+            op->sent = send_frame(f->control, FACET_EXPORT, op->id, &op->payload, &op->fd);
+        } else if (f->calls) {
+            op->sent = send_frame(f->calls, FACET_CALL, op->id, &op->payload, NULL);
+        } else if (!f->own_grant) {
+            ask_own_grant(f);
+        }
+    }
+}
+
+static int start(struct facet *f, const struct facet_open *how, struct err *err) {
+    int rc = path_mkdirs(f->dir, 0700, err);
+    if (rc < 0)
+        return rc;
+    _cleanup_(close) int dir = open(f->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (dir < 0)
+        return err_sys(err, "open the database's folder");
+    const struct facets_options *o = &f->facets->opt;
+    int fd = -1;
+    rc = child_spawn(o->loop,
+                     &(struct child_options){.name = "cay-facet",
+                                             .exec_fd = o->exec_fd,
+                                             .fds = &dir,
+                                             .nfds = 1,
+                                             .drop = o->drop,
+                                             .uid = o->uid,
+                                             .gid = o->gid,
+                                             .on_exit = on_child_exit,
+                                             .ctx = f},
+                     &f->child, &fd, err);
+    if (rc < 0)
+        return rc;
+    f->facets->stats.started++;
+    struct channel_options co = {.max_frame_bytes = FACET_OPEN_MAX,
+                                 .max_queue_bytes = 4 * (size_t)FACET_OPEN_MAX,
+                                 .on_frame = on_control,
+                                 .on_end = on_control_end,
+                                 .ctx = f};
+    rc = channel_create(o->loop, fd, &co, &f->control, err);
+    if (rc < 0) {
+        child_kill(f->child, SIGKILL);
+        return rc;
+    }
+    _cleanup_(buf) struct buf b;
+    buf_init(&b, FACET_OPEN_MAX);
+    facet_open_encode(&b, how);
+    if (b.full || !send_frame(f->control, FACET_OPEN, ++f->next_id, &b, NULL)) {
+        child_kill(f->child, SIGKILL);
+        return err_set(err, ERR_TOO_LARGE, "the database's schema is too large");
+    }
+    return 0;
+}
+
+static struct facet *find(struct facets *all, const char *dir) {
+    struct facet *f = all->list;
+    while (f && (f->dying || strcmp(f->dir, dir) != 0))
+        f = f->next;
+    return f;
+}
+
+static struct facet *need(struct facets *all, const struct facet_ref *ref, struct err *err) {
+    struct facet *f = find(all, ref->dir);
+    if (f)
+        return f;
+    if (all->stats.running >= all->opt.max) {
+        (void)err_set(err, ERR_RATE, "%zu databases are in use (limit facets)", all->opt.max);
+        return NULL;
+    }
+    f = xcalloc(1, sizeof(*f));
+    f->facets = all;
+    f->dir = xstrdup(ref->dir);
+    f->next = all->list;
+    all->list = f;
+    all->stats.running++;
+    if (start(f, ref->open, err) < 0) {
+        if (f->child)
+            f->dying = true; /* freed when it has exited */
+        else
+            unlink_facet(f);
+        return NULL;
+    }
+    return f;
+}
+
+static struct facet_op *add(struct facet *f, struct facet_op *op) {
+    op->id = ++f->next_id;
+    struct facet_op **at = &f->ops;
+    while (*at)
+        at = &(*at)->next;
+    *at = op;
+    return op;
+}
+
+struct facets *facets_create(const struct facets_options *options) {
+    struct facets *f = xcalloc(1, sizeof(*f));
+    f->opt = *options;
+    return f;
+}
+
+struct facet_op *facets_grant(struct facets *all, const struct facet_ref *ref,
+                              const struct facet_grant *grant, facet_granted done, void *ctx) {
+    struct err err;
+    struct facet *f = need(all, ref, &err);
+    if (!f) {
+        done(ctx, -1, &err);
+        return NULL;
+    }
+    struct facet_op *op = xcalloc(1, sizeof(*op));
+    *op = (struct facet_op){.kind = OP_GRANT, .cb.granted = done, .ctx = ctx, .fd = -1};
+    (void)add(f, op);
+    struct facet_grant g = *grant;
+    g.grant = op->id;
+    buf_init(&op->payload, 65536);
+    facet_grant_encode(&op->payload, &g);
+    pump(f);
+    return op;
+}
+
+struct facet_op *facets_call(struct facets *all, const struct facet_ref *ref, const char *method,
+                             const char *args_json, facet_answered done, void *ctx) {
+    struct err err;
+    struct facet *f = need(all, ref, &err);
+    if (!f) {
+        done(ctx, false, NULL, 0, &err);
+        return NULL;
+    }
+    struct facet_op *op = xcalloc(1, sizeof(*op));
+    *op = (struct facet_op){.kind = OP_CALL, .cb.answered = done, .ctx = ctx, .fd = -1};
+    (void)add(f, op);
+    buf_init(&op->payload, CALL_FRAME_MAX);
+    facet_call_encode(&op->payload, method, args_json, strlen(args_json));
+    pump(f);
+    return op;
+}
+
+struct facet_op *facets_export(struct facets *all, const struct facet_ref *ref, int fd,
+                               facet_done done, void *ctx) {
+    struct err err;
+    struct facet *f = need(all, ref, &err);
+    int copy = f ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
+    if (copy < 0) {
+        if (f)
+            (void)err_sys(&err, "export");
+        done(ctx, &err);
+        return NULL;
+    }
+    struct facet_op *op = xcalloc(1, sizeof(*op));
+    *op = (struct facet_op){.kind = OP_EXPORT, .cb.done = done, .ctx = ctx, .fd = copy};
+    (void)add(f, op);
+    buf_init(&op->payload, 16);
+    pump(f);
+    return op;
+}
+
+void facet_op_cancel(struct facet_op *op) {
+    if (op)
+        op->cancelled = true;
+}
+
+void facets_abort(struct facets *all, const char *dir) {
+    struct facet *f = find(all, dir);
+    if (f)
+        end_facet(f);
+}
+
+struct facets_stats facets_stats(const struct facets *f) {
+    return f->stats;
+}
+
+void facets_stop(struct facets *all, void (*on_stopped)(void *ctx), void *ctx) {
+    all->stopping = true;
+    all->on_stopped = on_stopped;
+    all->stopped_ctx = ctx;
+    if (!all->list) {
+        on_stopped(ctx);
+        free(all);
+        return;
+    }
+    /* Closing the control socket ends a facet after its present call. */
+    for (struct facet *f = all->list; f; f = f->next) {
+        f->dying = true;
+        drop_channels(f);
+    }
+}

@@ -1,0 +1,59 @@
+#pragma once
+/* The facets: a process for each database that is in use, started when it is first asked for and
+ * ended when it has been idle. A grant is a descriptor: whoever holds it can call the methods it
+ * was made for, and nobody in between. */
+
+#include "base/err.h"
+#include "wire/facet.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <uv.h>
+
+struct facets;
+
+struct facets_options {
+    uv_loop_t *loop;
+    int exec_fd;
+    bool drop;
+    uid_t uid;
+    gid_t gid;
+    size_t max; /* how many may run at a time */
+};
+
+/* Which database, and how it is opened if it is not open. */
+struct facet_ref {
+    const char *dir; /* made if it is missing; one folder per database */
+    const struct facet_open *open;
+};
+
+/* fd is the callee's, -1 on error. */
+typedef void (*facet_granted)(void *ctx, int fd, const struct err *err);
+/* json is borrowed: the result, or {"name","message","code"} when ok is false. json NULL: err. */
+typedef void (*facet_answered)(void *ctx, bool ok, const char *json, size_t len,
+                               const struct err *err);
+typedef void (*facet_done)(void *ctx, const struct err *err); /* err NULL: it went well */
+
+struct facets *facets_create(const struct facets_options *options);
+/* grant->grant is chosen here. Returns a ticket that is good until done was called. */
+struct facet_op *facets_grant(struct facets *f, const struct facet_ref *ref,
+                              const struct facet_grant *grant, facet_granted done, void *ctx);
+/* A call by the owner itself, with every method. */
+struct facet_op *facets_call(struct facets *f, const struct facet_ref *ref, const char *method,
+                             const char *args_json, facet_answered done, void *ctx);
+/* Writes the whole database into fd, which stays the caller's. */
+struct facet_op *facets_export(struct facets *f, const struct facet_ref *ref, int fd,
+                               facet_done done, void *ctx);
+/* done will not be called. */
+void facet_op_cancel(struct facet_op *op);
+/* Ends the process of a database at once: its capabilities are dead. */
+void facets_abort(struct facets *f, const char *dir);
+
+struct facets_stats {
+    size_t running;
+    uint64_t started, calls, failed_calls;
+};
+struct facets_stats facets_stats(const struct facets *f);
+void facets_stop(struct facets *f, void (*on_stopped)(void *ctx), void *ctx);

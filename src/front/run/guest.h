@@ -1,0 +1,67 @@
+#pragma once
+/* A guest: one isolate with one program and its env, and the calls that are made on it. A one-shot
+ * guest has one call and ends with it; a warm one stays. What comes from the isolate is not
+ * trusted: texts may hold anything, JSON is checked before it is passed on. */
+
+#include "front/run/runner.h"
+
+struct guest;
+struct guest_call;
+
+struct guest_usage {
+    int64_t wall_us;
+    uint64_t cpu_us;
+    uint64_t peak_memory_bytes;
+    uint32_t binding_calls;
+    uint64_t output_bytes;
+    uint64_t output_dropped_bytes;
+    /* Where the time went, from the start of the call. */
+    int64_t compiled_us, granted_us, taken_us;
+};
+
+struct guest_callbacks {
+    void (*on_log)(void *ctx, int level, double time_ms, const char *text, size_t len);
+    /* Valid JSON, or len 0 for undefined. */
+    void (*on_result)(void *ctx, const char *json, size_t len);
+    /* The answer of a "http" call: its head, then its body in pieces. */
+    void (*on_response)(void *ctx, const json_t *head);
+    void (*on_body)(void *ctx, const char *data, size_t len, bool last);
+    /* {"name","message","stack","module","line","column","kind"}; strings of the program's making.
+     */
+    void (*on_error)(void *ctx, const json_t *error);
+    /* The last callback; err NULL: the call ran to its end (which may be an on_error). The call's
+     * pointer is dead afterwards. */
+    void (*on_done)(void *ctx, const struct guest_usage *usage, const struct err *err);
+};
+
+struct guest_spec {
+    const char *source; /* the compile request: JSON text */
+    size_t source_len;
+    const struct env
+        *env; /* borrowed until the guest has started; facets and descriptors are taken */
+    struct run_limits limits;
+    bool warm;
+    const char *label; /* for the facets' audit */
+};
+
+struct guest_request {
+    const char *spec; /* JSON of src/wire/isolate.h without "env" and "main" */
+    size_t spec_len;
+    const void *body;
+    size_t body_len;
+    uint32_t wall_ms;
+    struct guest_callbacks callbacks;
+    void *ctx;
+};
+
+/* Starts a guest with a first call. on_end (may be NULL) is called when a warm guest is of no more
+ * use; a one-shot guest frees itself after its call. */
+struct guest *guest_start(struct runner *r, const struct guest_spec *spec,
+                          const struct guest_request *first, void (*on_end)(void *ctx), void *ctx,
+                          struct guest_call **ret_call);
+struct guest_call *guest_call(struct guest *g, const struct guest_request *request);
+/* Ends the call: its on_done comes with ERR_CANCELLED. The guest ends with it. */
+void guest_call_cancel(struct guest_call *c);
+size_t guest_active_calls(const struct guest *g);
+/* Ends a warm guest; its calls fail. on_end is not called. */
+void guest_destroy(struct guest *g);

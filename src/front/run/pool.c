@@ -1,0 +1,521 @@
+#include "front/run/pool.h"
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "wire/isolate.h"
+#include "wire/pack.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { QUEUE_BYTES = 64 << 20, END_WAIT_MS = 2000 };
+
+/* One life of cay-isolate. There are two while one takes over from the other. */
+struct zygote {
+    struct zygote *next;
+    struct pool *pool;
+    struct keeper *keeper;
+    struct isolate *isolates; /* all that it forked and that have not ended */
+    unsigned forks;
+    size_t asked; /* isolates that it owes us */
+    bool up;      /* it said what it can: it takes work */
+    bool retired;
+};
+
+struct isolate {
+    struct isolate *next; /* of the zygote */
+    struct isolate *next_ready;
+    struct zygote *zygote;
+    struct channel *channel;
+    uint32_t number;
+    pid_t pid;
+    int pidfd;
+    struct isolate_callbacks callbacks;
+    void *ctx;
+    struct isolate_end end;
+    bool ready;   /* in the pool's list */
+    bool taken;   /* somebody owns it */
+    bool hung_up; /* its channel ended */
+    bool told;    /* on_end was called */
+    bool exited;  /* the zygote reported its end */
+};
+
+struct pool_ticket {
+    struct pool_ticket *next;
+    pool_taken taken; /* NULL when cancelled */
+    void *ctx;
+    int64_t deadline_ms;
+};
+
+struct pool {
+    struct pool_options opt;
+    struct zygote *zygotes; /* the newest first */
+    struct isolate *ready;
+    struct pool_ticket *waiting;
+    uv_timer_t timer;
+    struct pool_stats stats;
+    char *features;
+    bool stopping;
+    void (*on_stopped)(void *ctx);
+    void *stopped_ctx;
+};
+
+static void refill(struct pool *p);
+static struct zygote *zygote_create(struct pool *p);
+static void check_retired(struct zygote *z);
+
+/* --- isolates --- */
+
+static void free_isolate(struct isolate *i) {
+    channel_close(i->channel);
+    fd_close(&i->pidfd);
+    free(i);
+}
+
+static void unlink_ready(struct isolate *i) {
+    struct pool *p = i->zygote->pool;
+    if (!i->ready)
+        return;
+    i->ready = false;
+    p->stats.ready--;
+    struct isolate **at = &p->ready;
+    while (*at != i)
+        at = &(*at)->next_ready;
+    *at = i->next_ready;
+}
+
+static void kill_isolate(struct isolate *i) {
+    if (!i->exited)
+        (void)syscall(SYS_pidfd_send_signal, i->pidfd, SIGKILL, NULL, 0);
+}
+
+static void tell_end(struct isolate *i) {
+    if (!i->taken || i->told)
+        return;
+    i->told = true;
+    if (i->callbacks.on_end)
+        i->callbacks.on_end(i->ctx, &i->end);
+}
+
+/* The channel ended and the zygote told how: only then is the end known whole. */
+static void check_end(struct isolate *i) {
+    if (i->hung_up && i->exited)
+        tell_end(i);
+}
+
+static void on_frame(void *ctx, struct wire_frame *f) {
+    struct isolate *i = ctx;
+    if (i->taken && !i->told && i->callbacks.on_frame)
+        i->callbacks.on_frame(i->ctx, f);
+}
+
+static void on_hang_up(void *ctx, const struct err *err) {
+    struct isolate *i = ctx;
+    if (err->code == ERR_PROTOCOL)
+        log_warn("isolate.protocol", "isolate", (int64_t)i->number, "error", err->message);
+    struct pool *p = i->zygote->pool;
+    i->hung_up = true;
+    unlink_ready(i);
+    kill_isolate(i);
+    check_end(i); /* its owner may release it in there */
+    refill(p);
+}
+
+static void hand_out(struct pool *p, struct isolate *i, pool_taken taken, void *ctx) {
+    unlink_ready(i);
+    i->taken = true;
+    p->stats.busy++;
+    refill(p);
+    taken(ctx, i, NULL);
+}
+
+static bool may_work(const struct pool *p) {
+    return p->ready && p->stats.busy < p->opt.max;
+}
+
+static void serve_waiting(struct pool *p) {
+    while (p->waiting && (may_work(p) || !p->waiting->taken)) {
+        struct pool_ticket *t = p->waiting;
+        p->waiting = t->next;
+        p->stats.waiting--;
+        if (t->taken)
+            hand_out(p, p->ready, t->taken, t->ctx);
+        free(t);
+    }
+}
+
+void isolate_watch(struct isolate *i, const struct isolate_callbacks *callbacks, void *ctx) {
+    i->callbacks = *callbacks;
+    i->ctx = ctx;
+}
+
+bool isolate_send(struct isolate *i, const struct wire_out *out) {
+    return channel_send(i->channel, out);
+}
+
+void isolate_pause(struct isolate *i) {
+    channel_pause(i->channel);
+}
+
+void isolate_resume(struct isolate *i) {
+    channel_resume(i->channel);
+}
+
+pid_t isolate_pid(const struct isolate *i) {
+    return i->pid;
+}
+
+/* Freed when nobody owns it and the zygote has reported its end. */
+static void maybe_free(struct isolate *i) {
+    if (i->taken || !i->exited)
+        return;
+    struct zygote *z = i->zygote;
+    struct isolate **at = &z->isolates;
+    while (*at && *at != i)
+        at = &(*at)->next;
+    if (*at)
+        *at = i->next;
+    free_isolate(i);
+    check_retired(z);
+}
+
+void isolate_release(struct isolate *i) {
+    if (!i || !i->taken)
+        return;
+    struct pool *p = i->zygote->pool;
+    i->taken = false;
+    p->stats.busy--;
+    kill_isolate(i);
+    channel_close(i->channel);
+    i->channel = NULL;
+    maybe_free(i);
+    if (!p->stopping)
+        serve_waiting(p);
+}
+
+/* --- zygotes --- */
+
+/* The process is gone, and all that it forked with it. */
+static void zygote_lost(struct zygote *z) {
+    z->asked = 0;
+    z->up = false;
+    /* Owners may release theirs while they are told: begin again at the head each time. */
+    struct isolate *i = z->isolates;
+    while (i) {
+        i->exited = i->hung_up = true;
+        unlink_ready(i);
+        if (i->taken && !i->told) {
+            tell_end(i);
+            i = z->isolates;
+        } else if (!i->taken) {
+            maybe_free(i);
+            i = z->isolates;
+        } else {
+            i = i->next;
+        }
+    }
+}
+
+static void on_timer_closed(uv_handle_t *h) {
+    struct pool *p = h->data;
+    free(p->features);
+    free(p);
+}
+
+static void on_zygote_stopped(void *ctx) {
+    struct zygote *z = ctx;
+    struct pool *p = z->pool;
+    zygote_lost(z);
+    struct zygote **at = &p->zygotes;
+    while (*at && *at != z)
+        at = &(*at)->next;
+    if (*at)
+        *at = z->next;
+    free(z);
+    if (p->stopping && !p->zygotes && p->on_stopped) {
+        void (*cb)(void *) = p->on_stopped;
+        p->on_stopped = NULL;
+        uv_close((uv_handle_t *)&p->timer, on_timer_closed);
+        cb(p->stopped_ctx);
+    }
+}
+
+static void check_retired(struct zygote *z) {
+    if (z->retired && !z->isolates && z->keeper)
+        keeper_stop(steal_ptr(&z->keeper), on_zygote_stopped, z);
+}
+
+static void on_ready(struct zygote *z, struct wire_frame *f) {
+    struct pool *p = z->pool;
+    struct unpack u;
+    unpack_init(&u, f->data, f->len);
+    uint32_t number = unpack_u32(&u);
+    uint32_t pid = unpack_u32(&u);
+    _cleanup_(close) int channel = wire_frame_take_fd(f, 0);
+    _cleanup_(close) int pidfd = wire_frame_take_fd(f, 1);
+    if (!unpack_ok(&u) || channel < 0 || pidfd < 0)
+        return;
+    if (z->asked > 0)
+        z->asked--;
+    struct isolate *i = xcalloc(1, sizeof(*i));
+    i->zygote = z;
+    i->number = number;
+    i->pid = (pid_t)pid;
+    i->pidfd = steal_fd(&pidfd);
+    i->next = z->isolates;
+    z->isolates = i;
+    z->forks++;
+    p->stats.started++;
+    struct err err;
+    struct channel_options o = {.max_frame_bytes = ISOLATE_FRAME_MAX,
+                                .max_queue_bytes = QUEUE_BYTES,
+                                .on_frame = on_frame,
+                                .on_end = on_hang_up,
+                                .ctx = i};
+    if (channel_create(p->opt.loop, steal_fd(&channel), &o, &i->channel, &err) < 0) {
+        log_error("isolate.channel", "error", err.message);
+        kill_isolate(i);
+        return;
+    }
+    if (z->retired || p->stopping) {
+        kill_isolate(i);
+        return;
+    }
+    i->ready = true;
+    i->next_ready = NULL;
+    struct isolate **at = &p->ready;
+    while (*at)
+        at = &(*at)->next_ready;
+    *at = i;
+    p->stats.ready++;
+    serve_waiting(p);
+}
+
+static void on_exited(struct zygote *z, struct wire_frame *f) {
+    struct unpack u;
+    unpack_init(&u, f->data, f->len);
+    uint32_t number = unpack_u32(&u);
+    struct isolate_end end = {.known = true, .wait_status = (int)unpack_u32(&u)};
+    end.cpu_us = unpack_u64(&u);
+    end.cpu_us += unpack_u64(&u);
+    end.max_rss_kib = unpack_u64(&u);
+    (void)unpack_u64(&u);
+    if (!unpack_ok(&u))
+        return;
+    struct isolate **at = &z->isolates;
+    while (*at && (*at)->number != number)
+        at = &(*at)->next;
+    struct isolate *i = *at;
+    if (!i) { /* it died before it was ready: ask again, but not without end */
+        if (z->asked > 0)
+            z->asked--;
+        refill(z->pool);
+        return;
+    }
+    z->pool->stats.ended++;
+    unlink_ready(i);
+    i->exited = true;
+    i->end = end;
+    /* Its owner is told when the last frames have been read; it may release it in there. */
+    if (i->taken)
+        check_end(i);
+    else
+        maybe_free(i);
+    refill(z->pool);
+}
+
+static void on_zygote_start(void *ctx, struct channel *channel) {
+    struct zygote *z = ctx;
+    const struct pool_options *o = &z->pool->opt;
+    _cleanup_(buf) struct buf b;
+    buf_init(&b, 256);
+    pack_u32(&b, ISOLATE_VERSION);
+    pack_u32(&b, 0);
+    pack_u32(&b, o->levers);
+    pack_u64(&b, o->memory_max_bytes);
+    pack_u32(&b, o->cpu_max_s);
+    (void)channel_send(channel,
+                       &(struct wire_out){.type = ISOLATE_CONFIG, .pieces = {{b.data, b.len}}});
+    z->forks = 0;
+}
+
+static void on_zygote_frame(void *ctx, struct wire_frame *f) {
+    struct zygote *z = ctx;
+    switch (f->type) {
+    case ISOLATE_READY:
+        on_ready(z, f);
+        break;
+    case ISOLATE_EXITED:
+        on_exited(z, f);
+        break;
+    case ISOLATE_FEATURES:
+        free(z->pool->features);
+        z->pool->features = xstrndup((const char *)f->data, f->len);
+        log_debug("isolate.features", "features", z->pool->features);
+        z->up = true;
+        refill(z->pool);
+        break;
+    default:
+        break;
+    }
+}
+
+static void on_zygote_end(void *ctx) {
+    zygote_lost(ctx);
+}
+
+static struct zygote *zygote_create(struct pool *p) {
+    struct zygote *z = xcalloc(1, sizeof(*z));
+    z->pool = p;
+    z->next = p->zygotes;
+    p->zygotes = z;
+    z->keeper = keeper_create(p->opt.loop, &(struct keeper_options){
+                                               .name = "cay-isolate",
+                                               .exec_fd = p->opt.exec_fd,
+                                               .drop = p->opt.drop,
+                                               .uid = p->opt.uid,
+                                               .gid = p->opt.gid,
+                                               .max_frame_bytes = 65536,
+                                               .max_queue_bytes = 65536,
+                                               .on_start = on_zygote_start,
+                                               .on_frame = on_zygote_frame,
+                                               .on_end = on_zygote_end,
+                                               .ctx = z,
+                                           });
+    return z;
+}
+
+/* A zygote that has forked enough is followed by a fresh one; it goes when its last isolate has. */
+static void retire(struct pool *p) {
+    struct zygote *z = p->zygotes;
+    z->retired = true;
+    while (true) {
+        struct isolate *i = p->ready;
+        while (i && i->zygote != z)
+            i = i->next_ready;
+        if (!i)
+            break;
+        unlink_ready(i);
+        kill_isolate(i);
+    }
+    log_info("isolate.retire", "forks", z->forks);
+    (void)zygote_create(p);
+    check_retired(z);
+}
+
+/* Asks the newest zygote for what is missing. */
+static void refill(struct pool *p) {
+    struct zygote *z = p->zygotes;
+    if (p->stopping || !z || !z->up || !z->keeper)
+        return;
+    struct channel *ch = keeper_channel(z->keeper);
+    if (!ch)
+        return;
+    if (p->opt.retire_forks && z->forks >= p->opt.retire_forks && !z->retired && !z->next) {
+        retire(p);
+        return;
+    }
+    size_t want = p->opt.ready;
+    if (want > p->stats.ready + z->asked) {
+        uint32_t n = (uint32_t)(want - p->stats.ready - z->asked);
+        _cleanup_(buf) struct buf b;
+        buf_init(&b, 16);
+        pack_u32(&b, n);
+        if (channel_send(ch, &(struct wire_out){.type = ISOLATE_WANT, .pieces = {{b.data, b.len}}}))
+            z->asked += n;
+    }
+}
+
+/* --- the pool --- */
+
+static void on_timer(uv_timer_t *t) {
+    struct pool *p = t->data;
+    int64_t now = clock_mono_ms();
+    struct err err;
+    (void)err_set(&err, ERR_RATE,
+                  "all %zu isolates are at work (limit isolates); none came free within %u ms",
+                  p->opt.max, p->opt.wait_ms);
+    while (p->waiting && (now >= p->waiting->deadline_ms || !p->waiting->taken)) {
+        struct pool_ticket *k = p->waiting;
+        p->waiting = k->next;
+        p->stats.waiting--;
+        if (k->taken) {
+            p->stats.refused++;
+            k->taken(k->ctx, NULL, &err);
+        }
+        free(k);
+    }
+    refill(p);
+}
+
+struct pool *pool_create(const struct pool_options *options) {
+    struct pool *p = xcalloc(1, sizeof(*p));
+    p->opt = *options;
+    (void)uv_timer_init(options->loop, &p->timer);
+    p->timer.data = p;
+    (void)uv_timer_start(&p->timer, on_timer, 100, 100);
+    (void)zygote_create(p);
+    return p;
+}
+
+struct pool_ticket *pool_take(struct pool *p, pool_taken taken, void *ctx) {
+    if (may_work(p) && !p->waiting) {
+        hand_out(p, p->ready, taken, ctx);
+        return NULL;
+    }
+    if (p->stats.waiting >= p->opt.max_waiting) {
+        struct err err;
+        (void)err_set(&err, ERR_RATE, "%zu runs are waiting already (limit waiting_runs)",
+                      p->opt.max_waiting);
+        p->stats.refused++;
+        taken(ctx, NULL, &err);
+        return NULL;
+    }
+    struct pool_ticket *t = xcalloc(1, sizeof(*t));
+    t->taken = taken;
+    t->ctx = ctx;
+    t->deadline_ms = clock_mono_ms() + p->opt.wait_ms;
+    struct pool_ticket **at = &p->waiting;
+    while (*at)
+        at = &(*at)->next;
+    *at = t;
+    p->stats.waiting++;
+    refill(p);
+    return t;
+}
+
+void pool_cancel(struct pool_ticket *t) {
+    if (t)
+        t->taken = NULL;
+}
+
+struct pool_stats pool_stats(const struct pool *p) {
+    return p->stats;
+}
+
+const char *pool_features(const struct pool *p) {
+    return p->features;
+}
+
+struct keeper_info pool_info(const struct pool *p) {
+    return keeper_info(p->zygotes->keeper);
+}
+
+void pool_stop(struct pool *p, void (*on_stopped)(void *ctx), void *ctx) {
+    p->stopping = true;
+    p->on_stopped = on_stopped;
+    p->stopped_ctx = ctx;
+    struct zygote *next;
+    for (struct zygote *z = p->zygotes; z; z = next) {
+        next = z->next;
+        if (z->keeper)
+            keeper_stop(steal_ptr(&z->keeper), on_zygote_stopped, z);
+    }
+}

@@ -1,0 +1,72 @@
+#pragma once
+/* The pool of isolates: keeps the zygote, has ready isolates waiting, hands them out, and knows
+ * when and how each ended. Whoever takes an isolate owns it until isolate_release(). */
+
+#include "base/err.h"
+#include "loop/channel.h"
+#include "loop/keeper.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct pool;
+struct isolate;
+
+struct pool_options {
+    uv_loop_t *loop;
+    int exec_fd;
+    bool drop;
+    uid_t uid;
+    gid_t gid;
+    size_t ready;       /* how many wait, forked ahead */
+    size_t max;         /* how many may be at work at a time */
+    size_t max_waiting; /* how many requests may wait for one */
+    unsigned wait_ms;   /* how long they wait before ERR_RATE */
+    unsigned
+        retire_forks; /* the zygote is replaced after so many, for a new address-space layout */
+    uint64_t memory_max_bytes;
+    uint32_t cpu_max_s;
+    uint32_t levers;
+};
+
+struct isolate_end {
+    bool known;      /* the zygote reported it */
+    int wait_status; /* as of wait(2) */
+    uint64_t cpu_us;
+    uint64_t max_rss_kib;
+};
+
+struct isolate_callbacks {
+    void (*on_frame)(void *ctx, struct wire_frame *frame);
+    /* Called once: the isolate ended by itself. It can only be released then. */
+    void (*on_end)(void *ctx, const struct isolate_end *end);
+};
+
+/* isolate NULL: err says why. */
+typedef void (*pool_taken)(void *ctx, struct isolate *isolate, const struct err *err);
+
+struct pool *pool_create(const struct pool_options *options);
+/* May call taken at once. Otherwise returns a ticket that is good until then. */
+struct pool_ticket *pool_take(struct pool *p, pool_taken taken, void *ctx);
+void pool_cancel(struct pool_ticket *t);
+
+void isolate_watch(struct isolate *i, const struct isolate_callbacks *callbacks, void *ctx);
+bool isolate_send(struct isolate *i, const struct wire_out *out);
+void isolate_pause(struct isolate *i);
+void isolate_resume(struct isolate *i);
+pid_t isolate_pid(const struct isolate *i);
+/* Ends it and gives it back; no callback comes after this. */
+void isolate_release(struct isolate *i);
+
+struct pool_stats {
+    size_t ready, busy, waiting;
+    uint64_t started, ended, refused;
+};
+struct pool_stats pool_stats(const struct pool *p);
+/* What the zygote said of its locks and levers: JSON, or NULL while it has not. */
+const char *pool_features(const struct pool *p);
+struct keeper_info pool_info(const struct pool *p);
+/* Ends all isolates; on_stopped when the zygotes are gone. The pointer is dead then. */
+void pool_stop(struct pool *p, void (*on_stopped)(void *ctx), void *ctx);

@@ -1,0 +1,333 @@
+#include "front/run/run.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RECORD_MAX_BYTES = 64 << 20, CODE_MAX_BYTES = 256 << 10, MESSAGE_MAX_BYTES = 16 << 10 };
+
+static const char *const level_names[] = {"debug", "log", "info", "warn", "error"};
+
+struct run {
+    char id[ID_SIZE];
+    struct store *store;
+    struct run_callbacks cb;
+    void *ctx;
+    struct guest_call *call;
+    char *code;
+    struct buf output;
+    struct buf logs; /* items of the JSON list */
+    struct buf result;
+    bool has_result;
+    json_t *error;
+    struct guest_usage usage;
+    int64_t created_ms;
+    bool recorded;
+    bool done;
+    bool starting;
+};
+
+static void destroy(struct run *run) {
+    buf_finish(&run->output);
+    buf_finish(&run->logs);
+    buf_finish(&run->result);
+    json_decref(run->error);
+    free(run->code);
+    free(run);
+}
+
+const char *run_id(const struct run *run) {
+    return run->id;
+}
+
+const char *run_output(const struct run *run, size_t *ret_len) {
+    *ret_len = run->output.len;
+    return run->output.data ? run->output.data : "";
+}
+
+const json_t *run_error(const struct run *run) {
+    return run->error;
+}
+
+const char *run_result(const struct run *run, size_t *ret_len) {
+    *ret_len = run->result.len;
+    return run->result.data ? run->result.data : "";
+}
+
+static void on_log(void *ctx, int level, double time_ms, const char *text, size_t len) {
+    struct run *run = ctx;
+    const char *name =
+        level >= 0 && level < (int)ARRAY_LEN(level_names) ? level_names[level] : "log";
+    if (run->output.len > 0)
+        (void)buf_add_char(&run->output, '\n');
+    (void)buf_add(&run->output, text, len);
+    if (run->logs.len > 0)
+        (void)buf_add_char(&run->logs, ',');
+    size_t from = run->logs.len;
+    struct json_writer w;
+    json_writer_init(&w, &run->logs);
+    json_writer_object_begin(&w);
+    json_writer_key(&w, "level");
+    json_writer_str(&w, name);
+    json_writer_key(&w, "time");
+    json_writer_int(&w, (int64_t)time_ms);
+    json_writer_key(&w, "message");
+    json_writer_text(&w, text, len);
+    json_writer_object_end(&w);
+    if (run->cb.on_log && !run->logs.full)
+        run->cb.on_log(run->ctx, name, run->logs.data + from, run->logs.len - from);
+}
+
+static void on_result(void *ctx, const char *json, size_t len) {
+    struct run *run = ctx;
+    run->has_result = true;
+    buf_clear(&run->result);
+    (void)buf_add(&run->result, json, len);
+}
+
+static json_t *text_field(const json_t *from, const char *key) {
+    const json_t *v = json_object_get(from, key);
+    if (!json_is_string(v))
+        return json_null();
+    size_t n = utf8_floor(json_string_value(v), json_string_length(v), MESSAGE_MAX_BYTES);
+    return json_stringn(json_string_value(v), n);
+}
+
+static json_t *number_field(const json_t *from, const char *key) {
+    const json_t *v = json_object_get(from, key);
+    return json_is_integer(v) ? json_integer(json_integer_value(v)) : json_null();
+}
+
+static void set_error(struct run *run, json_t *error) {
+    if (run->error)
+        json_decref(error); /* the first one tells why */
+    else
+        run->error = error;
+}
+
+/* Only what we know is taken over, in our shapes: the object is of the program's making. */
+static void on_error(void *ctx, const json_t *e) {
+    json_t *out = json_object();
+    static const char *const texts[] = {"name", "message", "stack", "module", "kind", "excerpt"};
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+        if (i < 4 || json_object_get(e, texts[i]))
+            (void)json_object_set_new(out, texts[i], text_field(e, texts[i]));
+    (void)json_object_set_new(out, "line", number_field(e, "line"));
+    (void)json_object_set_new(out, "column", number_field(e, "column"));
+    set_error(ctx, out);
+}
+
+/* A limit, a lost isolate, a cancelled run: an error that is not the program's own. */
+static void set_host_error(struct run *run, const struct err *err) {
+    char *stack =
+        xasprintf("%s: %s", err->code == ERR_LIMIT ? "LimitError" : "Error", err->message);
+    set_error(run,
+              json_pack("{s:s,s:s,s:s,s:n,s:n,s:n,s:s}", "name",
+                        err->code == ERR_LIMIT ? "LimitError" : "Error", "message", err->message,
+                        "stack", stack, "module", "line", "column", "kind", err_name(err->code)));
+    free(stack);
+}
+
+static void write_usage(struct json_writer *w, const struct guest_usage *u) {
+    json_writer_key(w, "usage");
+    json_writer_object_begin(w);
+    json_writer_key(w, "wall_ms");
+    json_writer_num(w, (double)u->wall_us / 1000);
+    json_writer_key(w, "cpu_ms");
+    json_writer_num(w, (double)u->cpu_us / 1000);
+    json_writer_key(w, "peak_memory_bytes");
+    json_writer_int(w, (int64_t)u->peak_memory_bytes);
+    json_writer_key(w, "binding_calls");
+    json_writer_int(w, u->binding_calls);
+    json_writer_key(w, "output_bytes");
+    json_writer_int(w, (int64_t)u->output_bytes);
+    json_writer_key(w, "compiled_ms");
+    json_writer_num(w, (double)u->compiled_us / 1000);
+    json_writer_key(w, "started_ms");
+    json_writer_num(w, (double)u->taken_us / 1000);
+    json_writer_object_end(w);
+}
+
+/* The record's members; with the code for the store, without for the answer. */
+static void write_record(struct run *run, struct buf *out, const char *status, bool with_code) {
+    struct json_writer w;
+    json_writer_init(&w, out);
+    json_writer_object_begin(&w);
+    json_writer_key(&w, "id");
+    json_writer_str(&w, run->id);
+    json_writer_key(&w, "status");
+    json_writer_str(&w, status);
+    if (with_code && run->code) {
+        json_writer_key(&w, "code");
+        json_writer_str(&w, run->code);
+    }
+    json_writer_key(&w, "output");
+    json_writer_text(&w, run->output.data ? run->output.data : "", run->output.len);
+    json_writer_key(&w, "result");
+    if (run->result.len > 0)
+        json_writer_raw(&w, run->result.data, run->result.len);
+    else
+        json_writer_null(&w);
+    json_writer_key(&w, "error");
+    json_writer_tree(&w, run->error);
+    json_writer_key(&w, "logs");
+    json_writer_array_begin(&w);
+    if (run->logs.len > 0)
+        json_writer_raw(&w, run->logs.data, run->logs.len);
+    json_writer_array_end(&w);
+    write_usage(&w, &run->usage);
+    json_writer_object_end(&w);
+}
+
+static void record_end(struct run *run, const char *status) {
+    if (!run->recorded)
+        return;
+    struct err err;
+    _cleanup_(buf) struct buf detail;
+    buf_init(&detail, RECORD_MAX_BYTES);
+    write_record(run, &detail, status, true);
+    struct store_run_end end = {
+        .status = status,
+        .error_code = run->error ? json_string_value(json_object_get(run->error, "name")) : NULL,
+        .error_message =
+            run->error ? json_string_value(json_object_get(run->error, "message")) : NULL,
+        .detail = detail.full ? NULL : detail.data,
+        .detail_len = detail.len};
+    if (run->error && !end.error_code)
+        end.error_code = "Error";
+    if (store_run_end(run->store, run->id, &end, &err) < 0)
+        log_error("run.record", "run", run->id, "error", err.message);
+}
+
+static void on_done(void *ctx, const struct guest_usage *usage, const struct err *err) {
+    struct run *run = ctx;
+    run->usage = *usage;
+    run->call = NULL;
+    if (err)
+        set_host_error(run, err);
+    const char *status = err && err->code == ERR_CANCELLED ? "cancelled"
+                         : run->error                      ? "failed"
+                                                           : "done";
+    record_end(run, status);
+    run->done = true;
+    _cleanup_(buf) struct buf record;
+    buf_init(&record, RECORD_MAX_BYTES);
+    write_record(run, &record, status, false);
+    run->cb.on_done(run->ctx, run, record.data, record.len);
+    if (!run->starting)
+        destroy(run);
+}
+
+static int record_begin(struct run *run, const struct run_request *q, struct err *err) {
+    if (!run->store)
+        return 0;
+    _cleanup_(buf) struct buf detail;
+    buf_init(&detail, RECORD_MAX_BYTES);
+    struct json_writer w;
+    json_writer_init(&w, &detail);
+    json_writer_object_begin(&w);
+    json_writer_key(&w, "code");
+    json_writer_str(&w, run->code);
+    json_writer_object_end(&w);
+    struct store_run record = {.kind = (char *)(uintptr_t)q->kind,
+                               .title = (char *)(uintptr_t)q->title,
+                               .detail = detail.data,
+                               .created_ms = run->created_ms};
+    memcpy(record.id, run->id, sizeof(record.id));
+    (void)snprintf(record.owner, sizeof(record.owner), "%s", q->owner);
+    int rc = store_run_begin(run->store, &record, err);
+    run->recorded = rc == 0;
+    return rc;
+}
+
+static struct run *create(struct store *store, const struct run_request *q, struct err *err) {
+    struct run *run = xcalloc(1, sizeof(*run));
+    if (q->id)
+        (void)snprintf(run->id, sizeof(run->id), "%s", q->id);
+    else
+        id_new("run", run->id);
+    run->store = store;
+    run->cb = q->callbacks;
+    run->ctx = q->ctx;
+    run->created_ms = clock_wall_ms();
+    run->starting = true;
+    if (q->code) {
+        size_t n = strlen(q->code);
+        run->code = xstrndup(q->code, utf8_floor(q->code, n, CODE_MAX_BYTES));
+    }
+    /* The isolate keeps to output_bytes and adds its note about what it left out. */
+    buf_init(&run->output, 3 * (size_t)q->limits.output_bytes + 65536);
+    buf_init(&run->logs, RECORD_MAX_BYTES / 2);
+    buf_init(&run->result, RECORD_MAX_BYTES / 2);
+    if (record_begin(run, q, err) < 0) {
+        destroy(run);
+        return NULL;
+    }
+    return run;
+}
+
+static struct guest_request call_of(struct run *run, const struct run_request *q) {
+    return (struct guest_request){.spec = q->spec,
+                                  .spec_len = q->spec_len,
+                                  .wall_ms = q->limits.wall_ms,
+                                  .callbacks = {.on_log = on_log,
+                                                .on_result = on_result,
+                                                .on_error = on_error,
+                                                .on_done = on_done},
+                                  .ctx = run};
+}
+
+static struct run *started(struct run *run) {
+    run->starting = false;
+    if (!run->done)
+        return run;
+    destroy(run);
+    return NULL;
+}
+
+struct run *run_start_warm(struct runner *r, struct store *store, const struct run_request *q,
+                           void (*on_end)(void *ctx), void *end_ctx, struct guest **ret_guest,
+                           struct err *err) {
+    struct run *run = create(store, q, err);
+    if (!run)
+        return NULL;
+    struct guest_request call = call_of(run, q);
+    struct guest_spec spec = {.source = q->source,
+                              .source_len = q->source_len,
+                              .env = q->env,
+                              .limits = q->limits,
+                              .warm = ret_guest != NULL,
+                              .label = run->id};
+    struct guest *g = guest_start(r, &spec, &call, on_end, end_ctx, &run->call);
+    if (ret_guest)
+        *ret_guest = g;
+    return started(run);
+}
+
+struct run *run_start(struct runner *r, struct store *store, const struct run_request *q,
+                      struct err *err) {
+    return run_start_warm(r, store, q, NULL, NULL, NULL, err);
+}
+
+struct run *run_on_guest(struct guest *g, struct store *store, const struct run_request *q,
+                         struct err *err) {
+    struct run *run = create(store, q, err);
+    if (!run)
+        return NULL;
+    struct guest_request call = call_of(run, q);
+    struct guest_call *c = guest_call(g, &call);
+    if (!run->done)
+        run->call = c;
+    return started(run);
+}
+
+void run_cancel(struct run *run) {
+    if (run && run->call)
+        guest_call_cancel(run->call);
+}

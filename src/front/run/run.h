@@ -1,0 +1,53 @@
+#pragma once
+/* A run: one program from request to record. It is recorded before it starts and when it ends; its
+ * console lines come as they happen. The record is
+ *   {"id","status","output","result","error","logs":[{"level","time","message"}],"usage":{...}}
+ * with status "done", "failed" or "cancelled". */
+
+#include "front/run/guest.h"
+#include "front/store/store.h"
+
+struct run;
+
+struct run_callbacks {
+    /* json: {"level","time","message"}. May be NULL. */
+    void (*on_log)(void *ctx, const char *level, const char *json, size_t len);
+    /* The last callback: the record, and the same as parts. */
+    void (*on_done)(void *ctx, const struct run *run, const char *record, size_t len);
+};
+
+struct run_request {
+    const char *id;    /* NULL: one is made */
+    const char *owner; /* key id, "" for the operator */
+    const char *kind;
+    const char *title;
+    const char *source; /* compile request */
+    size_t source_len;
+    const char *code; /* what the record shows as the code; may be NULL */
+    const char *spec; /* JSON of the call; see guest.h */
+    size_t spec_len;
+    const struct env *env;
+    struct run_limits limits;
+    struct run_callbacks callbacks;
+    void *ctx;
+};
+
+/* store may be NULL: nothing is recorded. NULL is returned when the run is over already (on_done
+ * was called) or could not be recorded (err is set and on_done was not called). */
+struct run *run_start(struct runner *r, struct store *store, const struct run_request *request,
+                      struct err *err);
+/* The same on a warm guest that the caller keeps; request->source and env are not read. */
+struct run *run_on_guest(struct guest *g, struct store *store, const struct run_request *request,
+                         struct err *err);
+void run_cancel(struct run *run);
+/* Like run_start(), but gives the guest for a warm isolate. */
+struct run *run_start_warm(struct runner *r, struct store *store, const struct run_request *request,
+                           void (*on_end)(void *ctx), void *end_ctx, struct guest **ret_guest,
+                           struct err *err);
+
+const char *run_id(const struct run *run);
+/* Console lines, joined. */
+const char *run_output(const struct run *run, size_t *ret_len);
+/* NULL if it went well; else the error object of the record. */
+const json_t *run_error(const struct run *run);
+const char *run_result(const struct run *run, size_t *ret_len);

@@ -1,0 +1,90 @@
+#pragma once
+/* What it takes to run programs: the compiler, the pool of isolates and the facets, with the limits
+ * that hold unless a request asks for less. */
+
+#include "base/err.h"
+#include "base/json.h"
+#include "front/run/compiler.h"
+#include "front/run/facets.h"
+#include "front/run/pool.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct run_limits {
+    uint32_t wall_ms;
+    uint32_t cpu_ms;
+    uint64_t memory_bytes;
+    uint32_t output_bytes;
+    uint32_t binding_calls;
+    uint32_t module_bytes;
+};
+
+struct runner_config {
+    struct run_limits limits; /* what a request may have at most, and has unless it asks for less */
+    size_t isolates;          /* at work at a time */
+    size_t ready_isolates;
+    size_t waiting_runs;
+    size_t facets;
+    size_t warm_workers;
+    unsigned wait_ms;
+    unsigned warm_idle_ms;
+    unsigned compile_timeout_ms;
+    size_t compile_cache_bytes;
+    uint32_t isolate_levers;
+};
+
+struct runner_config runner_config_default(void);
+/* Reads "limits" keys that belong here; unknown keys are left to the caller. */
+extern const char *const runner_limit_keys[];
+int runner_config_read(struct runner_config *c, const json_t *limits, struct err *err);
+
+struct runner {
+    uv_loop_t *loop;
+    struct runner_config config;
+    struct compiler *compiler;
+    struct pool *pool;
+    struct facets *facets;
+};
+
+struct runner_options {
+    uv_loop_t *loop;
+    struct runner_config config;
+    int compile_fd; /* the programs, opened with O_PATH; borrowed */
+    int isolate_fd;
+    int facet_fd;
+    bool drop; /* children change to uid and gid */
+    uid_t uid;
+    gid_t gid;
+    bool cold; /* for one run: start fast instead of running fast */
+};
+
+struct runner *runner_create(const struct runner_options *options);
+/* Ends all children. The pointer is dead when on_stopped is called. */
+void runner_stop(struct runner *r, void (*on_stopped)(void *ctx), void *ctx);
+
+/* --- the environment of a program: what its `env` holds --- */
+
+enum env_kind { ENV_JSON, ENV_FACET, ENV_WORKER };
+
+#define ENV_BINDINGS_MAX 8 /* values that are capabilities: descriptors of one message */
+
+struct env_item {
+    char *name;
+    enum env_kind kind;
+    json_t *json; /* ENV_JSON: the value; ENV_WORKER: {"$worker",...} as it was given */
+    const struct facet_open *facet_open; /* ENV_FACET: NULL takes the env's; borrowed */
+    char *facet_dir;                     /* ENV_FACET */
+    char **methods;                      /* NULL-terminated, or NULL for all */
+    int fd; /* ENV_WORKER: the isolate's end, made by whoever serves it */
+};
+
+struct env {
+    struct env_item *items;
+    size_t n;
+    const struct facet_open *facet_open; /* how facets of this env are opened; borrowed */
+};
+
+void env_finish(struct env *e);

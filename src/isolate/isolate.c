@@ -1,0 +1,665 @@
+#include "isolate/isolate.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "base/rand.h"
+#include "isolate/probe.h"
+#include "isolate/webhost.h"
+#include "wire/isolate.h"
+#include "wire/pack.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+static struct isolate *self;
+
+enum { CRASH_STACK = 65536 };
+/* Room above the memory limit before the kernel refuses addresses: the check after a collection
+ * should find the program first, because it can say what happened. */
+#define ADDRESS_SLACK (96u << 20)
+
+static double mono_ms(void) {
+    return (double)clock_mono_ns() / 1e6;
+}
+
+static uint64_t cpu_us(void) {
+    struct rusage ru;
+    getrusage(RUSAGE_SELF, &ru);
+    return (uint64_t)ru.ru_utime.tv_sec * 1000000u + (uint64_t)ru.ru_utime.tv_usec +
+           (uint64_t)ru.ru_stime.tv_sec * 1000000u + (uint64_t)ru.ru_stime.tv_usec;
+}
+
+/* Address-space size and resident bytes of this process. */
+static bool read_statm(int fd, uint64_t *ret_size, uint64_t *ret_resident) {
+    char text[128];
+    ssize_t n = fd >= 0 ? pread(fd, text, sizeof(text) - 1, 0) : -1;
+    if (n <= 0)
+        return false;
+    text[n] = 0;
+    char *end;
+    uint64_t size = strtoull(text, &end, 10);
+    uint64_t resident = strtoull(end, NULL, 10);
+    *ret_size = size * 4096u;
+    *ret_resident = resident * 4096u;
+    return true;
+}
+
+/* ---- sending: only send(), so that no system call that passes descriptors is needed ---- */
+
+static bool send_bytes(int fd, const void *data, size_t n) {
+    const char *p = data;
+    while (n > 0) {
+        ssize_t k = send(fd, p, n, MSG_NOSIGNAL);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0)
+            return false;
+        p += k;
+        n -= (size_t)k;
+    }
+    return true;
+}
+
+/* A small frame goes out in one call; a large one is not copied. */
+static void send_frame(int fd, uint16_t type, uint64_t id, const void *head, size_t head_len,
+                       const void *body, size_t body_len) {
+    char small[4096];
+    uint8_t *at = (uint8_t *)small;
+    wire_head_encode(at, type, id, head_len + body_len, 0);
+    size_t n = WIRE_HEAD_SIZE;
+    if (head_len > 0)
+        memcpy(small + n, head, head_len);
+    n += head_len;
+    bool fits = n + body_len <= sizeof(small);
+    if (fits && body_len > 0)
+        memcpy(small + n, body, body_len);
+    bool ok = send_bytes(fd, small, fits ? n + body_len : n);
+    if (ok && !fits)
+        ok = send_bytes(fd, body, body_len);
+    if (!ok)
+        _exit(ISOLATE_EXIT_OK); /* the front is gone, or done with us */
+}
+
+static void stop_now(int status) __attribute__((noreturn));
+
+static void sending_begin(void) {
+    self->sending = true;
+}
+
+static void sending_end(void) {
+    self->sending = false;
+    if (self->stop_pending)
+        stop_now(self->stop_pending);
+}
+
+static void send_message(uint16_t type, uint64_t id, const void *head, size_t head_len,
+                         const void *body, size_t body_len) {
+    sending_begin();
+    send_frame(self->channel, type, id, head, head_len, body, body_len);
+    sending_end();
+}
+
+static void emit_line(void *arg, uint8_t level, double time_ms, const char *text, size_t len) {
+    (void)arg;
+    uint8_t head[9] = {level};
+    memcpy(head + 1, &time_ms, sizeof(time_ms)); /* little endian, as pack_f64() */
+    send_frame(self->channel, ISOLATE_LOG, self->call_id, head, sizeof(head), text, len);
+}
+
+static void send_done(uint64_t id) {
+    struct rusage ru;
+    getrusage(RUSAGE_SELF, &ru);
+    uint64_t peak = (uint64_t)ru.ru_maxrss * 1024u;
+    uint64_t base = self->base_resident_bytes;
+    char space[64];
+    struct buf b = {.data = space, .cap = sizeof(space), .max = sizeof(space) - 1};
+    pack_u64(&b, cpu_us() - self->cpu_start_us);
+    pack_u64(&b, peak > base ? peak - base : 0);
+    pack_u32(&b, self->binding_calls);
+    pack_u64(&b, self->output.written_bytes);
+    pack_u64(&b, self->output.dropped_bytes);
+    send_frame(self->channel, ISOLATE_DONE, id, b.data, b.len, NULL, 0);
+}
+
+/* ---- ends that JavaScript cannot see ---- */
+
+static void stop_now(int status) {
+    struct isolate *iso = self;
+    if (!iso || iso->channel < 0 || !iso->started || iso->active == 0)
+        _exit(status);
+    self->sending = true;
+    char text[256];
+    int n;
+    if (status == ISOLATE_EXIT_MEMORY)
+        n = snprintf(
+            text, sizeof(text),
+            "{\"kind\":\"limit\",\"name\":\"Error\",\"message\":\"memory limit of %llu MiB "
+            "exceeded\"}",
+            (unsigned long long)(iso->limits.memory_bytes >> 20));
+    else if (status == ISOLATE_EXIT_CPU)
+        n = snprintf(text, sizeof(text),
+                     "{\"kind\":\"limit\",\"name\":\"Error\",\"message\":\"processor time limit of "
+                     "%u ms exceeded\"}",
+                     iso->limits.cpu_ms);
+    else
+        n = snprintf(text, sizeof(text),
+                     "{\"kind\":\"error\",\"name\":\"Error\",\"message\":\"the engine failed\"}");
+    output_flush(&iso->output);
+    send_frame(iso->channel, ISOLATE_ERROR, iso->call_id, NULL, 0, text, (size_t)n);
+    send_done(iso->call_id);
+    _exit(status);
+}
+
+static void stop_soon(int status) {
+    if (self->sending)
+        self->stop_pending = status;
+    else
+        stop_now(status);
+}
+
+static void on_cpu_limit(int sig) {
+    (void)sig;
+    if (self && self->channel >= 0)
+        stop_soon(ISOLATE_EXIT_CPU);
+}
+
+/* The engine traps when the kernel gives it no more memory. Near the limit that is the program's
+ * doing; elsewhere it is a fault of the engine. */
+static void on_crash(int sig) {
+    (void)sig;
+    if (!self || self->channel < 0)
+        _exit(ISOLATE_EXIT_CRASH);
+    uint64_t size = 0;
+    uint64_t resident = 0;
+    bool known = read_statm(self->statm_fd, &size, &resident);
+    uint64_t grown = known && size > self->base_size_bytes ? size - self->base_size_bytes : 0;
+    bool memory = grown > self->limits.memory_bytes / 2;
+    int status = memory ? ISOLATE_EXIT_MEMORY : ISOLATE_EXIT_CRASH;
+    if (self->sending)
+        _exit(status);
+    stop_now(status);
+}
+
+static void after_gc(void *arg) {
+    (void)arg;
+    uint64_t size;
+    uint64_t resident;
+    if (!self->started || !read_statm(self->statm_fd, &size, &resident))
+        return;
+    if (resident > self->base_resident_bytes + self->limits.memory_bytes)
+        stop_soon(ISOLATE_EXIT_MEMORY);
+}
+
+static void set_cpu_timer(uint32_t ms) {
+    struct itimerval t = {.it_value = {.tv_sec = ms / 1000, .tv_usec = (ms % 1000) * 1000}};
+    (void)setitimer(ITIMER_PROF, &t, NULL);
+}
+
+/* Lowers the walls that the zygote set for every isolate to those of this run. */
+static void set_walls(struct isolate *iso) {
+    if (iso->statm_fd < 0)
+        return;
+    rlim_t size = iso->base_size_bytes + iso->limits.memory_bytes + ADDRESS_SLACK;
+    struct rlimit now;
+    if (getrlimit(RLIMIT_AS, &now) == 0 && now.rlim_max > size) {
+        /* A run that comes after a reset may have a higher limit than this one. */
+        struct rlimit as = {.rlim_cur = size, .rlim_max = iso->reset ? now.rlim_max : size};
+        (void)setrlimit(RLIMIT_AS, &as);
+    }
+}
+
+/* ---- native functions of the prelude ---- */
+
+#define HOST(name)                                                                                 \
+    static JSValueRef name(JSContextRef ctx, JSObjectRef function, JSObjectRef this_object,        \
+                           size_t argc, const JSValueRef argv[], JSValueRef *exception)
+#define HOST_UNUSED()                                                                              \
+    do {                                                                                           \
+        (void)function;                                                                            \
+        (void)this_object;                                                                         \
+        (void)argc;                                                                                \
+        (void)argv;                                                                                \
+        (void)exception;                                                                           \
+    } while (0)
+
+static double number(JSContextRef ctx, JSValueRef v) {
+    return JSValueToNumber(ctx, v, NULL);
+}
+
+/* evaluate(text, url): the value of a script */
+HOST(host_evaluate) {
+    HOST_UNUSED();
+    JSStringRef text = JSValueToStringCopy(ctx, argv[0], exception);
+    JSStringRef url = JSValueToStringCopy(ctx, argv[1], exception);
+    JSValueRef v = NULL;
+    if (text && url)
+        v = JSEvaluateScript(ctx, text, NULL, url, 1, exception);
+    if (text)
+        JSStringRelease(text);
+    if (url)
+        JSStringRelease(url);
+    return v;
+}
+
+/* log(level, text) */
+HOST(host_log) {
+    HOST_UNUSED();
+    size_t len;
+    char *text = engine_utf8(ctx, argv[1], &len);
+    if (text && self->channel >= 0) {
+        sending_begin();
+        output_add(&self->output, (uint8_t)number(ctx, argv[0]), (double)clock_wall_ms(), text,
+                   len);
+        sending_end();
+    }
+    free(text);
+    return JSValueMakeUndefined(ctx);
+}
+
+/* send(type, id, text): RESULT or ERROR. False when the text is larger than a result may be. */
+HOST(host_send) {
+    HOST_UNUSED();
+    size_t len = 0;
+    char *text = engine_utf8(ctx, argv[2], &len);
+    uint16_t type = (uint16_t)number(ctx, argv[0]);
+    bool fits = text && (type != ISOLATE_RESULT || len <= self->limits.result_bytes);
+    if (fits)
+        send_message(type, (uint64_t)number(ctx, argv[1]), NULL, 0, text, len);
+    free(text);
+    return JSValueMakeBoolean(ctx, fits);
+}
+
+/* body(id, bytes, last): a piece of a response */
+HOST(host_body) {
+    HOST_UNUSED();
+    JSObjectRef array = JSValueToObject(ctx, argv[1], NULL);
+    size_t len = JSObjectGetTypedArrayByteLength(ctx, array, NULL);
+    const void *data = len > 0 ? JSObjectGetTypedArrayBytesPtr(ctx, array, NULL) : NULL;
+    uint8_t last = JSValueToBoolean(ctx, argv[2]);
+    send_message(ISOLATE_BODY, (uint64_t)number(ctx, argv[0]), &last, 1, data, data ? len : 0);
+    return JSValueMakeUndefined(ctx);
+}
+
+/* done(id): the last word of a call */
+HOST(host_done) {
+    HOST_UNUSED();
+    struct isolate *iso = self;
+    sending_begin();
+    output_flush(&iso->output);
+    send_done((uint64_t)number(ctx, argv[0]));
+    size_t budget = iso->limits.output_bytes;
+    output_finish(&iso->output);
+    output_init(&iso->output, budget, emit_line, iso);
+    sending_end();
+    iso->active--;
+    if (iso->active == 0)
+        set_cpu_timer(0);
+    return JSValueMakeUndefined(ctx);
+}
+
+static void flush_binding(struct isolate_socket *b) {
+    while (b->fd >= 0 && b->out.len > 0) {
+        ssize_t n = send(b->fd, b->out.data, b->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return; /* full: POLLOUT comes; broken: the reader finds out */
+        buf_consume(&b->out, (size_t)n);
+    }
+}
+
+/* bind(binding, id, method, json): a CALL on a capability socket. False if it was not sent:
+ * the socket is gone, or too much waits to go out already. */
+HOST(host_bind) {
+    HOST_UNUSED();
+    size_t i = (size_t)number(ctx, argv[0]);
+    struct isolate_socket *b = i < self->nbindings ? &self->bindings[i] : NULL;
+    if (!b || b->fd < 0)
+        return JSValueMakeBoolean(ctx, false);
+    size_t method_len = 0;
+    size_t json_len = 0;
+    char *method = engine_utf8(ctx, argv[2], &method_len);
+    char *json = engine_utf8(ctx, argv[3], &json_len);
+    size_t total = WIRE_HEAD_SIZE + 4 + method_len + json_len;
+    bool ok = method && json && b->out.len + total <= b->out.max;
+    if (ok) {
+        uint8_t head[WIRE_HEAD_SIZE];
+        wire_head_encode(head, ISOLATE_BINDING_CALL, (uint64_t)number(ctx, argv[1]),
+                         total - WIRE_HEAD_SIZE, 0);
+        (void)buf_add(&b->out, head, sizeof(head));
+        pack_bytes(&b->out, method, method_len);
+        (void)buf_add(&b->out, json, json_len);
+        flush_binding(b);
+        b->pending++;
+        self->binding_calls++;
+    }
+    free(method);
+    free(json);
+    return JSValueMakeBoolean(ctx, ok);
+}
+
+/* now(): monotonic milliseconds */
+HOST(host_now) {
+    HOST_UNUSED();
+    return JSValueMakeNumber(ctx, mono_ms());
+}
+
+/* arm(at, count): when tick() wants to be called, negative for never; how many timers are the
+ * program's own, not the prelude's */
+HOST(host_arm) {
+    HOST_UNUSED();
+    self->timer_at_ms = number(ctx, argv[0]);
+    self->timers = (uint32_t)number(ctx, argv[1]);
+    return JSValueMakeUndefined(ctx);
+}
+
+HOST(host_is_proxy) {
+    HOST_UNUSED();
+    return JSValueMakeBoolean(ctx, engine_is_proxy(ctx, argv[0]));
+}
+
+/* limit(index): a number of struct isolate_limits that the prelude enforces */
+HOST(host_limit) {
+    HOST_UNUSED();
+    const struct isolate_limits *l = &self->limits;
+    const uint32_t values[] = {l->binding_calls, l->result_bytes, l->wait_until_ms,
+                               l->output_bytes};
+    size_t i = (size_t)number(ctx, argv[0]);
+    return JSValueMakeNumber(ctx, i < ARRAY_LEN(values) ? values[i] : 0);
+}
+
+static const struct engine_host_function host_functions[] = {
+    {"evaluate", host_evaluate},
+    {"log", host_log},
+    {"send", host_send},
+    {"done", host_done},
+    {"body", host_body},
+    {"bind", host_bind},
+    {"now", host_now},
+    {"arm", host_arm},
+    {"isProxy", host_is_proxy},
+    {"limit", host_limit},
+#ifdef CAY_ISOLATE_PROBE
+    {"probe", probe_syscall},
+#endif
+    {NULL, NULL},
+};
+
+/* ---- frames from the front and from capabilities ---- */
+
+static void call_prelude(struct isolate *iso, enum engine_function f, size_t n,
+                         const JSValueRef args[], JSValueRef *ret_value) {
+    if (!engine_call(&iso->engine, f, n, args, ret_value))
+        stop_now(ISOLATE_EXIT_CRASH);
+}
+
+static uint32_t or_default(uint32_t v, uint32_t fallback) {
+    return v > 0 ? v : fallback;
+}
+
+static void begin_call(struct isolate *iso, uint64_t id, uint32_t cpu_ms) {
+    if (iso->active == 0) {
+        iso->cpu_start_us = cpu_us();
+        iso->binding_calls = 0;
+    }
+    iso->active++;
+    iso->call_id = id;
+    if (iso->statm_fd >= 0)
+        set_cpu_timer(cpu_ms);
+}
+
+static void take_bindings(struct isolate *iso, struct wire_frame *f) {
+    for (size_t i = 0; i < f->nfds; i++) {
+        struct isolate_socket *b = &iso->bindings[iso->nbindings++];
+        *b = (struct isolate_socket){.fd = wire_frame_take_fd(f, i)};
+        wire_reader_init(&b->reader, ISOLATE_FRAME_MAX);
+        buf_init(&b->out, ISOLATE_FRAME_MAX);
+    }
+}
+
+static void on_run(struct isolate *iso, struct wire_frame *f) {
+    struct unpack u;
+    unpack_init(&u, f->data, f->len);
+    uint32_t flags = unpack_u32(&u);
+    struct isolate_limits l = {0};
+    l.cpu_ms = or_default(unpack_u32(&u), ISOLATE_DEFAULT_CPU_MS);
+    l.memory_bytes = unpack_u64(&u);
+    l.output_bytes = or_default(unpack_u32(&u), ISOLATE_DEFAULT_OUTPUT_BYTES);
+    l.binding_calls = or_default(unpack_u32(&u), ISOLATE_DEFAULT_BINDING_CALLS);
+    l.result_bytes = or_default(unpack_u32(&u), ISOLATE_DEFAULT_RESULT_BYTES);
+    l.wait_until_ms = or_default(unpack_u32(&u), ISOLATE_DEFAULT_WAIT_UNTIL_MS);
+    if (l.memory_bytes == 0)
+        l.memory_bytes = ISOLATE_DEFAULT_MEMORY_BYTES;
+    size_t program_len;
+    size_t spec_len;
+    const char *program = unpack_bytes(&u, &program_len);
+    const char *spec = unpack_bytes(&u, &spec_len);
+    if (!unpack_ok(&u) || iso->started)
+        _exit(ISOLATE_EXIT_PROTOCOL);
+    iso->limits = l;
+    iso->started = true;
+    iso->warm = flags & ISOLATE_RUN_WARM;
+    iso->reset = flags & ISOLATE_RUN_RESET;
+    take_bindings(iso, f);
+    output_init(&iso->output, l.output_bytes, emit_line, iso);
+    set_walls(iso);
+    begin_call(iso, f->id, l.cpu_ms);
+    JSValueRef args[] = {JSValueMakeNumber(iso->engine.ctx, (double)f->id),
+                         engine_text(&iso->engine, program, program_len),
+                         engine_text(&iso->engine, spec, spec_len)};
+    call_prelude(iso, ENGINE_START, ARRAY_LEN(args), args, NULL);
+}
+
+static void on_call(struct isolate *iso, struct wire_frame *f) {
+    struct unpack u;
+    unpack_init(&u, f->data, f->len);
+    uint32_t cpu_ms = or_default(unpack_u32(&u), iso->limits.cpu_ms);
+    size_t spec_len;
+    size_t body_len;
+    const char *spec = unpack_bytes(&u, &spec_len);
+    const char *body = unpack_bytes(&u, &body_len);
+    if (!unpack_ok(&u) || !iso->started || !iso->warm)
+        _exit(ISOLATE_EXIT_PROTOCOL);
+    iso->limits.cpu_ms = cpu_ms;
+    begin_call(iso, f->id, cpu_ms);
+    JSValueRef args[] = {JSValueMakeNumber(iso->engine.ctx, (double)f->id),
+                         engine_text(&iso->engine, spec, spec_len),
+                         engine_bytes(&iso->engine, body, body_len)};
+    call_prelude(iso, ENGINE_CALL, ARRAY_LEN(args), args, NULL);
+}
+
+static bool read_channel(struct isolate *iso) {
+    struct err err;
+    int rc = wire_recv(&iso->reader, iso->channel, &err);
+    if (rc == -ERR_CANCELLED)
+        return false;
+    struct wire_frame f;
+    while (rc >= 0 && (rc = wire_next(&iso->reader, &f, &err)) == 1) {
+        if (f.type == ISOLATE_RUN)
+            on_run(iso, &f);
+        else if (f.type == ISOLATE_CALL)
+            on_call(iso, &f);
+        else
+            rc = -ERR_PROTOCOL;
+        wire_frame_finish(&f);
+    }
+    if (rc < 0)
+        _exit(ISOLATE_EXIT_PROTOCOL);
+    return true;
+}
+
+static void binding_gone(struct isolate *iso, size_t i, const char *why) {
+    struct isolate_socket *b = &iso->bindings[i];
+    fd_close(&b->fd);
+    b->pending = 0;
+    JSValueRef args[] = {JSValueMakeNumber(iso->engine.ctx, (double)i),
+                         engine_text(&iso->engine, why, strlen(why))};
+    call_prelude(iso, ENGINE_GONE, ARRAY_LEN(args), args, NULL);
+}
+
+static void read_binding(struct isolate *iso, size_t i) {
+    struct isolate_socket *b = &iso->bindings[i];
+    struct err err;
+    int rc = wire_recv(&b->reader, b->fd, &err);
+    struct wire_frame f;
+    while (rc >= 0 && b->fd >= 0 && (rc = wire_next(&b->reader, &f, &err)) == 1) {
+        if ((f.type != ISOLATE_BINDING_RESULT && f.type != ISOLATE_BINDING_FAIL) ||
+            b->pending == 0 || f.nfds > 0) {
+            wire_frame_finish(&f);
+            rc = -ERR_PROTOCOL;
+            break;
+        }
+        JSContextRef ctx = iso->engine.ctx;
+        JSValueRef args[] = {JSValueMakeNumber(ctx, (double)i),
+                             JSValueMakeNumber(ctx, (double)f.id),
+                             JSValueMakeBoolean(ctx, f.type == ISOLATE_BINDING_RESULT),
+                             engine_text(&iso->engine, (const char *)f.data, f.len)};
+        JSValueRef known = NULL;
+        b->pending--;
+        call_prelude(iso, ENGINE_REPLY, ARRAY_LEN(args), args, &known);
+        if (!JSValueToBoolean(ctx, known))
+            rc = -ERR_PROTOCOL;
+    }
+    if (rc < 0)
+        binding_gone(iso, i,
+                     rc == -ERR_CANCELLED ? "was withdrawn" : "sent what is not a valid reply");
+}
+
+/* ---- the event loop ---- */
+
+/* True while something other than the front can move the program on. */
+static bool can_progress(const struct isolate *iso) {
+    if (iso->timers > 0)
+        return true;
+    for (size_t i = 0; i < iso->nbindings; i++)
+        if (iso->bindings[i].pending > 0)
+            return true;
+    return false;
+}
+
+/* Runs timers that are due, one per call, so that each has its microtasks run after it. Bounded, so
+ * that timers without end do not keep the channel from being read. */
+static void run_timers(struct isolate *iso) {
+    for (int i = 0; i < 64 && iso->timer_at_ms >= 0 && iso->timer_at_ms <= mono_ms(); i++)
+        call_prelude(iso, ENGINE_TICK, 0, NULL, NULL);
+}
+
+static int wait_ms(const struct isolate *iso, int max_wait_ms) {
+    if (iso->timer_at_ms < 0)
+        return max_wait_ms;
+    double left = iso->timer_at_ms - mono_ms();
+    int ms = left <= 0 ? 0 : left > 1e6 ? 1000000 : (int)left + 1;
+    return max_wait_ms >= 0 ? MIN(ms, max_wait_ms) : ms;
+}
+
+bool isolate_step(struct isolate *iso, int max_wait_ms) {
+    run_timers(iso);
+    if (iso->active > 0 && !can_progress(iso))
+        call_prelude(iso, ENGINE_STUCK, 0, NULL, NULL);
+    if (iso->reset && iso->active == 0)
+        return true; /* nothing is worth waiting for */
+    struct pollfd p[1 + WIRE_FDS_MAX];
+    p[0] = (struct pollfd){.fd = iso->channel, .events = POLLIN};
+    for (size_t i = 0; i < iso->nbindings; i++) {
+        const struct isolate_socket *b = &iso->bindings[i];
+        p[1 + i] = (struct pollfd){.fd = b->fd,
+                                   .events = (short)(b->out.len > 0 ? POLLIN | POLLOUT : POLLIN)};
+    }
+    int n = poll(p, 1 + iso->nbindings, wait_ms(iso, max_wait_ms));
+    if (n <= 0)
+        return true;
+    for (size_t i = 0; i < iso->nbindings; i++) {
+        if (p[1 + i].revents & POLLOUT)
+            flush_binding(&iso->bindings[i]);
+        if (p[1 + i].revents & (POLLIN | POLLHUP | POLLERR))
+            read_binding(iso, i);
+    }
+    return p[0].revents == 0 || read_channel(iso);
+}
+
+bool isolate_serve(struct isolate *iso) {
+    while (isolate_step(iso, -1))
+        if (iso->reset && iso->active == 0) {
+            for (size_t i = 0; i < iso->nbindings; i++)
+                fd_close(&iso->bindings[i].fd);
+            return true;
+        }
+    return false;
+}
+
+void isolate_reborn(struct isolate *iso, uint32_t restored, uint32_t dropped) {
+    isolate_seed(iso);
+    webhost_begin();
+    (void)read_statm(iso->statm_fd, &iso->base_size_bytes, &iso->base_resident_bytes);
+    char space[16];
+    struct buf b = {.data = space, .cap = sizeof(space), .max = sizeof(space) - 1};
+    pack_u32(&b, restored);
+    pack_u32(&b, dropped);
+    send_message(ISOLATE_RESET_READY, 0, b.data, b.len, NULL, 0);
+}
+
+void isolate_seed(struct isolate *iso) {
+    uint32_t words[4];
+    rand_bytes(words, sizeof(words));
+    JSValueRef args[4];
+    for (size_t i = 0; i < ARRAY_LEN(args); i++)
+        args[i] = JSValueMakeNumber(iso->engine.ctx, words[i] | 1u);
+    call_prelude(iso, ENGINE_SEED, ARRAY_LEN(args), args, NULL);
+}
+
+void isolate_open(struct isolate *iso, int channel, int statm_fd) {
+    iso->channel = channel;
+    iso->statm_fd = statm_fd;
+    iso->timer_at_ms = -1;
+    wire_reader_init(&iso->reader, ISOLATE_FRAME_MAX);
+    webhost_begin();
+    (void)read_statm(statm_fd, &iso->base_size_bytes, &iso->base_resident_bytes);
+}
+
+void isolate_close(struct isolate *iso) {
+    call_prelude(iso, ENGINE_CLEAR, 0, NULL, NULL);
+    wire_reader_finish(&iso->reader);
+    for (size_t i = 0; i < iso->nbindings; i++) {
+        fd_close(&iso->bindings[i].fd);
+        wire_reader_finish(&iso->bindings[i].reader);
+        buf_finish(&iso->bindings[i].out);
+    }
+    output_finish(&iso->output);
+    struct engine engine = iso->engine;
+    *iso = (struct isolate){.engine = engine, .channel = -1, .statm_fd = -1, .timer_at_ms = -1};
+}
+
+static void install_handlers(void) {
+    static char stack[CRASH_STACK];
+    stack_t alternate = {.ss_sp = stack, .ss_size = sizeof(stack)};
+    (void)sigaltstack(&alternate, NULL);
+    static const int crashes[] = {SIGSEGV, SIGBUS, SIGILL, SIGTRAP, SIGFPE, SIGABRT};
+    struct sigaction sa = {.sa_handler = on_crash, .sa_flags = SA_ONSTACK | SA_NODEFER};
+    for (size_t i = 0; i < ARRAY_LEN(crashes); i++)
+        (void)sigaction(crashes[i], &sa, NULL);
+    sa = (struct sigaction){.sa_handler = on_cpu_limit, .sa_flags = SA_ONSTACK | SA_RESTART};
+    (void)sigaction(SIGPROF, &sa, NULL);
+    sa = (struct sigaction){.sa_handler = SIG_IGN};
+    (void)sigaction(SIGPIPE, &sa, NULL);
+}
+
+int isolate_init(struct isolate *iso, struct err *err) {
+    *iso = (struct isolate){.channel = -1, .statm_fd = -1, .timer_at_ms = -1};
+    self = iso;
+    int rc = engine_init(&iso->engine, host_functions, err);
+    if (rc < 0)
+        return rc;
+    (void)engine_on_gc(&iso->engine, after_gc, iso);
+    install_handlers();
+    return 0;
+}

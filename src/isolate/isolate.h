@@ -1,0 +1,69 @@
+#pragma once
+/* One isolate: its channel to the front, the capability sockets of its env, its limits and its
+ * event loop. Lives in the forked, locked-down process; the zygote uses the same code once to warm
+ * itself up. There is one per process, because the engine's callbacks carry no pointer. */
+
+#include "isolate/engine.h"
+#include "isolate/output.h"
+#include "wire/frame.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct isolate_socket {
+    int fd;
+    uint32_t pending;
+    struct wire_reader reader;
+    struct buf out; /* what the socket did not take yet */
+};
+
+struct isolate_limits {
+    uint32_t cpu_ms;
+    uint64_t memory_bytes;
+    uint32_t output_bytes;
+    uint32_t binding_calls;
+    uint32_t result_bytes;
+    uint32_t wait_until_ms;
+};
+
+struct isolate {
+    struct engine engine;
+    int channel;
+    int statm_fd; /* this process's own, -1 in a zygote */
+    struct wire_reader reader;
+    struct isolate_socket bindings[WIRE_FDS_MAX];
+    size_t nbindings;
+    struct isolate_limits limits;
+    struct output output;
+    double timer_at_ms; /* monotonic; negative: no timer */
+    uint32_t timers;    /* of the program */
+    uint32_t active;    /* calls that are not done */
+    uint64_t call_id;   /* of the call that began last */
+    uint32_t binding_calls;
+    bool started;
+    bool warm;
+    bool reset; /* of this run */
+    uint64_t cpu_start_us;
+    uint64_t base_size_bytes;
+    uint64_t base_resident_bytes;
+    /* A signal must not write into the middle of a frame. */
+    volatile bool sending;
+    volatile int stop_pending; /* an enum isolate_exit that waits for `sending` */
+};
+
+/* Brings the engine up. Call once per process. */
+int isolate_init(struct isolate *iso, struct err *err);
+/* Ready for RUN on this channel, which stays the caller's. */
+void isolate_open(struct isolate *iso, int channel, int statm_fd);
+/* Forgets everything a run left here, so that isolate_open() may follow (warm-up only). */
+void isolate_close(struct isolate *iso);
+/* Seeds Math.random from the kernel. */
+void isolate_seed(struct isolate *iso);
+/* One round of the event loop: waits at most max_wait_ms (negative: for ever), then handles what is
+ * due. False when the channel closed. Ends the process on a broken frame. */
+bool isolate_step(struct isolate *iso, int max_wait_ms);
+/* Serves until the channel closes, or until a run that asked for a reset is done (true). */
+bool isolate_serve(struct isolate *iso);
+/* After a reset, at its point: a new beginning for what is not memory. */
+void isolate_reborn(struct isolate *iso, uint32_t restored, uint32_t dropped);

@@ -1,0 +1,180 @@
+// Bindings: an env entry that stands for a capability socket. A method call becomes one CALL frame;
+// the promise is settled by the reply. What comes back from a facet is rows, from a worker a tagged
+// value.
+
+let pending = new MapCtor(), callNumber = 0, bindingCalls = 0, bindings = list();
+
+function decodeCell(cell) {
+    if (typeof cell !== "object" || cell === null) return cell;
+    return cell[0] === "b" ? bytesFromBase64(cell[1]) : BigIntFn(cell[1]);
+}
+
+// {"columns": [..], "rows": [[..]]} as an array of objects. Plain assignment is safe unless a
+// program put a setter for one of the columns on Object.prototype.
+function decodeRows(reply) {
+    const { columns, rows } = reply, out = [];
+    let plain = true;
+    for (let c = 0; c < columns.length; c++) if (columns[c] in objectProto) plain = false;
+    for (let r = 0; r < rows.length; r++) {
+        const row = {}, cells = rows[r];
+        for (let c = 0; c < columns.length; c++) {
+            const value = decodeCell(cells[c]);
+            if (plain) row[columns[c]] = value;
+            else defineProperty(row, columns[c], { __proto__: null, value, writable: true, enumerable: true, configurable: true });
+        }
+        defineProperty(out, r, { __proto__: null, value: row, writable: true, enumerable: true, configurable: true });
+    }
+    return out;
+}
+
+function decodeFacet(text) {
+    const reply = jsonParse(text);
+    if (typeof reply === "object" && reply !== null && !isArray(reply) && hasOwn(reply, "columns") && hasOwn(reply, "rows"))
+        return decodeRows(reply);
+    return reply;
+}
+
+// A parameter of a facet's method: JSON, and for what SQLite has and JSON lacks the marks that rows
+// use.
+function encodeParameter(v, depth) {
+    if (typeof v === "bigint") return pair("i", bigintToString(v));
+    if (v === undefined) return null;
+    if (typeof v === "string") return stringWellFormed(v);
+    if (typeof v === "function" || typeof v === "symbol")
+        throw new TypeErrorCtor(`${describe(v, 0, { path: list(), left: 1000 })} cannot be sent to a facet`);
+    if (typeof v !== "object" || v === null) return v;
+    if (depth > 50) throw new TypeErrorCtor("an argument nested deeper than 50 levels cannot be sent to a facet");
+    if (!host.isProxy(v)) {
+        if (isDate(v)) return dateToISO(v);
+        if (isTyped(v)) {
+            const bytes = construct(Bytes, [typedBuffer(v), typedOffset(v), typedByteLength(v)]);
+            return pair("b", bytesToBase64(bytes));
+        }
+    }
+    if (isArray(v)) {
+        const out = list();
+        for (let i = 0; i < v.length; i++) push(out, encodeParameter(v[i], depth + 1));
+        return out;
+    }
+    const out = { __proto__: null }, keys = objectKeys(v);
+    for (let i = 0; i < keys.length; i++)
+        defineProperty(out, keys[i], { __proto__: null, value: encodeParameter(v[keys[i]], depth + 1), enumerable: true });
+    return out;
+}
+
+// query(sql, [a, b]) means query(sql, a, b): both are common, the facet takes the second.
+function encodeFacet(method, args) {
+    const out = list();
+    if (args.length === 2 && method !== "batch" && typeof args[0] === "string" && isArray(args[1])) {
+        push(out, encodeParameter(args[0], 0));
+        args = args[1];
+    }
+    for (let i = 0; i < args.length; i++) push(out, encodeParameter(args[i], 0));
+    return jsonStringify(out);
+}
+
+function encodeWorker(args) {
+    const out = list();
+    for (let i = 0; i < args.length; i++) push(out, toTagged(args[i], 0, list()));
+    return jsonStringify(out);
+}
+
+function invoke(binding, method, args) {
+    return new P((resolve, reject) => {
+        if (binding.gone !== null) throw new E(`${binding.name} ${binding.gone}`);
+        const max = host.limit(0);
+        if (bindingCalls >= max) throw new E(`binding call limit of ${max} reached`);
+        const text = binding.worker ? encodeWorker(args) : encodeFacet(method, args);
+        const id = ++callNumber;
+        bindingCalls++;
+        // The stack of the call, because the reply arrives on none.
+        const at = new E("");
+        if (!host.bind(binding.index, id, method, text)) throw new E(`${binding.name}.${method}: the call could not be sent`);
+        mapSet(pending, id, { __proto__: null, binding, method, resolve, reject, at });
+    });
+}
+
+function replyError(entry, text) {
+    let info = jsonParse(text);
+    if (entry.binding.worker && isObject(info) && hasOwn(info, "$t")) return fromTagged(info);
+    if (typeof info !== "object" || info === null) info = { __proto__: null };
+    const message = typeof info.message === "string" ? info.message : "the call failed";
+    const e = construct(errorTypes[info.name] ?? E, [message]);
+    if (typeof info.name === "string" && errorTypes[info.name] === undefined) define(e, "name", info.name);
+    if (typeof info.code === "string" || typeof info.code === "number") define(e, "code", info.code);
+    define(e, "stack", errorText(entry.at, "stack"));
+    return e;
+}
+
+// False if nobody asked, or the reply is no JSON: the peer broke the contract.
+function reply(index, id, ok, text) {
+    const entry = mapGet(pending, id);
+    if (entry === undefined || entry.binding.index !== index) return false;
+    mapDelete(pending, id);
+    let value;
+    try {
+        value = !ok ? replyError(entry, text) : text === "" ? undefined
+            : entry.binding.worker ? fromTagged(jsonParse(text)) : decodeFacet(text);
+    } catch {
+        entry.reject(new E(`${entry.binding.name}.${entry.method}: the reply is malformed`));
+        return false;
+    }
+    if (ok) entry.resolve(value);
+    else entry.reject(value);
+    return true;
+}
+
+function gone(index, why) {
+    for (let i = 0; i < bindings.length; i++) if (bindings[i].index === index) bindings[i].gone = why;
+    const lost = list();
+    mapForEach(pending, (entry, id) => { if (entry.binding.index === index) push(lost, id); });
+    for (let i = 0; i < lost.length; i++) {
+        const entry = mapGet(pending, lost[i]);
+        mapDelete(pending, lost[i]);
+        entry.reject(new E(`${entry.binding.name} ${why}`));
+    }
+}
+
+// A stub with known methods is a frozen object; one without answers to every name but `then`, which
+// would make it a promise.
+function makeStub(binding, methods) {
+    const method = (name) => {
+        const f = (...args) => invoke(binding, name, args);
+        define(f, "name", name);
+        return f;
+    };
+    if (isArray(methods)) {
+        const stub = {};
+        for (let i = 0; i < methods.length; i++)
+            defineProperty(stub, methods[i], { __proto__: null, value: method(methods[i]), enumerable: true });
+        define(stub, toStringTag, binding.worker ? "Worker" : "Facet");
+        return objectFreeze(stub);
+    }
+    const made = new MapCtor();
+    return new ProxyCtor(objectFreeze({ __proto__: null }), {
+        __proto__: null,
+        get(target, name) {
+            if (typeof name !== "string" || name === "then" || name === "toJSON" || name === "constructor") return undefined;
+            let f = mapGet(made, name);
+            if (f === undefined) mapSet(made, name, f = name === "fetch" ? (...args) => fetchWorker(binding, args) : method(name));
+            return f;
+        },
+    });
+}
+const ProxyCtor = Proxy;
+
+function makeEnv(layout) {
+    const env = {};
+    const names = objectKeys(layout ?? {});
+    for (let i = 0; i < names.length; i++) {
+        const entry = layout[names[i]];
+        let value = entry.json;
+        if (hasOwn(entry, "fd")) {
+            const binding = { __proto__: null, name: `env.${names[i]}`, index: entry.fd, worker: entry.kind === "worker", gone: null };
+            push(bindings, binding);
+            value = makeStub(binding, entry.methods);
+        }
+        defineProperty(env, names[i], { __proto__: null, value, writable: true, enumerable: true, configurable: true });
+    }
+    return env;
+}

@@ -1,0 +1,46 @@
+// Errors in the program's terms. The loader knows the modules and their lines: it writes "Name:
+// message", then "    at fn (module:line:column)". Frames of the prelude are not the program's.
+
+const formatError = loader.formatStack;
+
+// A property of an error that a program made, without calling anything of the program.
+function errorText(e, key) {
+    try {
+        if (host.isProxy(e)) return "";
+        for (let p = e, i = 0; p !== null && i < 20; p = getPrototypeOf(p), i++) {
+            if (host.isProxy(p)) return "";
+            const d = getOwnPropertyDescriptor(p, key);
+            if (d === undefined) continue;
+            return typeof d.value === "string" ? d.value : "";
+        }
+    } catch { }
+    return "";
+}
+
+const firstFrame = /\n    at (?:[^\n]* \()?([^\n]*?):(\d+)(?::(\d+))?\)?(?:\n|$)/;
+
+const MAX_MESSAGE = 8192, MAX_STACK = 32768;
+const clip = (text, max) => text.length > max ? `${stringSlice(text, 0, max)}… ${text.length - max} more characters` : text;
+
+// What ERROR says about a value that was thrown.
+function errorReport(e, kind) {
+    const report = { __proto__: null, kind, name: "Error", message: "", stack: "" };
+    if (isObject(e) && !host.isProxy(e) && isError(e)) {
+        report.name = clip(errorText(e, "name") || "Error", 256);
+        report.message = clip(errorText(e, "message"), MAX_MESSAGE);
+        report.stack = clip(formatError(e), MAX_STACK);
+        const place = regexpExec(firstFrame, report.stack);
+        if (place !== null) {
+            report.module = place[1];
+            report.line = +place[2];
+            if (place[3] !== undefined) report.column = +place[3];
+        }
+        const code = dataProperty(e, "code");
+        if (typeof code === "string") report.code = code;
+    } else {
+        report.message = clip(typeof e === "string" ? e : inspect(e), MAX_MESSAGE);
+        report.stack = `Uncaught ${typeof e === "string" ? quote(clip(e, MAX_MESSAGE)) : report.message}`;
+        report.thrown = typeof e;
+    }
+    return report;
+}

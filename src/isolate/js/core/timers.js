@@ -1,0 +1,120 @@
+// Timers: a binary heap by due time, then by age. tick() runs one, so that its microtasks run before
+// the next. A timer that was cleared stays in the heap until it comes up.
+
+let heap = list(), timers = new MapCtor(), timerId = 0, userTimers = 0;
+
+const before = (a, b) => a.at < b.at || (a.at === b.at && a.order < b.order);
+let timerOrder = 0;
+
+function heapAdd(t) {
+    let i = heap.length;
+    push(heap, t);
+    while (i > 0) {
+        const up = (i - 1) >> 1;
+        if (!before(t, heap[up])) break;
+        heap[i] = heap[up];
+        i = up;
+    }
+    heap[i] = t;
+}
+
+function heapTake() {
+    const first = heap[0], last = heap[heap.length - 1];
+    heap.length--;
+    const n = heap.length;
+    if (n === 0) return first;
+    let i = 0;
+    for (;;) {
+        let down = 2 * i + 1;
+        if (down >= n) break;
+        if (down + 1 < n && before(heap[down + 1], heap[down])) down++;
+        if (!before(heap[down], last)) break;
+        heap[i] = heap[down];
+        i = down;
+    }
+    heap[i] = last;
+    return first;
+}
+
+function arm() {
+    while (heap.length > 0 && heap[0].gone) heapTake();
+    host.arm(heap.length > 0 ? heap[0].at : -1, userTimers);
+}
+
+function addTimer(fn, ms, args, repeat, internal) {
+    ms = +ms;
+    if (!(ms >= 1)) ms = repeat ? 1 : 0;
+    if (ms > 2147483647) ms = 1;
+    const t = { __proto__: null, id: ++timerId, at: host.now() + ms, order: ++timerOrder, ms, fn, args, repeat, internal, gone: false };
+    mapSet(timers, t.id, t);
+    if (!internal) userTimers++;
+    heapAdd(t);
+    arm();
+    return t.id;
+}
+
+function dropTimer(id) {
+    const t = mapGet(timers, id);
+    if (t === undefined) return;
+    t.gone = true;
+    t.fn = t.args = null;
+    mapDelete(timers, id);
+    if (!t.internal) userTimers--;
+    arm();
+}
+
+function tick() {
+    arm();
+    if (heap.length === 0 || heap[0].at > host.now()) return;
+    const t = heapTake(), fn = t.fn, args = t.args;
+    if (t.repeat) {
+        t.at = host.now() + t.ms;
+        t.order = ++timerOrder;
+        heapAdd(t);
+    } else {
+        mapDelete(timers, t.id);
+        if (!t.internal) userTimers--;
+    }
+    arm();
+    try { apply(fn, undefined, args); } catch (e) { uncaught(e, "error"); }
+}
+
+const callable = (fn, what) => {
+    if (typeof fn !== "function") throw new TypeErrorCtor(`${what}: the callback must be a function`);
+};
+define(globals, "setTimeout", function setTimeout(callback, delay = 0, ...args) {
+    callable(callback, "setTimeout");
+    return addTimer(callback, delay, args, false, false);
+});
+define(globals, "setInterval", function setInterval(callback, delay = 0, ...args) {
+    callable(callback, "setInterval");
+    return addTimer(callback, delay, args, true, false);
+});
+define(globals, "clearTimeout", function clearTimeout(id) { dropTimer(id); });
+define(globals, "clearInterval", function clearInterval(id) { dropTimer(id); });
+define(globals, "setImmediate", function setImmediate(callback, ...args) {
+    callable(callback, "setImmediate");
+    return addTimer(callback, 0, args, false, false);
+});
+define(globals, "clearImmediate", function clearImmediate(id) { dropTimer(id); });
+
+async function microtask(fn) {
+    await undefined;
+    try { fn(); } catch (e) { uncaught(e, "error"); }
+}
+define(globals, "queueMicrotask", function queueMicrotask(callback) {
+    callable(callback, "queueMicrotask");
+    microtask(callback);
+});
+
+// Math.random of the engine is the same in every fork. xoshiro128**, seeded by the kernel.
+let r0 = 1, r1 = 2, r2 = 3, r3 = 4;
+const rotate = (x, k) => (x << k) | (x >>> (32 - k));
+function word() {
+    const out = imul(rotate(imul(r1, 5), 7), 9), t = r1 << 9;
+    r2 ^= r0; r3 ^= r1; r1 ^= r2; r0 ^= r3; r2 ^= t;
+    r3 = rotate(r3, 11);
+    return out >>> 0;
+}
+define(Math, "random", function random() { return ((word() >>> 5) * 67108864 + (word() >>> 6)) / 9007199254740992; });
+function seed(a, b, c, d) { r0 = a | 0; r1 = b | 0; r2 = c | 0; r3 = d | 0; }

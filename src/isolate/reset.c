@@ -1,0 +1,448 @@
+#include "isolate/reset.h"
+
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "isolate/maps.h"
+#include "wire/isolate.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/types.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+/* Linux 6.7; Debian 12's headers are older. */
+#ifndef PAGEMAP_SCAN
+struct page_region {
+    __u64 start;
+    __u64 end;
+    __u64 categories;
+};
+struct pm_scan_arg {
+    __u64 size;
+    __u64 flags;
+    __u64 start;
+    __u64 end;
+    __u64 walk_end;
+    __u64 vec;
+    __u64 vec_len;
+    __u64 max_pages;
+    __u64 category_inverted;
+    __u64 category_mask;
+    __u64 category_anyof_mask;
+    __u64 return_mask;
+};
+#define PAGEMAP_SCAN    _IOWR('f', 16, struct pm_scan_arg)
+#define PAGE_IS_PRESENT (1 << 3)
+#endif
+
+_Static_assert(PAGEMAP_SCAN == RESET_SCAN_REQUEST, "the filter lets the right request through");
+
+#define PAGEMAP_FILE      (1ull << 61)
+#define PAGEMAP_EXCLUSIVE (1ull << 56)
+
+/* Bytes of a page, and how much is kept of what. */
+enum {
+    PAGE = 4096,
+    PAGES_MAX = 65536,  /* of an image */
+    OWN_MAX = 8192,     /* pages that an isolate keeps a copy of */
+    REGIONS_MAX = 1024, /* of one scan */
+    STACK_SIZE = 64 * 1024,
+    /* New pages up to this number are zeroed and stay, because the next run will want them. */
+    KEEP_NEW_MAX = 512,
+};
+
+struct page {
+    uintptr_t at;
+    const char *content;
+};
+
+/* A mapping that a run can write to. */
+struct area {
+    uintptr_t start;
+    uintptr_t end;
+    bool file;  /* a page that was not there comes from the file, not from zeros */
+    bool stack; /* grows down and does not shrink */
+};
+
+struct image {
+    size_t count;
+    struct page page[PAGES_MAX];
+    char *room; /* for contents */
+    size_t room_pages, room_used;
+};
+
+/* An isolate's own part. All of it is shared memory, which no reset touches. */
+struct own {
+    struct image image;
+    struct maps layout;
+    struct maps now;
+    struct area area[MAPS_MAX];
+    size_t nareas;
+    uintptr_t brk;
+    size_t cursor; /* into an image, while pages are visited */
+    struct reset_stats stats;
+    bool armed;
+    ucontext_t point, restorer;
+    char text[MAPS_TEXT_SIZE];
+    struct page_region region[REGIONS_MAX];
+    uint64_t entry[4096];
+    char stack[STACK_SIZE] __attribute__((aligned(64)));
+};
+
+/* Ordinary memory: the same before and after a reset. */
+struct reset {
+    struct image *zygote;
+    struct own *own;
+};
+
+static void *shared(size_t size) {
+    void *p =
+        mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+/* ---- reading the kernel's view ---- */
+
+static int read_maps(struct own *o, struct maps *ret) {
+    size_t n = 0;
+    for (;;) {
+        ssize_t k = pread(RESET_MAPS_FD, o->text + n, sizeof(o->text) - 1 - n, (off_t)n);
+        if (k < 0)
+            return -1;
+        if (k == 0)
+            break;
+        n += (size_t)k;
+        if (n == sizeof(o->text) - 1)
+            return -1;
+    }
+    o->text[n] = 0;
+    struct err err;
+    return maps_parse(ret, o->text, &err);
+}
+
+static bool is_writable_memory(const struct map *m) {
+    return m->read && m->write && !m->shared && strncmp(m->name, "[v", 2) != 0;
+}
+
+/* What is seen of each present page of a writable mapping. */
+typedef int (*page_visitor)(struct own *o, const struct area *a, uintptr_t at, uint64_t entry,
+                            void *arg);
+
+static int visit_region(struct own *o, const struct area *a, uintptr_t start, uintptr_t end,
+                        page_visitor visit, void *arg) {
+    for (uintptr_t at = start; at < end;) {
+        size_t n = MIN((end - at) / PAGE, ARRAY_LEN(o->entry));
+        ssize_t want = (ssize_t)(n * sizeof(o->entry[0]));
+        if (pread(RESET_PAGEMAP_FD, o->entry, (size_t)want, (off_t)(at / PAGE * 8)) != want)
+            return -1;
+        for (size_t i = 0; i < n; i++)
+            if (visit(o, a, at + i * PAGE, o->entry[i], arg) < 0)
+                return -1;
+        at += n * PAGE;
+    }
+    return 0;
+}
+
+/* In the order of addresses. */
+static int visit_present(struct own *o, page_visitor visit, void *arg) {
+    for (size_t i = 0; i < o->nareas; i++) {
+        const struct area *a = &o->area[i];
+        for (uintptr_t from = a->start; from < a->end;) {
+            struct pm_scan_arg s = {.size = sizeof(s),
+                                    .start = from,
+                                    .end = a->end,
+                                    .vec = (uintptr_t)o->region,
+                                    .vec_len = REGIONS_MAX,
+                                    .category_mask = PAGE_IS_PRESENT,
+                                    .return_mask = PAGE_IS_PRESENT};
+            int n = ioctl(RESET_PAGEMAP_FD, PAGEMAP_SCAN, &s);
+            if (n < 0)
+                return -1;
+            for (int k = 0; k < n; k++)
+                if (visit_region(o, a, (uintptr_t)o->region[k].start, (uintptr_t)o->region[k].end,
+                                 visit, arg) < 0)
+                    return -1;
+            from = n == REGIONS_MAX ? (uintptr_t)s.walk_end : a->end;
+        }
+    }
+    return 0;
+}
+
+static void note_areas(struct own *o, const struct maps *m) {
+    o->nareas = 0;
+    for (size_t i = 0; i < m->count; i++)
+        if (is_writable_memory(&m->map[i]))
+            o->area[o->nareas++] = (struct area){.start = m->map[i].start,
+                                                 .end = m->map[i].end,
+                                                 .file = m->map[i].name[0] == '/',
+                                                 .stack = strcmp(m->map[i].name, "[stack]") == 0};
+}
+
+/* ---- images ---- */
+
+static int keep_page(struct image *im, uintptr_t at) {
+    if (im->count == PAGES_MAX || im->room_used == im->room_pages)
+        return -1;
+    char *copy = im->room + im->room_used++ * PAGE;
+    memcpy(copy, (const void *)at, PAGE);
+    im->page[im->count++] = (struct page){.at = at, .content = copy};
+    return 0;
+}
+
+/* A page of a file that nobody wrote to needs no copy: it can be dropped. */
+static bool is_clean_file_page(const struct area *a, uint64_t entry) {
+    return a->file && (entry & PAGEMAP_FILE);
+}
+
+static int visit_zygote(struct own *o, const struct area *a, uintptr_t at, uint64_t entry,
+                        void *arg) {
+    (void)o;
+    return is_clean_file_page(a, entry) ? 0 : keep_page(arg, at);
+}
+
+static int open_at(int proc_fd, const char *path, int fixed) {
+    int fd = openat(proc_fd, path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    int rc = dup3(fd, fixed, O_CLOEXEC);
+    close(fd);
+    return rc;
+}
+
+static int own_create(struct own **ret_own, int proc_fd, struct err *err) {
+    struct own *o = shared(sizeof(*o));
+    char *room = shared((size_t)OWN_MAX * PAGE);
+    if (!o || !room || open_at(proc_fd, "self/pagemap", RESET_PAGEMAP_FD) < 0 ||
+        open_at(proc_fd, "self/maps", RESET_MAPS_FD) < 0)
+        return err_sys(err, "prepare to reset");
+    o->image.room = room;
+    o->image.room_pages = OWN_MAX;
+    *ret_own = o;
+    return 0;
+}
+
+int reset_create(struct reset **ret_reset, int proc_fd, struct err *err) {
+    struct reset *r = xcalloc(1, sizeof(*r));
+    r->zygote = shared(sizeof(*r->zygote));
+    char *room = shared((size_t)PAGES_MAX * PAGE);
+    int rc = r->zygote && room ? 0 : err_sys(err, "room for the image");
+    if (rc == 0)
+        rc = own_create(&r->own, proc_fd, err);
+    if (rc < 0)
+        return rc;
+    r->zygote->room = room;
+    r->zygote->room_pages = PAGES_MAX;
+    struct own *o = r->own;
+    rc = read_maps(o, &o->now);
+    if (rc == 0) {
+        note_areas(o, &o->now);
+        rc = visit_present(o, visit_zygote, r->zygote);
+    }
+    if (rc < 0)
+        rc = errno == ENOTTY || errno == EINVAL
+                 ? err_set(err, ERR_UNSUPPORTED, "the kernel has no PAGEMAP_SCAN (Linux 6.7)")
+                 : err_sys(err, "take an image of the zygote");
+    /* They see the process that opened them: an isolate needs its own. */
+    close(RESET_PAGEMAP_FD);
+    close(RESET_MAPS_FD);
+    (void)munmap(o->image.room, (size_t)OWN_MAX * PAGE);
+    (void)munmap(o, sizeof(*o));
+    r->own = NULL;
+    if (rc == 0)
+        *ret_reset = r;
+    return rc;
+}
+
+int reset_prepare(struct reset *r, int proc_fd, struct err *err) {
+    return own_create(&r->own, proc_fd, err);
+}
+
+/* ---- the point ---- */
+
+/* The zygote's image serves for what still is as it was there; the rest is copied. */
+static int visit_point(struct own *o, const struct area *a, uintptr_t at, uint64_t entry,
+                       void *arg) {
+    const struct image *z = arg;
+    if (is_clean_file_page(a, entry))
+        return 0;
+    size_t *k = &o->cursor;
+    while (*k < z->count && z->page[*k].at < at)
+        (*k)++;
+    bool same = *k < z->count && z->page[*k].at == at && !(entry & PAGEMAP_EXCLUSIVE) &&
+                memcmp((const void *)at, z->page[*k].content, PAGE) == 0;
+    if (!same)
+        return keep_page(&o->image, at);
+    if (o->image.count == PAGES_MAX)
+        return -1;
+    o->image.page[o->image.count++] = z->page[*k];
+    return 0;
+}
+
+static int take_image(struct reset *r) {
+    struct own *o = r->own;
+    o->brk = (uintptr_t)syscall(SYS_brk, 0);
+    o->cursor = 0;
+    if (read_maps(o, &o->layout) < 0)
+        return -1;
+    note_areas(o, &o->layout);
+    return visit_present(o, visit_point, r->zygote);
+}
+
+int reset_point(struct reset *r, struct err *err) {
+    if (getcontext(&r->own->point) < 0)
+        return err_sys(err, "remember the point of return");
+    if (r->own->armed)
+        return 1;
+    if (take_image(r) < 0)
+        return err_sys(err, "take an image");
+    r->own->armed = true;
+    return 0;
+}
+
+/* ---- back ---- */
+
+/* Neighbours of one kind are one mapping or several, as the kernel pleases: what counts is which
+ * addresses are mapped how. Takes the next merged mapping from i on. */
+static struct map merged(const struct maps *m, size_t *i) {
+    struct map out = m->map[(*i)++];
+    while (*i < m->count) {
+        const struct map *next = &m->map[*i];
+        if (next->start != out.end || next->read != out.read || next->write != out.write ||
+            next->exec != out.exec || next->shared != out.shared ||
+            strcmp(next->name, out.name) != 0)
+            break;
+        out.end = next->end;
+        (*i)++;
+    }
+    return out;
+}
+
+static bool is_alike(const struct map *a, const struct map *b) {
+    return a->read == b->read && a->write == b->write && a->exec == b->exec &&
+           a->shared == b->shared && strcmp(a->name, b->name) == 0;
+}
+
+/* Unmaps what `have` has beyond the mappings of the beginning inside it; *i is the first of those
+ * that may be. A new mapping next to an old one shows as one. */
+static int trim(struct own *o, const struct map *have, size_t *i, size_t *removed) {
+    uintptr_t at = have->start;
+    while (at < have->end) {
+        size_t next = *i;
+        struct map want = {.start = UINTPTR_MAX};
+        if (next < o->layout.count)
+            want = merged(&o->layout, &next);
+        uintptr_t until = MIN(want.start, have->end);
+        if (at < until && strcmp(have->name, "[stack]") != 0) {
+            if (have->shared || munmap((void *)at, until - at) < 0)
+                return -1;
+            (*removed)++;
+        }
+        if (want.start >= have->end)
+            return 0;
+        if (want.start < at || want.end > have->end || !is_alike(&want, have))
+            return -1; /* something of the beginning is gone or changed */
+        at = want.end;
+        *i = next;
+    }
+    return 0;
+}
+
+/* Removes what the run mapped, and looks again. Fails if anything that was there is gone or
+ * changed. */
+static int restore_layout(struct own *o) {
+    if ((uintptr_t)syscall(SYS_brk, 0) != o->brk && (uintptr_t)syscall(SYS_brk, o->brk) != o->brk)
+        return -1;
+    for (int pass = 0; pass < 2; pass++) {
+        if (read_maps(o, &o->now) < 0)
+            return -1;
+        size_t removed = 0;
+        size_t i = 0;
+        for (size_t k = 0; k < o->now.count;) {
+            struct map have = merged(&o->now, &k);
+            if (trim(o, &have, &i, &removed) < 0)
+                return -1;
+        }
+        if (i < o->layout.count)
+            return -1;
+        if (removed == 0)
+            return 0;
+    }
+    return -1;
+}
+
+static void put_back(struct own *o, const struct page *p) {
+    if (memcmp((const void *)p->at, p->content, PAGE) == 0)
+        return;
+    memcpy((void *)p->at, p->content, PAGE);
+    o->stats.restored++;
+}
+
+static int visit_back(struct own *o, const struct area *a, uintptr_t at, uint64_t entry,
+                      void *arg) {
+    (void)arg;
+    const struct image *im = &o->image;
+    /* Pages of the image that are not there any more: the run gave them away. */
+    while (o->cursor < im->count && im->page[o->cursor].at < at)
+        put_back(o, &im->page[o->cursor++]);
+    if (o->cursor < im->count && im->page[o->cursor].at == at) {
+        const struct page *p = &im->page[o->cursor++];
+        /* Still the zygote's own page: nobody wrote to it. */
+        if (entry & PAGEMAP_EXCLUSIVE)
+            put_back(o, p);
+        return 0;
+    }
+    if (is_clean_file_page(a, entry))
+        return 0;
+    o->stats.dropped++;
+    if (a->file || o->stats.dropped > KEEP_NEW_MAX)
+        return madvise((void *)at, PAGE, MADV_DONTNEED);
+    memset((void *)at, 0, PAGE);
+    return 0;
+}
+
+static struct reset *current;
+
+/* On a stack of its own. From the first page that is put back to the end nothing here may rely on
+ * ordinary memory that the run has changed. */
+static void restore(void) {
+    struct own *o = current->own;
+    o->stats.restored = o->stats.dropped = 0;
+    o->cursor = 0;
+    if (restore_layout(o) < 0)
+        _exit(ISOLATE_EXIT_RESET);
+    /* The stack may have grown; what is below the old start is new. */
+    for (size_t i = 0; i < o->nareas; i++)
+        if (o->area[i].stack)
+            for (size_t k = 0; k < o->now.count; k++)
+                if (strcmp(o->now.map[k].name, "[stack]") == 0)
+                    o->area[i].start = o->now.map[k].start;
+    if (visit_present(o, visit_back, NULL) < 0)
+        _exit(ISOLATE_EXIT_RESET);
+    while (o->cursor < o->image.count)
+        put_back(o, &o->image.page[o->cursor++]);
+    o->stats.rounds++;
+    (void)setcontext(&o->point);
+    _exit(ISOLATE_EXIT_RESET);
+}
+
+void reset_now(struct reset *r) {
+    struct own *o = r->own;
+    current = r;
+    if (getcontext(&o->restorer) == 0) {
+        o->restorer.uc_stack.ss_sp = o->stack;
+        o->restorer.uc_stack.ss_size = sizeof(o->stack);
+        o->restorer.uc_link = NULL;
+        makecontext(&o->restorer, restore, 0);
+        (void)setcontext(&o->restorer);
+    }
+    _exit(ISOLATE_EXIT_RESET);
+}
+
+struct reset_stats reset_stats(const struct reset *r) {
+    return r->own->stats;
+}

@@ -1,0 +1,10 @@
+#pragma once
+/* Warms the engine up by running a program over the path that every program takes: frames in,
+ * modules, a binding call, console, a timer, a result. What it leaves is undone. */
+
+#include "isolate/isolate.h"
+
+int warm_up(struct isolate *iso, int runs, struct err *err);
+/* The front's side of a warm-up, for a channel whose isolate is elsewhere (a training child):
+ * sends RUN and answers until DONE. */
+int warm_drive(int channel, struct err *err);

@@ -1,0 +1,601 @@
+/* cay-isolate: brings the engine up once and forks one isolate per program, ahead of the work. The
+ * contract is src/wire/isolate.h. It never runs a program of a user and never reads what one wrote:
+ * the front talks to an isolate directly. */
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "isolate/isolate.h"
+#include "isolate/lever.h"
+#include "isolate/probe.h"
+#include "isolate/reset.h"
+#include "isolate/warm.h"
+#include "lock/lock.h"
+#include "wire/frame.h"
+#include "wire/isolate.h"
+#include "wire/pack.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { CHILDREN_MAX = 1024, ENGINE_FDS_MAX = 16, WARM_RUNS = 10, CONTROL_FRAME_MAX = 65536 };
+
+struct config {
+    uint32_t flags;
+    uint32_t levers;
+    uint64_t memory_max_bytes;
+    uint32_t cpu_max_s;
+};
+
+struct child {
+    pid_t pid;
+    uint32_t number;
+    int channel; /* held until the isolate said that it is locked down, then the front's */
+};
+
+/* A descriptor that the engine opened and that an isolate must not share with its siblings. */
+struct engine_fd {
+    int fd;
+    enum { ENGINE_FD_EVENT, ENGINE_FD_STATM, ENGINE_FD_PLAIN } kind;
+};
+
+struct zygote {
+    struct config config;
+    struct lock lock;
+    struct isolate isolate;
+    struct wire_reader control;
+    struct engine_fd engine_fds[ENGINE_FDS_MAX];
+    size_t nengine_fds;
+    struct child children[CHILDREN_MAX];
+    size_t nchildren;
+    uint32_t last_number;
+    uint32_t wanted;
+    uint32_t levers;           /* that hold */
+    struct lever_pages *pages; /* NULL: not populated */
+    struct reset *reset;       /* NULL: isolates do not reset */
+    char lever_note[256];      /* why a lever does not hold */
+    uint64_t size_bytes;
+    int signal_fd;
+    bool retiring;
+    bool bound; /* no symbol is left to bind */
+};
+
+static int send_control(uint16_t type, const struct buf *payload, const int *fds, size_t nfds) {
+    struct wire_out out = {
+        .type = type, .pieces = {{payload->data, payload->len}}, .fds = fds, .nfds = nfds};
+    return wire_send(ISOLATE_CONTROL_FD, &out);
+}
+
+static int read_config(struct zygote *z, struct err *err) {
+    struct wire_frame f;
+    int rc = wire_read(&z->control, ISOLATE_CONTROL_FD, &f, err);
+    if (rc < 0)
+        return err_wrap(err, "wait for the configuration");
+    struct unpack u;
+    unpack_init(&u, f.data, f.len);
+    uint32_t version = unpack_u32(&u);
+    struct config c = {.flags = unpack_u32(&u), .levers = unpack_u32(&u)};
+    c.memory_max_bytes = unpack_u64(&u);
+    c.cpu_max_s = unpack_u32(&u);
+    wire_frame_finish(&f);
+    if (f.type != ISOLATE_CONFIG || !unpack_ok(&u))
+        return err_set(err, ERR_PROTOCOL, "the first message is no configuration");
+    if (version != ISOLATE_VERSION)
+        return err_set(err, ERR_PROTOCOL, "contract version %u, this program speaks %d", version,
+                       ISOLATE_VERSION);
+    z->config = c;
+    return 0;
+}
+
+/* ---- the descriptors of the engine ---- */
+
+static int list_fds(int proc_fd, int *out, size_t max) {
+    int dir_fd = openat(proc_fd, "self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = dir_fd >= 0 ? fdopendir(dir_fd) : NULL;
+    if (!dir)
+        return -1;
+    size_t n = 0;
+    struct dirent *e;
+    while ((e = readdir(dir)) && n < max)
+        if (e->d_name[0] != '.' && (int)strtol(e->d_name, NULL, 10) != dir_fd)
+            out[n++] = (int)strtol(e->d_name, NULL, 10);
+    closedir(dir);
+    return (int)n;
+}
+
+static bool contains(const int *list, int n, int v) {
+    for (int i = 0; i < n; i++)
+        if (list[i] == v)
+            return true;
+    return false;
+}
+
+/* Whatever is open now and was not before belongs to the engine. Of an unknown kind it would be
+ * shared by all isolates, so it is refused. */
+static int note_engine_fds(struct zygote *z, const int *before, int nbefore, struct err *err) {
+    int now[128];
+    int n = list_fds(z->lock.proc_fd, now, ARRAY_LEN(now));
+    for (int i = 0; i < n; i++) {
+        if (contains(before, nbefore, now[i]))
+            continue;
+        char path[64];
+        char target[128];
+        (void)snprintf(path, sizeof(path), "self/fd/%d", now[i]);
+        ssize_t len = readlinkat(z->lock.proc_fd, path, target, sizeof(target) - 1);
+        target[len > 0 ? len : 0] = 0;
+        struct engine_fd e = {.fd = now[i], .kind = ENGINE_FD_PLAIN};
+        if (strstr(target, "[eventfd"))
+            e.kind = ENGINE_FD_EVENT;
+        else if (strstr(target, "/statm"))
+            e.kind = ENGINE_FD_STATM;
+        else if (strcmp(target, "/dev/urandom") != 0)
+            return err_set(err, ERR_INTERNAL, "the engine holds %s, which isolates cannot share",
+                           target);
+        if (z->nengine_fds == ENGINE_FDS_MAX)
+            return err_set(err, ERR_INTERNAL, "the engine holds too many descriptors");
+        z->engine_fds[z->nengine_fds++] = e;
+    }
+    return 0;
+}
+
+/* ---- in the child ---- */
+
+static bool replace_fd(int fresh, int old) {
+    if (fresh < 0)
+        return false;
+    bool ok = dup3(fresh, old, O_CLOEXEC) >= 0;
+    close(fresh);
+    return ok;
+}
+
+/* Fork ignores CLOEXEC: everything goes but the channel, the engine's own (fresh ones, or they
+ * would join all isolates) and a /dev/null for standard input, output and error. */
+static bool own_fds(const struct zygote *z, int channel, int statm_fd, bool training) {
+    int keep[ENGINE_FDS_MAX + 8] = {0, 1, 2, channel, statm_fd};
+    size_t n = 5;
+    if (z->reset) {
+        keep[n++] = RESET_PAGEMAP_FD;
+        keep[n++] = RESET_MAPS_FD;
+    }
+    if (training)
+        keep[n++] = z->lock.proc_fd;
+    bool ok = true;
+    for (int i = 0; i < 3; i++)
+        ok = ok && dup3(z->lock.null_fd, i, 0) >= 0;
+    for (size_t i = 0; i < z->nengine_fds && ok; i++) {
+        const struct engine_fd *e = &z->engine_fds[i];
+        if (e->kind == ENGINE_FD_EVENT)
+            ok = replace_fd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), e->fd);
+        else if (e->kind == ENGINE_FD_STATM)
+            ok = replace_fd(openat(z->lock.proc_fd, "self/statm", O_RDONLY | O_CLOEXEC), e->fd);
+        keep[n++] = e->fd;
+    }
+    fd_close_others(0, keep, n);
+    return ok;
+}
+
+/* The test build can leave the filter out, to see what holds behind it. */
+static bool wants_filter(const struct zygote *z) {
+#ifdef CAY_ISOLATE_PROBE
+    return !(z->config.flags & PROBE_CONFIG_NO_FILTER);
+#else
+    (void)z;
+    return true;
+#endif
+}
+
+/* Serves one run without a filter, then notes which pages that took. */
+static void be_trained(struct zygote *z) {
+    struct err err;
+    while (isolate_step(&z->isolate, -1)) {
+    }
+    _exit(lever_pages_learn(z->pages, z->lock.proc_fd, &err) < 0 ? ISOLATE_EXIT_SETUP
+                                                                 : ISOLATE_EXIT_OK);
+}
+
+static void serve_front(struct zygote *z, int channel) __attribute__((noreturn));
+
+static void serve_front(struct zygote *z, int channel) {
+    struct err err;
+    int again = z->reset ? reset_point(z->reset, &err) : 0;
+    if (again < 0)
+        _exit(ISOLATE_EXIT_SETUP);
+    if (again > 0) {
+        struct reset_stats stats = reset_stats(z->reset);
+        isolate_reborn(&z->isolate, stats.restored, stats.dropped);
+    } else {
+        uint8_t hello[WIRE_HEAD_SIZE];
+        wire_head_encode(hello, ISOLATE_HELLO, 0, 0, 0);
+        if (write(channel, hello, sizeof(hello)) != sizeof(hello))
+            _exit(ISOLATE_EXIT_OK);
+    }
+    if (isolate_serve(&z->isolate) && z->reset)
+        reset_now(z->reset);
+    _exit(ISOLATE_EXIT_OK);
+}
+
+static void be_isolate(struct zygote *z, int channel, bool training) __attribute__((noreturn));
+
+static void be_isolate(struct zygote *z, int channel, bool training) {
+    struct err err;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    sigset_t none;
+    sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    int statm_fd = openat(z->lock.proc_fd, "self/statm", O_RDONLY | O_CLOEXEC);
+    struct lock_limits limits = {.address_space_bytes = z->size_bytes + z->config.memory_max_bytes,
+                                 .cpu_s = z->config.cpu_max_s};
+    if (z->reset && reset_prepare(z->reset, z->lock.proc_fd, &err) < 0)
+        _exit(ISOLATE_EXIT_SETUP);
+    if (statm_fd < 0 || !own_fds(z, channel, statm_fd, training) ||
+        lock_set_limits(&limits, &err) < 0)
+        _exit(ISOLATE_EXIT_SETUP);
+    if (z->pages && !training)
+        lever_pages_populate(z->pages);
+    isolate_seed(&z->isolate);
+    isolate_open(&z->isolate, channel, statm_fd);
+    if (training)
+        be_trained(z);
+    (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+    if (wants_filter(z) && lock_set_filter(&z->lock, &err) < 0)
+        _exit(ISOLATE_EXIT_SETUP);
+    serve_front(z, channel);
+}
+
+/* ---- children ---- */
+
+static int fork_isolate(struct zygote *z, struct err *err) {
+    int ends[2];
+    int rc = fd_pair(ends, err);
+    if (rc < 0)
+        return rc;
+    pid_t pid = fork();
+    if (pid == 0)
+        be_isolate(z, ends[1], false);
+    close(ends[1]);
+    if (pid < 0) {
+        rc = err_sys(err, "fork");
+        close(ends[0]);
+        return rc;
+    }
+    z->children[z->nchildren++] =
+        (struct child){.pid = pid, .number = ++z->last_number, .channel = ends[0]};
+    return 0;
+}
+
+/* Forks a child, runs the warm-up program in it and waits for its end. */
+static int rehearse(struct zygote *z, bool training, struct err *err) {
+    int ends[2];
+    int rc = fd_pair(ends, err);
+    if (rc < 0)
+        return rc;
+    pid_t pid = fork();
+    if (pid == 0)
+        be_isolate(z, ends[1], training);
+    close(ends[1]);
+    rc = pid < 0 ? err_sys(err, "fork") : warm_drive(ends[0], err);
+    close(ends[0]);
+    int status = 0;
+    if (pid > 0 && waitpid(pid, &status, 0) == pid && status != 0 && rc == 0)
+        rc = err_set(err, ERR_INTERNAL, "a rehearsal ended with status %x", (unsigned)status);
+    return rc;
+}
+
+/* The isolate said that it is locked down: from here on it is the front's. */
+static void hand_over(struct child *c) {
+    uint8_t hello[WIRE_HEAD_SIZE];
+    ssize_t n = fd_read_all(c->channel, hello, sizeof(hello));
+    _cleanup_(close) int channel = steal_fd(&c->channel);
+    if (n != sizeof(hello))
+        return; /* it died: EXITED says so */
+    _cleanup_(close) int pidfd = (int)syscall(SYS_pidfd_open, c->pid, 0);
+    char space[16];
+    struct buf b = {.data = space, .cap = sizeof(space), .max = sizeof(space) - 1};
+    pack_u32(&b, c->number);
+    pack_u32(&b, (uint32_t)c->pid);
+    int fds[] = {channel, pidfd};
+    if (pidfd < 0 || send_control(ISOLATE_READY, &b, fds, 2) < 0)
+        (void)kill(c->pid, SIGKILL);
+}
+
+static void child_exited(struct zygote *z, pid_t pid, int status, const struct rusage *ru) {
+    for (size_t i = 0; i < z->nchildren; i++) {
+        struct child *c = &z->children[i];
+        if (c->pid != pid)
+            continue;
+        char space[64];
+        struct buf b = {.data = space, .cap = sizeof(space), .max = sizeof(space) - 1};
+        pack_u32(&b, c->number);
+        pack_u32(&b, (uint32_t)status);
+        pack_u64(&b, (uint64_t)ru->ru_utime.tv_sec * 1000000u + (uint64_t)ru->ru_utime.tv_usec);
+        pack_u64(&b, (uint64_t)ru->ru_stime.tv_sec * 1000000u + (uint64_t)ru->ru_stime.tv_usec);
+        pack_u64(&b, (uint64_t)ru->ru_maxrss);
+        pack_u64(&b, (uint64_t)ru->ru_minflt);
+        fd_close(&c->channel);
+        z->children[i] = z->children[--z->nchildren];
+        (void)send_control(ISOLATE_EXITED, &b, NULL, 0);
+        return;
+    }
+}
+
+static void reap(struct zygote *z) {
+    struct signalfd_siginfo info;
+    while (read(z->signal_fd, &info, sizeof(info)) > 0) {
+    }
+    struct rusage ru;
+    int status;
+    pid_t pid;
+    while ((pid = wait4(-1, &status, WNOHANG, &ru)) > 0)
+        child_exited(z, pid, status, &ru);
+}
+
+/* ---- control ---- */
+
+static int on_control(struct zygote *z, struct wire_frame *f, struct err *err) {
+    struct unpack u;
+    unpack_init(&u, f->data, f->len);
+    switch (f->type) {
+    case ISOLATE_WANT:
+        z->wanted += unpack_u32(&u);
+        if (z->wanted > CHILDREN_MAX)
+            z->wanted = CHILDREN_MAX;
+        break;
+    case ISOLATE_RETIRE:
+        z->retiring = true;
+        z->wanted = 0;
+        break;
+    default:
+        u.bad = true;
+    }
+    if (!unpack_ok(&u))
+        return err_set(err, ERR_PROTOCOL, "malformed control message of type %u", f->type);
+    return 0;
+}
+
+static int read_control(struct zygote *z, struct err *err) {
+    int rc = wire_recv(&z->control, ISOLATE_CONTROL_FD, err);
+    struct wire_frame f;
+    while (rc >= 0 && (rc = wire_next(&z->control, &f, err)) == 1) {
+        rc = on_control(z, &f, err);
+        wire_frame_finish(&f);
+    }
+    return rc;
+}
+
+static int serve(struct zygote *z, struct err *err) {
+    static struct pollfd p[2 + CHILDREN_MAX];
+    for (;;) {
+        if (z->retiring && z->nchildren == 0)
+            return 0;
+        /* One at a time, so that what is ready is handed over between two forks. */
+        if (z->wanted > 0 && z->nchildren < CHILDREN_MAX) {
+            int rc = fork_isolate(z, err);
+            if (rc < 0)
+                return rc;
+            z->wanted--;
+        }
+        size_t n = 2;
+        p[0] = (struct pollfd){.fd = ISOLATE_CONTROL_FD, .events = POLLIN};
+        p[1] = (struct pollfd){.fd = z->signal_fd, .events = POLLIN};
+        for (size_t i = 0; i < z->nchildren; i++)
+            p[n++] = (struct pollfd){.fd = z->children[i].channel, .events = POLLIN};
+        bool more = z->wanted > 0 && z->nchildren < CHILDREN_MAX;
+        if (poll(p, n, more ? 0 : -1) < 0 && errno != EINTR)
+            return err_sys(err, "poll");
+        for (size_t i = 2; i < n; i++)
+            if (p[i].revents)
+                hand_over(&z->children[i - 2]);
+        if (p[1].revents)
+            reap(z);
+        if (p[0].revents) {
+            int rc = read_control(z, err);
+            if (rc == -ERR_CANCELLED)
+                return 0; /* the front is gone, and everything ends with it */
+            if (rc < 0)
+                return rc;
+        }
+    }
+}
+
+/* ---- start ---- */
+
+static void write_features(const struct zygote *z, const char *error, struct buf *out) {
+    const struct lock *l = &z->lock;
+    const struct {
+        const char *name;
+        bool on;
+    } locks[] = {
+        {"user_ns", l->user_ns},   {"net_ns", l->net_ns},
+        {"mount_ns", l->mount_ns}, {"ipc_ns", l->ipc_ns},
+        {"uts_ns", l->uts_ns},     {"cgroup_ns", l->cgroup_ns},
+        {"pid_ns", l->pid_ns},     {"empty_root", l->empty_root},
+        {"seccomp", l->seccomp},   {"unprivileged", l->unprivileged},
+    };
+    static const char *const levers[] = {"warm", "threshold", "text", "diet", "populate"};
+    struct json_writer w;
+    json_writer_init(&w, out);
+    json_writer_object_begin(&w);
+    json_writer_key(&w, "version");
+    json_writer_int(&w, ISOLATE_VERSION);
+    json_writer_key(&w, "locks");
+    json_writer_object_begin(&w);
+    for (size_t i = 0; i < ARRAY_LEN(locks); i++) {
+        json_writer_key(&w, locks[i].name);
+        json_writer_bool(&w, locks[i].on);
+    }
+    json_writer_object_end(&w);
+    json_writer_key(&w, "complete");
+    json_writer_bool(&w, lock_is_complete(l));
+    json_writer_key(&w, "levers");
+    json_writer_object_begin(&w);
+    for (size_t i = 0; i < ARRAY_LEN(levers); i++) {
+        json_writer_key(&w, levers[i]);
+        json_writer_bool(&w, z->levers & 1u << i);
+    }
+    json_writer_object_end(&w);
+    json_writer_key(&w, "reset");
+    json_writer_bool(&w, z->reset != NULL);
+    if (z->pages) {
+        json_writer_key(&w, "pages_populated");
+        json_writer_int(&w, (int64_t)lever_pages_count(z->pages));
+    }
+    if (z->lever_note[0]) {
+        json_writer_key(&w, "lever_note");
+        json_writer_str(&w, z->lever_note);
+    }
+    if (error) {
+        json_writer_key(&w, "error");
+        json_writer_str(&w, error);
+    }
+    json_writer_object_end(&w);
+}
+
+static int send_features(const struct zygote *z, const char *error) {
+    _cleanup_(buf) struct buf b;
+    buf_init(&b, 16384);
+    write_features(z, error, &b);
+    return send_control(ISOLATE_FEATURES, &b, NULL, 0);
+}
+
+static uint64_t own_size(int proc_fd) {
+    _cleanup_(close) int fd = openat(proc_fd, "self/statm", O_RDONLY | O_CLOEXEC);
+    char text[128] = "";
+    if (fd < 0 || read(fd, text, sizeof(text) - 1) <= 0)
+        return 0;
+    return strtoull(text, NULL, 10) * 4096u;
+}
+
+/* A lever that does not hold is left out, and FEATURES says why. */
+static void lever_done(struct zygote *z, enum isolate_lever lever, int rc, const struct err *err) {
+    if (rc == 0)
+        z->levers |= lever;
+    else
+        (void)snprintf(z->lever_note, sizeof(z->lever_note), "%.200s", err->message);
+}
+
+static void pull_levers(struct zygote *z) {
+    struct err err;
+    int proc_fd = z->lock.proc_fd;
+    if (z->config.levers & ISOLATE_LEVER_TEXT)
+        lever_done(z, ISOLATE_LEVER_TEXT, lever_text(proc_fd, &err), &err);
+    if ((z->config.levers & ISOLATE_LEVER_DIET) && z->bound)
+        lever_done(z, ISOLATE_LEVER_DIET, lever_diet(proc_fd, &err), &err);
+}
+
+/* Behind the walls, as every isolate will run: an engine that cannot do this must not serve. */
+static int rehearse_all(struct zygote *z, struct err *err) {
+    if (z->config.levers & ISOLATE_LEVER_POPULATE) {
+        struct err why;
+        int rc = lever_pages_create(&z->pages, &why);
+        if (rc == 0)
+            rc = rehearse(z, true, &why);
+        if (rc < 0 || lever_pages_count(z->pages) == 0)
+            z->pages = NULL;
+        lever_done(z, ISOLATE_LEVER_POPULATE, rc, &why);
+    }
+    if (z->config.flags & ISOLATE_CONFIG_RESET) {
+        struct err why;
+        if (reset_create(&z->reset, z->lock.proc_fd, &why) < 0)
+            (void)snprintf(z->lever_note, sizeof(z->lever_note), "%.200s", why.message);
+    }
+    return rehearse(z, false, err);
+}
+
+static int bring_up(struct zygote *z, struct err *err) {
+    wire_reader_init(&z->control, CONTROL_FRAME_MAX);
+    int rc = read_config(z, err);
+    if (rc < 0)
+        return rc;
+    z->levers = z->config.levers & ISOLATE_LEVER_THRESHOLD;
+    engine_options(z->levers & ISOLATE_LEVER_THRESHOLD);
+    struct lock_options walls = {.forks = true};
+    if (z->config.flags & ISOLATE_CONFIG_RESET) {
+        walls.ioctl_fd = RESET_PAGEMAP_FD;
+        walls.ioctl_request = RESET_SCAN_REQUEST;
+    }
+    rc = lock_enter(&z->lock, &walls, err);
+    if (rc < 0)
+        return rc;
+    sigset_t mask;
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGCHLD);
+    (void)sigprocmask(SIG_BLOCK, &mask, NULL);
+    z->signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (z->signal_fd < 0)
+        return err_sys(err, "signalfd");
+    int before[128];
+    int nbefore = list_fds(z->lock.proc_fd, before, ARRAY_LEN(before));
+    /* The engine says on standard error what its options already say. */
+    _cleanup_(close) int error_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 64);
+    (void)dup2(z->lock.null_fd, STDERR_FILENO);
+    rc = isolate_init(&z->isolate, err);
+    (void)dup2(error_fd, STDERR_FILENO);
+    if (rc < 0)
+        return rc;
+    fd_close(&error_fd);
+    /* Once at least: what the engine opens at first use it must open here. */
+    rc = warm_up(&z->isolate, z->config.levers & ISOLATE_LEVER_WARM ? WARM_RUNS : 1, err);
+    if (rc < 0)
+        return rc;
+    z->levers |= z->config.levers & ISOLATE_LEVER_WARM;
+    JSGarbageCollect(z->isolate.engine.ctx);
+    rc = note_engine_fds(z, before, nbefore, err);
+    if (rc < 0)
+        return rc;
+    pull_levers(z);
+    rc = lock_seal(&z->lock, err);
+    if (rc < 0)
+        return rc;
+    z->size_bytes = own_size(z->lock.proc_fd);
+    return rehearse_all(z, err);
+}
+
+/* Starts over with every symbol bound. A symbol that an isolate binds at its first use would send
+ * the dynamic linker through libraries that are not forked along, and writes a page besides. */
+static void bind_now(char **argv) {
+    if (getenv("LD_BIND_NOW"))
+        return;
+    (void)clearenv();
+    (void)setenv("LD_BIND_NOW", "1", 1);
+    (void)execv("/proc/self/exe", argv);
+    (void)unsetenv("LD_BIND_NOW"); /* it did not work: pull_levers() looks */
+}
+
+int main(int argc, char **argv) {
+    (void)argc;
+    bind_now(argv);
+    (void)prctl(PR_SET_NAME, "cay-isolate");
+    log_init("cay-isolate", LOG_LEVEL_INFO);
+    static struct zygote z;
+    z.bound = getenv("LD_BIND_NOW") != NULL;
+    struct err err;
+    if (bring_up(&z, &err) < 0) {
+        log_error("isolate.failed", "error", err.message);
+        (void)send_features(&z, err.message);
+        return err_exit_status(err.code);
+    }
+    bool refused = (z.config.flags & ISOLATE_CONFIG_STRICT) && !lock_is_complete(&z.lock);
+    if (send_features(&z, refused ? "not every wall can be had here" : NULL) < 0 || refused)
+        return EXIT_FAILURE;
+    if (serve(&z, &err) < 0) {
+        log_error("isolate.failed", "error", err.message);
+        return err_exit_status(err.code);
+    }
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,694 @@
+#include "loop/fetch.h"
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/mem.h"
+
+#include <arpa/inet.h>
+#include <curl/curl.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { HEAD_MAX_BYTES = 64 * 1024, CONNECT_TIMEOUT_MS = 10000, CACHED_CONNECTIONS = 64 };
+enum { DETACHED_MAX_BYTES = 65536, DETACHED_IDLE_MS = 1000 };
+
+struct fetch_pool {
+    uv_loop_t *loop;
+    CURLM *multi;
+    uv_timer_t timer; /* curl's clock */
+    uv_timer_t later; /* what may not be done where it was asked for */
+    struct fetch *first;
+    unsigned depth; /* inside curl, which may not be entered again */
+    unsigned handles;
+    bool dirty; /* some fetch waits for settle() */
+    bool close_later;
+    bool closing;
+    void (*on_closed)(void *ctx);
+    void *ctx;
+};
+
+struct fetch {
+    struct fetch_pool *pool;
+    struct fetch *next;
+    struct fetch **link;
+    CURL *easy;
+    struct curl_slist *headers;
+    char *body;
+    struct fetch_options opt;
+    uv_timer_t idle;
+    int64_t active_ms; /* when the last byte came */
+    struct buf head;   /* "name\0value\0" for each field of the latest answer */
+    int status;
+    size_t received;
+    struct err err; /* why we ended it ourselves */
+    bool failed;
+    bool refused; /* an address was */
+    bool head_told;
+    bool paused;
+    bool added;
+    bool start_later;
+    bool resume_later;
+    bool cancelled;
+    bool ended;
+    bool released;
+    char message[CURL_ERROR_SIZE];
+};
+
+struct watch {
+    uv_poll_t poll;
+    struct fetch_pool *pool;
+    curl_socket_t fd;
+};
+
+static void settle(struct fetch_pool *p);
+
+/* --- one fetch: its end --- */
+
+static void on_fetch_closed(uv_handle_t *h) {
+    struct fetch *f = h->data;
+    buf_finish(&f->head);
+    free(f);
+}
+
+/* Takes it out of curl and of the pool. Outside curl only. */
+static void release(struct fetch *f) {
+    if (f->released)
+        return;
+    f->released = true;
+    if (f->added)
+        (void)curl_multi_remove_handle(f->pool->multi, f->easy);
+    curl_easy_cleanup(f->easy);
+    for (struct curl_slist *h = f->headers; h; h = h->next)
+        mem_wipe(h->data, strlen(h->data));
+    curl_slist_free_all(f->headers);
+    free(f->body);
+    *f->link = f->next;
+    if (f->next)
+        f->next->link = f->link;
+    uv_close((uv_handle_t *)&f->idle, on_fetch_closed);
+}
+
+static void fail(struct fetch *f, enum err_code code, const char *text) {
+    if (!f->failed)
+        (void)err_set(&f->err, code, "%s", text);
+    f->failed = true;
+}
+
+static enum err_code code_of(CURLcode rc) {
+    switch (rc) {
+    case CURLE_URL_MALFORMAT:
+    case CURLE_UNSUPPORTED_PROTOCOL:
+    case CURLE_LOGIN_DENIED:
+        return ERR_BAD_REQUEST;
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_CONNECT:
+    case CURLE_SEND_ERROR:
+    case CURLE_RECV_ERROR:
+    case CURLE_GOT_NOTHING:
+    case CURLE_PARTIAL_FILE:
+    case CURLE_HTTP2:
+    case CURLE_HTTP2_STREAM:
+        return ERR_UNAVAILABLE;
+    case CURLE_OPERATION_TIMEDOUT:
+        return ERR_TIMEOUT;
+    default:
+        return ERR_UPSTREAM;
+    }
+}
+
+static void tell_head(struct fetch *f) {
+    if (f->head_told || f->cancelled)
+        return;
+    f->head_told = true;
+    if (f->opt.on_head)
+        f->opt.on_head(f->opt.ctx, f, f->status);
+}
+
+static void end(struct fetch *f, CURLcode rc) {
+    if (rc == CURLE_OK && !f->failed) {
+        f->pool->depth++;
+        tell_head(f);
+        f->pool->depth--;
+    }
+    if (f->cancelled)
+        return;
+    struct err err = f->err;
+    bool whole = rc == CURLE_OK && !f->failed;
+    if (!whole && f->refused && !f->failed)
+        (void)err_set(&err, ERR_FORBIDDEN, "the address of this server is not allowed");
+    else if (!whole && !f->failed)
+        (void)err_set(&err, code_of(rc), "%s", *f->message ? f->message : curl_easy_strerror(rc));
+    f->ended = true;
+    f->opt.on_end(f->opt.ctx, whole ? NULL : &err);
+}
+
+/* --- what curl asks of us --- */
+
+static size_t on_write(char *data, size_t size, size_t n, void *ctx) {
+    struct fetch *f = ctx;
+    n *= size;
+    if (f->cancelled || f->failed)
+        return 0;
+    if (f->paused)
+        return CURL_WRITEFUNC_PAUSE;
+    f->active_ms = clock_mono_ms();
+    tell_head(f);
+    if (f->cancelled)
+        return 0;
+    /* on_head may have paused it: curl offers the same bytes again. */
+    if (f->paused)
+        return CURL_WRITEFUNC_PAUSE;
+    f->received += n;
+    if (f->opt.max_body_bytes > 0 && f->received > f->opt.max_body_bytes) {
+        f->failed = true;
+        (void)err_set(&f->err, ERR_LIMIT, "the answer exceeds %zu bytes", f->opt.max_body_bytes);
+        return 0;
+    }
+    f->opt.on_data(f->opt.ctx, data, n);
+    return f->cancelled ? 0 : n;
+}
+
+/* One line of the head; a new status line begins the head of a further answer. */
+static size_t on_header(char *line, size_t size, size_t n, void *ctx) {
+    struct fetch *f = ctx;
+    n *= size;
+    size_t len = n;
+    f->active_ms = clock_mono_ms();
+    while (len > 0 && strchr("\r\n \t", line[len - 1]))
+        len--;
+    if (len >= 5 && memcmp(line, "HTTP/", 5) == 0) {
+        long status = 0;
+        (void)curl_easy_getinfo(f->easy, CURLINFO_RESPONSE_CODE, &status);
+        f->status = (int)status;
+        buf_clear(&f->head);
+        return n;
+    }
+    const char *colon = memchr(line, ':', len);
+    if (!colon || memchr(line, 0, len))
+        return n;
+    const char *value = colon + 1;
+    while (value < line + len && (*value == ' ' || *value == '\t'))
+        value++;
+    (void)buf_add(&f->head, line, (size_t)(colon - line));
+    (void)buf_add_char(&f->head, 0);
+    (void)buf_add(&f->head, value, (size_t)(line + len - value));
+    (void)buf_add_char(&f->head, 0);
+    if (!f->head.full)
+        return n;
+    fail(f, ERR_LIMIT, "the head of the answer exceeds 65536 bytes");
+    return 0;
+}
+
+static curl_socket_t on_open_socket(void *ctx, curlsocktype purpose, struct curl_sockaddr *a) {
+    struct fetch *f = ctx;
+    if (purpose != CURLSOCKTYPE_IPCXN)
+        return CURL_SOCKET_BAD;
+    if (f->opt.on_address && !f->opt.on_address(f->opt.ctx, &a->addr)) {
+        f->refused = true;
+        return CURL_SOCKET_BAD;
+    }
+    return socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol);
+}
+
+/* A connection that was made for somebody else did not pass this fetch's guard. */
+static int on_before_request(void *ctx, char *ip, char *local_ip, int port, int local_port) {
+    struct fetch *f = ctx;
+    (void)local_ip;
+    (void)local_port;
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } a = {0};
+    if (!f->opt.on_address)
+        return CURL_PREREQFUNC_OK;
+    if (inet_pton(AF_INET, ip, &a.v4.sin_addr) == 1) {
+        a.v4.sin_family = AF_INET;
+        a.v4.sin_port = htons((uint16_t)port);
+    } else if (inet_pton(AF_INET6, ip, &a.v6.sin6_addr) == 1) {
+        a.v6.sin6_family = AF_INET6;
+        a.v6.sin6_port = htons((uint16_t)port);
+    } else {
+        f->refused = true;
+        return CURL_PREREQFUNC_ABORT;
+    }
+    if (f->opt.on_address(f->opt.ctx, &a.any))
+        return CURL_PREREQFUNC_OK;
+    f->refused = true;
+    return CURL_PREREQFUNC_ABORT;
+}
+
+static void act(struct fetch_pool *p, curl_socket_t fd, int events) {
+    int running;
+    p->depth++;
+    (void)curl_multi_socket_action(p->multi, fd, events, &running);
+    p->depth--;
+    settle(p);
+}
+
+static void on_poll(uv_poll_t *h, int status, int events) {
+    struct watch *w = CONTAINER_OF(h, struct watch, poll);
+    int what = status < 0 ? CURL_CSELECT_ERR : 0;
+    if (events & UV_READABLE)
+        what |= CURL_CSELECT_IN;
+    if (events & UV_WRITABLE)
+        what |= CURL_CSELECT_OUT;
+    act(w->pool, w->fd, what);
+}
+
+static void on_handle_closed(struct fetch_pool *p) {
+    if (--p->handles > 0)
+        return;
+    if (p->on_closed)
+        p->on_closed(p->ctx);
+    curl_global_cleanup();
+    free(p);
+}
+
+static void on_watch_closed(uv_handle_t *h) {
+    struct watch *w = CONTAINER_OF(h, struct watch, poll);
+    struct fetch_pool *p = w->pool;
+    free(w);
+    on_handle_closed(p);
+}
+
+static int on_socket(CURL *easy, curl_socket_t fd, int what, void *ctx, void *socket_ctx) {
+    struct fetch_pool *p = ctx;
+    struct watch *w = socket_ctx;
+    (void)easy;
+    if (what == CURL_POLL_REMOVE) {
+        if (w) {
+            (void)curl_multi_assign(p->multi, fd, NULL);
+            (void)uv_poll_stop(&w->poll);
+            uv_close((uv_handle_t *)&w->poll, on_watch_closed);
+        }
+        return 0;
+    }
+    if (!w) {
+        w = xcalloc(1, sizeof(*w));
+        w->pool = p;
+        w->fd = fd;
+        if (uv_poll_init_socket(p->loop, &w->poll, fd) < 0) {
+            free(w);
+            return -1;
+        }
+        p->handles++;
+        (void)curl_multi_assign(p->multi, fd, w);
+    }
+    int events = (what & CURL_POLL_IN ? UV_READABLE : 0) | (what & CURL_POLL_OUT ? UV_WRITABLE : 0);
+    return uv_poll_start(&w->poll, events, on_poll) < 0 ? -1 : 0;
+}
+
+static void on_timer(uv_timer_t *h) {
+    struct fetch_pool *p = h->data;
+    act(p, CURL_SOCKET_TIMEOUT, 0);
+}
+
+static int on_set_timer(CURLM *multi, long timeout_ms, void *ctx) {
+    struct fetch_pool *p = ctx;
+    (void)multi;
+    if (p->closing)
+        return 0;
+    if (timeout_ms < 0) {
+        (void)uv_timer_stop(&p->timer);
+        return 0;
+    }
+    uv_update_time(p->loop);
+    return uv_timer_start(&p->timer, on_timer, (uint64_t)timeout_ms, 0) < 0 ? -1 : 0;
+}
+
+/* --- between curl and the callers --- */
+
+static void add(struct fetch *f) {
+    f->start_later = false;
+    CURLMcode rc = curl_multi_add_handle(f->pool->multi, f->easy);
+    f->added = rc == CURLM_OK;
+    if (rc == CURLM_OK)
+        return;
+    fail(f, ERR_INTERNAL, curl_multi_strerror(rc));
+    end(f, CURLE_FAILED_INIT);
+    release(f);
+}
+
+static bool settle_one(struct fetch *f) {
+    if (f->cancelled) {
+        release(f);
+        return true;
+    }
+    if (f->start_later) {
+        add(f);
+        return true;
+    }
+    if (f->resume_later) {
+        f->resume_later = false;
+        f->pool->depth++;
+        (void)curl_easy_pause(f->easy, CURLPAUSE_CONT);
+        f->pool->depth--;
+        return true;
+    }
+    return false;
+}
+
+static void tell_ends(struct fetch_pool *p) {
+    CURLMsg *m;
+    int left;
+    while (!p->closing && (m = curl_multi_info_read(p->multi, &left))) {
+        if (m->msg != CURLMSG_DONE)
+            continue;
+        CURLcode rc = m->data.result;
+        struct fetch *f = NULL;
+        (void)curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&f);
+        (void)curl_multi_remove_handle(p->multi, f->easy);
+        f->added = false;
+        end(f, rc);
+        release(f);
+    }
+}
+
+static void on_timer_closed(uv_handle_t *h) {
+    on_handle_closed(h->data);
+}
+
+static void close_now(struct fetch_pool *p) {
+    p->closing = true;
+    while (p->first) {
+        p->first->cancelled = true;
+        release(p->first);
+    }
+    (void)curl_multi_cleanup(p->multi);
+    uv_close((uv_handle_t *)&p->timer, on_timer_closed);
+    uv_close((uv_handle_t *)&p->later, on_timer_closed);
+}
+
+/* After curl was entered: tells the ends, then does what could not be done inside. */
+static void settle(struct fetch_pool *p) {
+    if (p->depth > 0)
+        return;
+    if (!p->close_later)
+        tell_ends(p);
+    while (p->dirty && !p->closing) {
+        if (p->close_later) {
+            close_now(p);
+            return;
+        }
+        p->dirty = false;
+        /* A callback may change the list anywhere: begin again after each. */
+        struct fetch *f = p->first;
+        while (f && !settle_one(f))
+            f = f->next;
+        if (f)
+            p->dirty = true;
+        tell_ends(p);
+    }
+}
+
+static void on_later(uv_timer_t *h) {
+    settle(h->data);
+}
+
+static void do_later(struct fetch_pool *p) {
+    p->dirty = true;
+    if (p->depth == 0 && !p->closing)
+        (void)uv_timer_start(&p->later, on_later, 0, 0);
+}
+
+static void on_idle(uv_timer_t *h) {
+    struct fetch *f = h->data;
+    int64_t idle_ms = clock_mono_ms() - f->active_ms;
+    if (f->opt.idle_timeout_ms == 0 || f->cancelled || f->ended)
+        return;
+    if (f->paused)
+        f->active_ms = clock_mono_ms();
+    else if (idle_ms >= f->opt.idle_timeout_ms) {
+        f->failed = true;
+        (void)err_set(&f->err, ERR_TIMEOUT, "nothing came for %u ms", f->opt.idle_timeout_ms);
+        end(f, CURLE_OPERATION_TIMEDOUT);
+        release(f);
+        return;
+    }
+    int64_t rest = f->opt.idle_timeout_ms - (f->paused ? 0 : idle_ms);
+    (void)uv_timer_start(&f->idle, on_idle, (uint64_t)MAX(rest, 1), 0);
+}
+
+void fetch_set_idle_timeout(struct fetch *f, unsigned idle_timeout_ms) {
+    f->opt.idle_timeout_ms = idle_timeout_ms;
+    f->active_ms = clock_mono_ms();
+    uv_update_time(f->pool->loop);
+    if (idle_timeout_ms > 0)
+        (void)uv_timer_start(&f->idle, on_idle, idle_timeout_ms, 0);
+}
+
+/* --- the pool --- */
+
+int fetch_pool_create(uv_loop_t *loop, unsigned max_connections, struct fetch_pool **ret_pool,
+                      struct err *err) {
+    if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
+        return err_set(err, ERR_INTERNAL, "libcurl does not start");
+    struct fetch_pool *p = xcalloc(1, sizeof(*p));
+    p->loop = loop;
+    p->handles = 2;
+    p->multi = curl_multi_init();
+    if (!p->multi) {
+        curl_global_cleanup();
+        free(p);
+        return err_set(err, ERR_INTERNAL, "libcurl does not start");
+    }
+    (void)uv_timer_init(loop, &p->timer);
+    (void)uv_timer_init(loop, &p->later);
+    p->timer.data = p;
+    p->later.data = p;
+    (void)curl_multi_setopt(p->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
+    (void)curl_multi_setopt(p->multi, CURLMOPT_SOCKETDATA, p);
+    (void)curl_multi_setopt(p->multi, CURLMOPT_TIMERFUNCTION, on_set_timer);
+    (void)curl_multi_setopt(p->multi, CURLMOPT_TIMERDATA, p);
+    (void)curl_multi_setopt(p->multi, CURLMOPT_MAXCONNECTS, (long)CACHED_CONNECTIONS);
+    (void)curl_multi_setopt(p->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, (long)max_connections);
+    *ret_pool = p;
+    return 0;
+}
+
+void fetch_pool_close(struct fetch_pool *p, void (*on_closed)(void *ctx), void *ctx) {
+    if (!p || p->closing || p->close_later)
+        return;
+    p->on_closed = on_closed;
+    p->ctx = ctx;
+    if (p->depth == 0) {
+        close_now(p);
+        return;
+    }
+    p->close_later = true;
+    p->dirty = true;
+    for (struct fetch *f = p->first; f; f = f->next)
+        f->cancelled = true;
+}
+
+/* --- starting --- */
+
+static bool is_clean(const char *text) {
+    for (; *text; text++)
+        if ((unsigned char)*text < 0x20 || *text == 0x7f)
+            return false;
+    return true;
+}
+
+static int check(const struct fetch_options *o, struct err *err) {
+    if (strncasecmp(o->url, "http://", 7) != 0 && strncasecmp(o->url, "https://", 8) != 0)
+        return err_set(err, ERR_BAD_REQUEST, "only http and https addresses can be fetched");
+    if (!is_clean(o->url) || strchr(o->url, ' '))
+        return err_set(err, ERR_BAD_REQUEST, "the address holds a space or a control character");
+    for (size_t i = 0; i < o->nheaders; i++) {
+        const struct fetch_header *h = &o->headers[i];
+        if (!is_clean(h->name) || !is_clean(h->value) || !*h->name || strpbrk(h->name, ": "))
+            return err_set(err, ERR_BAD_REQUEST, "header field %zu holds a control character",
+                           i + 1);
+        if (h->secret && o->max_redirects > 0)
+            return err_set(err, ERR_BAD_REQUEST,
+                           "a request that carries a secret does not follow redirects");
+    }
+    return 0;
+}
+
+static void add_header(struct fetch *f, const char *name, const char *value) {
+    /* curl's way to write a field without a value is a semicolon. */
+    char *line = *value ? xasprintf("%s: %s", name, value) : xasprintf("%s;", name);
+    struct curl_slist *list = curl_slist_append(f->headers, line);
+    if (list)
+        f->headers = list;
+    mem_wipe(line, strlen(line));
+    free(line);
+}
+
+static void set_safe(CURL *e) {
+    (void)curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
+    (void)curl_easy_setopt(e, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+    (void)curl_easy_setopt(e, CURLOPT_PROXY, "");
+    (void)curl_easy_setopt(e, CURLOPT_NOPROXY, "*");
+    (void)curl_easy_setopt(e, CURLOPT_DISALLOW_USERNAME_IN_URL, 1L);
+    (void)curl_easy_setopt(e, CURLOPT_SSL_VERIFYPEER, 1L);
+    (void)curl_easy_setopt(e, CURLOPT_SSL_VERIFYHOST, 2L);
+    (void)curl_easy_setopt(e, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    (void)curl_easy_setopt(e, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_2TLS);
+    (void)curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
+    /* Without it, to cancel a fetch whose name is being resolved waits for the resolver. */
+    (void)curl_easy_setopt(e, CURLOPT_QUICK_EXIT, 1L);
+    (void)curl_easy_setopt(e, CURLOPT_TCP_KEEPALIVE, 1L);
+    (void)curl_easy_setopt(e, CURLOPT_USERAGENT, "cay/" CAY_VERSION);
+}
+
+static void set_callbacks(struct fetch *f) {
+    CURL *e = f->easy;
+    (void)curl_easy_setopt(e, CURLOPT_PRIVATE, (char *)f);
+    (void)curl_easy_setopt(e, CURLOPT_ERRORBUFFER, f->message);
+    (void)curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, on_write);
+    (void)curl_easy_setopt(e, CURLOPT_WRITEDATA, f);
+    (void)curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, on_header);
+    (void)curl_easy_setopt(e, CURLOPT_HEADERDATA, f);
+    (void)curl_easy_setopt(e, CURLOPT_OPENSOCKETFUNCTION, on_open_socket);
+    (void)curl_easy_setopt(e, CURLOPT_OPENSOCKETDATA, f);
+    (void)curl_easy_setopt(e, CURLOPT_PREREQFUNCTION, on_before_request);
+    (void)curl_easy_setopt(e, CURLOPT_PREREQDATA, f);
+}
+
+static void set_request(struct fetch *f, const struct fetch_options *o) {
+    CURL *e = f->easy;
+    (void)curl_easy_setopt(e, CURLOPT_URL, o->url);
+    if (o->body) {
+        f->body = xmalloc(o->body_len + 1);
+        memcpy(f->body, o->body, o->body_len);
+        (void)curl_easy_setopt(e, CURLOPT_POST, 1L);
+        (void)curl_easy_setopt(e, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)o->body_len);
+        (void)curl_easy_setopt(e, CURLOPT_POSTFIELDS, f->body);
+    }
+    if (o->method)
+        (void)curl_easy_setopt(e, CURLOPT_CUSTOMREQUEST, o->method);
+    if (o->method && strcmp(o->method, "HEAD") == 0)
+        (void)curl_easy_setopt(e, CURLOPT_NOBODY, 1L);
+    for (size_t i = 0; i < o->nheaders; i++)
+        add_header(f, o->headers[i].name, o->headers[i].value);
+    /* A colon alone takes a field away: no round trip before a large body. */
+    struct curl_slist *list = curl_slist_append(f->headers, "Expect:");
+    if (list)
+        f->headers = list;
+    (void)curl_easy_setopt(e, CURLOPT_HTTPHEADER, f->headers);
+    (void)curl_easy_setopt(e, CURLOPT_FOLLOWLOCATION, o->max_redirects > 0 ? 1L : 0L);
+    (void)curl_easy_setopt(e, CURLOPT_MAXREDIRS, (long)o->max_redirects);
+    (void)curl_easy_setopt(
+        e, CURLOPT_CONNECTTIMEOUT_MS,
+        (long)(o->connect_timeout_ms ? o->connect_timeout_ms : CONNECT_TIMEOUT_MS));
+    (void)curl_easy_setopt(e, CURLOPT_TIMEOUT_MS, (long)o->total_timeout_ms);
+    if (o->ca_file)
+        (void)curl_easy_setopt(e, CURLOPT_CAINFO, o->ca_file);
+}
+
+int fetch_start(struct fetch_pool *p, const struct fetch_options *options, struct fetch **ret_fetch,
+                struct err *err) {
+    int rc = check(options, err);
+    if (rc < 0)
+        return rc;
+    CURL *easy = p->closing || p->close_later ? NULL : curl_easy_init();
+    if (!easy)
+        return err_set(err, ERR_UNAVAILABLE, "no further requests are made");
+    struct fetch *f = xcalloc(1, sizeof(*f));
+    f->pool = p;
+    f->easy = easy;
+    f->opt = *options;
+    buf_init(&f->head, HEAD_MAX_BYTES);
+    set_safe(easy);
+    set_callbacks(f);
+    set_request(f, options);
+    /* What the caller lent is not looked at again. */
+    f->opt.url = f->opt.method = f->opt.ca_file = NULL;
+    f->opt.headers = NULL;
+    f->opt.body = NULL;
+    (void)uv_timer_init(p->loop, &f->idle);
+    f->idle.data = f;
+    fetch_set_idle_timeout(f, options->idle_timeout_ms);
+    f->next = p->first;
+    f->link = &p->first;
+    if (f->next)
+        f->next->link = &f->next;
+    p->first = f;
+    *ret_fetch = f;
+    if (p->depth == 0) {
+        CURLMcode m = curl_multi_add_handle(p->multi, easy);
+        f->added = m == CURLM_OK;
+        if (m != CURLM_OK) {
+            f->cancelled = true;
+            release(f);
+            return err_set(err, ERR_INTERNAL, "%s", curl_multi_strerror(m));
+        }
+    } else {
+        f->start_later = true;
+        p->dirty = true;
+    }
+    return 0;
+}
+
+const char *fetch_header(const struct fetch *f, const char *name) {
+    const char *at = f->head.data;
+    const char *stop = at ? at + f->head.len : NULL;
+    while (at < stop) {
+        const char *value = at + strlen(at) + 1;
+        if (strcasecmp(at, name) == 0)
+            return value;
+        at = value + strlen(value) + 1;
+    }
+    return NULL;
+}
+
+void fetch_pause(struct fetch *f) {
+    f->paused = true;
+    f->resume_later = false;
+}
+
+void fetch_resume(struct fetch *f) {
+    if (!f->paused)
+        return;
+    f->paused = false;
+    f->active_ms = clock_mono_ms();
+    f->resume_later = true;
+    do_later(f->pool);
+}
+
+void fetch_cancel(struct fetch *f) {
+    if (!f || f->cancelled || f->ended)
+        return;
+    f->cancelled = true;
+    if (f->pool->depth == 0)
+        release(f);
+    else
+        f->pool->dirty = true;
+}
+
+static void ignore_data(void *ctx, const char *data, size_t len) {
+    (void)ctx;
+    (void)data;
+    (void)len;
+}
+
+static bool refuse_address(void *ctx, const struct sockaddr *address) {
+    (void)ctx;
+    (void)address;
+    return false;
+}
+
+static void ignore_end(void *ctx, const struct err *err) {
+    (void)ctx;
+    (void)err;
+}
+
+void fetch_detach(struct fetch *f) {
+    if (!f || f->cancelled || f->ended)
+        return;
+    f->opt.on_head = NULL;
+    f->opt.on_data = ignore_data;
+    f->opt.on_end = ignore_end;
+    f->opt.on_address = refuse_address; /* it has its connection */
+    f->opt.max_body_bytes = f->received + DETACHED_MAX_BYTES;
+    fetch_set_idle_timeout(f, DETACHED_IDLE_MS);
+    fetch_resume(f);
+}

@@ -1,0 +1,183 @@
+// TypeScript and JSX: what is erased, what becomes code, and agreement with the TypeScript compiler itself.
+import assert from "node:assert/strict";
+import { readdirSync, readFileSync } from "node:fs";
+import path from "node:path";
+import { after, test } from "node:test";
+import ts from "typescript";
+import { closeJsc, compile, here, jsDir, run } from "./lib.js";
+const { Parser } = await import(path.join(jsDir, "node_modules/acorn/dist/acorn.mjs"));
+const { erase } = await import(path.join(jsDir, "typescript.js"));
+
+after(closeJsc);
+
+const prints = async (modules, expected, options) => assert.equal(await run(modules, options), [...expected, "DONE"].join("\n"));
+
+test("erasing keeps every line and column", () => {
+  const source = `import type { A } from "a"; import { type B, c } from "c";
+interface X<T> { y: T }
+export const f = async <T,>(a: T, b?: number): Promise<T> => a as unknown as T;
+class K<T> extends c<T> implements X<T> { private readonly y!: T; declare z: string; static override m?(): void {} }
+let v = f<number>(1)!, w = <any>v; label: for (const x of v satisfies any) { break label }
+abstract class Q { abstract n(): void; o(this: Q): this is Q { return true } [k: string]: any }
+function o(a: string): void; function o(a: any) {}`;
+  const { code, map } = erase(source, "ts");
+  assert.deepEqual(map, []);
+  assert.equal(code.length, source.length);
+  assert.equal(code.split("\n").length, source.split("\n").length);
+  for (const word of ["f = async", "=> a", "extends c", "break label", "function o(a     ) {}"]) assert.ok(code.includes(word), word);
+  Parser.parse(code, { ecmaVersion: "latest", sourceType: "module" });
+});
+
+test("enums: numbers, strings, computed, references, merging, const", async () => {
+  const expected = {};
+  for (const [k, v] of Object.entries({ X: 0, Y: 5, Z: 6, "q-r": 7, S: "s", T: 5, U: "t", V: 1, W: 12, More: 100 })) {
+    expected[k] = v;
+    if (typeof v === "number") expected[v] = k;
+  }
+  await prints(
+    {
+      "main.ts": `enum A { X, Y = 5, Z, "q-r", S = "s", T = X | Y, U = \`t\`, V = "a".length, W = A.Z << 1 }
+enum A { More = 100 }
+const enum C { One = 1, Two = One * 2 }
+export enum E { P = "p" } declare enum D { No }
+print(JSON.stringify(A), A[5], A.T, A.V, A.W, C.Two, E.P, (E as any)[0]);
+function f() { enum In { A = -1, B } return In.B + In[-1] } print(f());`,
+    },
+    [JSON.stringify(expected) + " T 5 1 12 2 p undefined", "0A"],
+  );
+});
+
+test("namespaces: values, functions, nesting, merging with classes, types alone", async () => {
+  await prints(
+    {
+      "main.ts": `namespace N { export const a = 1; export function f() { return typeof a0 } const a0 = 2; export let n = 1; export const up = () => ++n; export class K {} export namespace In { export const d = a + 1 } export enum E { A } export type T = string; export interface I {} }
+namespace A.B.C { export const deep = 1 } namespace A.B { export const more = 2 }
+class M { static own = 1 } namespace M { export const added = 2 }
+namespace Types { export type T = 1 } export namespace X { export const { p, q: [r] } = { p: 1, q: [2] } }
+N.up(); print(N.f(), N.a, N.n, N.In.d, new N.K() instanceof N.K, N.E.A, A.B.C.deep, A.B.more, M.own + M.added, X.p + X.r, typeof (globalThis as any).Types); import In = N.In; print(In.d);`,
+    },
+    ["number 1 2 2 true 0 1 2 3 3 undefined", "2"],
+  );
+});
+
+test("parameter properties, fields, accessors, overloads", async () => {
+  await prints(
+    {
+      "main.ts": `class B { constructor(readonly n: number) {} }
+class P extends B { x!: string; y?: number; z = 1; constructor(private a: number, public b = a + 1, protected readonly c?: string) { super(a); print(this.a, this.b, this.n) } get v(): number { return this.b } set v(q: number) { this.b = q } m(): this; m(x?: any) { return this } static #p: number = 3; static p = () => P.#p }
+const p = new P(1); p.v = 9; print(p.v, p.m() === p, P.p(), Object.keys(p).join());`,
+    },
+    ["1 2 1", "9 true 3 n,x,y,z,a,b,c"],
+  );
+});
+
+test("types vanish from imports and exports, also across modules", async () => {
+  await prints(
+    {
+      "main.ts": `import { T, v, type U } from "./t"; import Def, { I } from "./t.js"; import type { Gone } from "nowhere"; import { OnlyType } from "also-nowhere"; import * as all from "./t"; import Both from "./both";
+const x: T | U | I | Gone | OnlyType = v as any; print(x, Def, Object.keys(all).join(), new Both().q); export { T, I as J }; export type { U }; export * from "./t"; let y: typeof Both;`,
+      "t.ts": `export type T = string; export interface I {} export type U = 1; export const v = 5; export default "def"; export declare const no: number; interface L {} export { L }; export type * from "./none"`,
+      "both.ts": `export default class { q = 1 } `,
+    },
+    ["5 def default,v 1", "v"],
+    { then: "p => print(Object.keys(p.namespace).join())" },
+  );
+});
+
+test("a line break where a type was does not join statements", async () => {
+  await prints(
+    { "main.ts": "let f = (x: any) => print('called')\nlet a = f as any\n(1)\nlet b = f satisfies any\n[1].length\nlet c: any\n;(2)\nconst g = (x: number): Array<\n number> => [x]\nprint(g(1).length)\nclass K { private a = 1\n public ['b'] = 2; c?: number\n static d = 3 }\nprint(new K().b)" },
+    ["1", "2"],
+  );
+});
+
+test("JSX: classic, pragmas, automatic, text, entities, spread", async () => {
+  const h = "const h = (t, p, ...c) => `<${typeof t === 'function' ? 'F' : t} ${JSON.stringify(p)}>` + c.join('|') + '</>';";
+  await prints(
+    {
+      "main.jsx": `/** @jsx h @jsxFrag Frag */ ${h} const Frag = "frag", Comp = () => 1, o = { Deep: "deep" }, sp = { a: 1 };
+print(<div a="x &amp; &quot;y&quot;" b={1} {...sp} data-c d:e='q'>
+  one
+  two {1 + 1}   {"s"} {/* none */}
+  <Comp/> <o.Deep k={<i/>}/>
+</div>);
+print(<></>, <>x{...[1, 2]}</>, <a b="multi
+ line"/>); const t = (x) => <p>{x}</p>; print(t(<b/>)); print(<my-el/>, (1 < 2) ? <x/> : 0);`,
+    },
+    [
+      '<div {"a":"x & \\"y\\"","b":1,"a":1,"data-c":true,"d:e":"q"}>one two |2|   |s| |<F null></>| |<deep {"k":"<i null></>"}></></>'.replace('"a":"x & \\"y\\"","b":1,"a":1', '"a":1,"b":1'),
+      "<frag null></> <frag null>x|1|2</> <a {\"b\":\"multi line\"}></>",
+      "<p null><b null></></>",
+      "<my-el null></> <x null></>",
+    ],
+  );
+  await prints(
+    {
+      "main.tsx": `/** @jsxImportSource my */\nconst C = (p: { n: number }) => null; print(<C n={1} key={2}>a</C>, <b/>, <i>{1}{2}</i>, <></>); const g = <T,>(x: T) => x, k = <T extends object>(x: T): x is T => true;`,
+      "my/jsx-runtime.js": `export const jsx = (t, p, k) => "one" + (t.name ?? t) + JSON.stringify(p) + k; export const jsxs = (t, p, k) => "many" + t + JSON.stringify(p) + k; export const Fragment = "frag";`,
+    },
+    ['oneC{"n":1,"children":"a"}2 oneb{}undefined manyi{"children":[1,2]}undefined onefrag{}undefined'],
+  );
+  const e = compile({ "m.jsx": "/** @jsxImportSource react */ x = <a/>" });
+  assert.match(e.error.message, /Cannot find module 'react\/jsx-runtime'/);
+});
+
+// ---- against the TypeScript compiler ----
+
+function* sources(dir) {
+  for (const e of readdirSync(dir, { withFileTypes: true })) {
+    const p = path.join(dir, e.name);
+    if (e.isDirectory()) yield* sources(p);
+    else if (/\.tsx?$/.test(e.name) && !e.name.endsWith(".d.ts")) yield p;
+  }
+}
+
+// The tree without positions and without what TypeScript adds or orders differently.
+function tree(code) {
+  const ast = Parser.parse(code, { ecmaVersion: "latest", sourceType: "module" });
+  return JSON.stringify(ast, (key, value) => {
+    if (key === "start" || key === "end" || key === "raw") return undefined;
+    if (typeof value === "bigint") return `${value}n`;
+    if (value instanceof RegExp) return String(value);
+    if (Array.isArray(value))
+      return value.filter(
+        (n) =>
+          !n ||
+          !(
+            n.type === "EmptyStatement" ||
+            (n.type === "ExportNamedDeclaration" && !n.declaration && !n.specifiers.length && !n.source) ||
+            // TypeScript declares parameter properties as fields, too
+            (n.type === "PropertyDefinition" && !n.value)
+          ),
+      );
+    return value;
+  });
+}
+
+test("real packages come out as from the TypeScript compiler", () => {
+  let files = 0;
+  let bytes = 0;
+  const different = [];
+  for (const dir of ["node_modules/rxjs/src", "node_modules/zod/src"])
+    for (const file of sources(path.join(here, dir))) {
+      const source = readFileSync(file, "utf8");
+      // Enums and namespaces become code of another shape; they have tests of their own.
+      if (/^\s*(export )?(const )?(enum|namespace) \w+/m.test(source)) continue;
+      files++;
+      if (!process.env.CAY_SOAK && files % 8) continue;
+      bytes += source.length;
+      const want = ts.transpileModule(source, {
+        compilerOptions: { target: ts.ScriptTarget.ESNext, module: ts.ModuleKind.ESNext, isolatedModules: true, removeComments: true },
+      }).outputText;
+      let got;
+      try {
+        got = erase(source, "ts");
+        assert.equal(tree(got.code), tree(want));
+      } catch (e) {
+        different.push(`${path.relative(here, file)}: ${e.message.slice(0, 300)}`);
+      }
+    }
+  assert.ok(files > 300, `${files} files`);
+  assert.deepEqual(different, []);
+  console.log(`# ${files} TypeScript files, ${bytes} bytes`);
+});
