@@ -13,7 +13,7 @@
  * loop's shared read buffer or, when a piece had to be kept, the connection's own `in`. Reading
  * stops while an answer is being made and more than a head is already waiting. */
 
-enum { LINGER_MS = 2000, REFUSED_MAX = 64 };
+enum { LINGER_MS = 2000, REFUSED_MAX = 64, REQUESTS_PER_TURN = 16 };
 
 static uint64_t now_ms(const struct http_conn *c) {
     return uv_now(c->server->opt.loop);
@@ -332,6 +332,7 @@ static size_t take_body(struct http_conn *c, const char *data, size_t len) {
 
 static size_t run(struct http_conn *c, const char *data, size_t len) {
     size_t used = 0;
+    int requests = 0;
     c->running = true;
     while (used < len) {
         size_t k;
@@ -339,6 +340,11 @@ static size_t run(struct http_conn *c, const char *data, size_t len) {
             /* A client that sends requests and reads no answers fills its own pipe, not memory. */
             if (c->throttled)
                 break;
+            /* One that sends a thousand requests at once must not make the others wait. */
+            if (requests++ == REQUESTS_PER_TURN) {
+                conn_resume_later(c);
+                break;
+            }
             if (c->server->draining && c->scanned == 0 && used > 0) {
                 conn_end_after_writes(c);
                 break;
@@ -378,6 +384,8 @@ static void run_kept(struct http_conn *c) {
 }
 
 static bool wants_input(const struct http_conn *c) {
+    if (c->kicked)
+        return false;
     if (c->state == CONN_HANDLE)
         return c->in.len < c->server->opt.limits.head_bytes;
     if (c->state == CONN_BODY)

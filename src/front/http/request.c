@@ -63,6 +63,33 @@ const char *http_method_name(enum http_method method) {
     return method_names[method];
 }
 
+/* Heads are put together by hand: formatting them cost a tenth of a small request. */
+static char *put(char *p, const char *text) {
+    size_t n = strlen(text);
+    memcpy(p, text, n);
+    return p + n;
+}
+
+static char *put_number(char *p, uint64_t v) {
+    char text[20];
+    size_t n = sizeof(text);
+    do
+        text[--n] = (char)('0' + v % 10);
+    while (v /= 10);
+    memcpy(p, text + n, sizeof(text) - n);
+    return p + sizeof(text) - n;
+}
+
+static char *put_hex(char *p, uint64_t v) {
+    char text[16];
+    size_t n = sizeof(text);
+    do
+        text[--n] = "0123456789abcdef"[v & 15];
+    while (v >>= 4);
+    memcpy(p, text + n, sizeof(text) - n);
+    return p + sizeof(text) - n;
+}
+
 struct http_req *req_create(struct http_server *s) {
     struct http_req *req = xmalloc(sizeof(*req));
     s->stats.requests++;
@@ -71,8 +98,9 @@ struct http_req *req_create(struct http_server *s) {
     memset(&req->nheaders, 0, sizeof(*req) - offsetof(struct http_req, nheaders));
     req->server = s;
     req->start_ns = clock_mono_ns();
-    (void)snprintf(req->id, sizeof(req->id), "%s-%llx", s->id_prefix,
-                   (unsigned long long)++s->next_id);
+    char *p = put(req->id, s->id_prefix);
+    *p++ = '-';
+    *put_hex(p, ++s->next_id) = 0;
     buf_init(&req->extra, 8192);
     return req;
 }
@@ -242,13 +270,19 @@ void http_req_body_resume(struct http_req *req) {
         conn_body_paused(req->conn, false);
 }
 
+static bool is_field_value(const char *value) {
+    for (const char *p = value; *p; p++)
+        if (((unsigned char)*p < ' ' && *p != '\t') || *p == 127)
+            return false;
+    return true;
+}
+
 void http_res_header(struct http_req *req, const char *name, const char *value) {
     for (const char *p = name; *p; p++)
         if (*p <= ' ' || *p == ':' || *p == 127)
             return;
-    for (const char *p = value; *p; p++)
-        if (((unsigned char)*p < ' ' && *p != '\t') || *p == 127)
-            return;
+    if (!is_field_value(value))
+        return;
     (void)buf_addf(&req->extra, "%s: %s\r\n", name, value);
 }
 
@@ -268,29 +302,38 @@ static bool has_no_body(int status) {
     return status < 200 || status == 204 || status == 304;
 }
 
-/* Status line and fields, up to the empty line. len < 0: the length is not known. */
-static size_t make_head(struct http_req *req, char *out, size_t size, int status, const char *type,
+enum { HEAD_MAX = 1024, TYPE_MAX = 256 };
+
+/* Status line and fields, up to the empty line. len < 0: the length is not known. Every part but
+ * the media type, which may be a guest's, is ours and short. */
+static size_t make_head(struct http_req *req, char out[HEAD_MAX], int status, const char *type,
                         ssize_t len) {
     struct http_conn *c = req->conn;
     bool close_after = !req->keep_alive || (c && (c->server->draining || c->state == CONN_BODY));
     if (close_after)
         req->keep_alive = false;
-    /* The media type may be a guest's: it is checked and bounded as every field is. */
-    if (type)
-        http_res_header(req, "Content-Type", type);
-    char length[48] = "";
-    if (len >= 0 && !has_no_body(status))
-        (void)snprintf(length, sizeof(length), "Content-Length: %zd\r\n", len);
-    else if (req->chunked)
-        (void)snprintf(length, sizeof(length), "Transfer-Encoding: chunked\r\n");
-    const char *keep = close_after   ? "Connection: close\r\n"
-                       : req->http10 ? "Connection: keep-alive\r\n"
-                                     : "";
-    int n = snprintf(out, size,
-                     "HTTP/1.1 %d %s\r\nDate: %s\r\n%sX-Content-Type-Options: nosniff\r\n"
-                     "X-Request-Id: %s\r\n%s",
-                     status, status_text(status), server_date(req->server), length, req->id, keep);
-    return (size_t)n; /* every part is ours and short */
+    char *p = put(out, "HTTP/1.1 ");
+    p = put_number(p, (uint64_t)status);
+    *p++ = ' ';
+    p = put(p, status_text(status));
+    p = put(p, "\r\nDate: ");
+    p = put(p, server_date(req->server));
+    if (type && strlen(type) <= TYPE_MAX && is_field_value(type)) {
+        p = put(p, "\r\nContent-Type: ");
+        p = put(p, type);
+    }
+    if (len >= 0 && !has_no_body(status)) {
+        p = put(p, "\r\nContent-Length: ");
+        p = put_number(p, (uint64_t)len);
+    } else if (req->chunked) {
+        p = put(p, "\r\nTransfer-Encoding: chunked");
+    }
+    p = put(p, "\r\nX-Content-Type-Options: nosniff\r\nX-Request-Id: ");
+    p = put(p, req->id);
+    p = put(p, close_after   ? "\r\nConnection: close\r\n"
+               : req->http10 ? "\r\nConnection: keep-alive\r\n"
+                             : "\r\n");
+    return (size_t)(p - out);
 }
 
 static void observe(struct http_req *req) {
@@ -315,8 +358,8 @@ static bool send_whole(struct http_req *req, int status, const char *type, const
                        size_t len) {
     if (!req->conn)
         return false;
-    char head[1024];
-    size_t n = make_head(req, head, sizeof(head), status, type, (ssize_t)len);
+    char head[HEAD_MAX];
+    size_t n = make_head(req, head, status, type, (ssize_t)len);
     bool bodyless = req->method == HTTP_METHOD_HEAD || has_no_body(status);
     uv_buf_t pieces[4] = {uv_buf_init(head, (unsigned)n)};
     unsigned k = 1;
@@ -417,8 +460,8 @@ void http_stream_begin(struct http_req *req, int status, const char *type) {
     req->chunked = !req->http10 && !has_no_body(status);
     if (req->http10 && !req->bodyless)
         req->keep_alive = false;
-    char head[1024];
-    size_t n = make_head(req, head, sizeof(head), status, type, -1);
+    char head[HEAD_MAX];
+    size_t n = make_head(req, head, status, type, -1);
     uv_buf_t pieces[3] = {uv_buf_init(head, (unsigned)n),
                           uv_buf_init(req->extra.data, (unsigned)req->extra.len),
                           uv_buf_init((char *)"\r\n", 2)};
