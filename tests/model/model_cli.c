@@ -340,6 +340,15 @@ static int run(struct cli *c, struct err *err) {
     return c->ended == c->times ? 0 : err_set(err, ERR_INTERNAL, "a stream never ended");
 }
 
+static void refuse(const struct err *err) {
+    json_t *j = json_pack("{s:s, s:s, s:s}", "event", "refused", "code", err_name(err->code),
+                          "message", err->message);
+    char *line = json_dumps(j, JSON_COMPACT);
+    printf("%s\n", line);
+    free(line);
+    json_decref(j);
+}
+
 int main(void) {
     struct err err;
     struct cli c = {.times = 1, .parallel = 1, .cancel_after_ms = -1};
@@ -357,8 +366,7 @@ int main(void) {
     if (rc == 0)
         rc = run(&c, &err);
     if (rc < 0)
-        printf("{\"event\":\"refused\",\"code\":\"%s\",\"message\":\"%s\"}\n", err_name(err.code),
-               err.message);
+        refuse(&err);
     if (uv_loop_close(&c.loop) < 0) {
         uv_walk(&c.loop, on_walk, NULL);
         rc = -1;

@@ -84,6 +84,9 @@ void stream_fail(struct model_stream *s, const struct err *err, bool retryable);
 void stream_enter(struct model_stream *s);
 void stream_leave(struct model_stream *s);
 
+/* One event's JSON. Halves of characters that a server split between two events (lone surrogates,
+ * which JSON.stringify writes) become U+FFFD instead of an error. */
+int stream_parse(const char *data, size_t len, json_t **ret_event, struct err *err);
 /* For a provider's error object or body: the text for a person, and whether trying again helps. The
  * type may be NULL. */
 int stream_error(struct model_stream *s, int status, const char *type, const char *message,

@@ -281,6 +281,50 @@ void stream_fail(struct model_stream *s, const struct err *err, bool retryable) 
 
 /* --- one attempt --- */
 
+/* The code unit of the escape \uXXXX at text, or -1. */
+static int unit_at(const char *text, const char *end) {
+    int unit = 0;
+    if (end - text < 6 || text[0] != '\\' || text[1] != 'u')
+        return -1;
+    for (int i = 2; i < 6; i++) {
+        int c = tolower((unsigned char)text[i]);
+        if (!isxdigit(c))
+            return -1;
+        unit = unit * 16 + (c <= '9' ? c - '0' : c - 'a' + 10);
+    }
+    return unit;
+}
+
+static void mend_surrogates(char *text, size_t len) {
+    char *end = text + len;
+    for (char *at = text; at < end;) {
+        int unit = unit_at(at, end);
+        if (unit < 0xd800 || unit > 0xdfff) {
+            at += *at == '\\' ? 2 : 1;
+            continue;
+        }
+        int next = unit_at(at + 6, end);
+        if (unit < 0xdc00 && next >= 0xdc00 && next <= 0xdfff) {
+            at += 12;
+            continue;
+        }
+        memcpy(at + 2, "fffd", 4);
+        at += 6;
+    }
+}
+
+int stream_parse(const char *data, size_t len, json_t **ret_event, struct err *err) {
+    int rc = json_parse(data, len, "an event of the answer", ret_event, err);
+    if (rc < 0) {
+        _cleanup_(free) char *copy = xstrndup(data, len);
+        mend_surrogates(copy, strlen(copy));
+        rc = json_parse(copy, strlen(copy), "an event of the answer", ret_event, err);
+    }
+    return rc < 0
+               ? err_set(err, ERR_PROTOCOL, "the model server sent something that cannot be read")
+               : 0;
+}
+
 static unsigned retry_after_ms(const struct fetch *f) {
     const char *ms = fetch_header(f, "retry-after-ms");
     const char *text = ms ? ms : fetch_header(f, "retry-after");
@@ -362,10 +406,6 @@ static bool on_event(void *ctx, const char *event, const char *data, size_t len)
     if (rc < 0) {
         if (rc == -(int)ERR_LIMIT)
             s->retryable = false;
-        if (rc == -(int)ERR_PROTOCOL)
-            (void)err_set(&err, ERR_PROTOCOL,
-                          "the model server of %s sent something that cannot be read",
-                          model_provider_name(s->info->provider));
         stream_fail(s, &err, s->retryable);
         return false;
     }
