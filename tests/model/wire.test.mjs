@@ -64,6 +64,12 @@ describe('the event stream', () => {
     });
   }
 
+  test('characters split between events, and halves without another half', async () => {
+    const deltas = ['a\ud83d', '\ude00b', 'c\ud83d', 'd', '\ude00', '\ud83d\ude00', 'x\ud83dy', '\\ud83d'];
+    const r = await against(whole(sse(...anthropicAnswer([textBlock(...deltas)]))), ask('x'));
+    assert.equal(r.text, 'a\u{1f600}bcd\u{1f600}\u{1f600}x\ufffdy\\ud83d');
+  });
+
   test('unknown events, blocks, deltas and fields are ignored', async () => {
     const events = anthropicAnswer([
       { type: 'server_tool_use', id: 's', name: 'web_search', input: {}, deltas: [{ type: 'input_json_delta', partial_json: '{"q":1}' }] },
@@ -357,17 +363,17 @@ describe('what is sent', () => {
     });
   });
 
-  test('connections are used again', async () => {
-    await withServer((s) => {
-      s.write(sseHead);
-      s.write(chunk(answerBytes));
-      setTimeout(() => s.write(lastChunk), 5);
-    }, async (server) => {
-      const r = await runCli({ request: { ...claude, ...ask('x') }, times: 5, quiet: true }, server.anthropic);
-      assert.equal(r.events.at(-1).streams, 5);
-      assert.equal(server.requests.length, 5);
-      assert.ok(server.connections() <= 2, `${server.connections()} connections`);
-    });
+  test('connections are used again, at once and when the end comes late', async () => {
+    for (const [late_ms, gap_ms] of [[0, 0], [10, 60]])
+      await withServer((s) => {
+        s.write(Buffer.concat([Buffer.from(sseHead), chunk(answerBytes), Buffer.from(late_ms ? '' : lastChunk)]));
+        if (late_ms) setTimeout(() => s.write(lastChunk), late_ms);
+      }, async (server) => {
+        const r = await runCli({ request: { ...claude, ...ask('x') }, times: 5, gap_ms, quiet: true }, server.anthropic);
+        assert.equal(r.events.at(-1).streams, 5);
+        assert.equal(server.requests.length, 5);
+        assert.equal(server.connections(), 1);
+      });
   });
 
   test('a key that breaks the header is refused before anything is sent', async () => {
@@ -430,6 +436,13 @@ describe('half-compatible Chat Completions', () => {
     const usage = r.of('usage').at(-1);
     assert.equal(usage.estimated, true);
     assert.ok(usage.input > 10 && usage.output === 1);
+  });
+
+  test('a server that counts nothing does not make it free', async () => {
+    const usage = { prompt_tokens: 0, completion_tokens: 0 };
+    const r = await run(data(chunkOf({ content: 'some words' }, 'stop'), { choices: [], usage }, '[DONE]'));
+    const told = r.of('usage').at(-1);
+    assert.ok(told.estimated && told.input > 10 && told.output === 3, JSON.stringify(told));
   });
 
   test('usage with cached tokens in a chunk without choices', async () => {

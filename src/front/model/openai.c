@@ -288,7 +288,7 @@ static int on_event(struct model_stream *s, const char *data, size_t len, struct
     }
     json_t *event = NULL;
     s->retryable = true;
-    int rc = stream_parse(data, len, &event, err);
+    int rc = stream_parse(s, data, len, &event, err);
     if (rc < 0)
         return rc;
     const json_t *error = json_object_get(event, "error");
