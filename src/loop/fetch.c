@@ -101,7 +101,6 @@ static void fail(struct fetch *f, enum err_code code, const char *text) {
 static enum err_code code_of(CURLcode rc) {
     switch (rc) {
     case CURLE_URL_MALFORMAT:
-    case CURLE_UNSUPPORTED_PROTOCOL:
     case CURLE_LOGIN_DENIED:
         return ERR_BAD_REQUEST;
     case CURLE_COULDNT_RESOLVE_HOST:

@@ -6,6 +6,7 @@
  *                "reply_bytes", "event_bytes", "retries", "retry_base_ms", "retry_wait_ms",
  *                "demo_delay_ms"},
  *    "times": 1,                 streams, one after the other (on one pool of connections)
+ *    "gap_ms": 0,                between them
  *    "parallel": 1,              so many at once
  *    "cancel_at": "text_delta",  cancel inside the first event of that name
  *    "cancel_after_ms": 100,
@@ -40,6 +41,8 @@ struct cli {
     int64_t parallel;
     int64_t cancel_after_ms;
     int64_t pause_ms;
+    int64_t gap_ms;
+    uv_timer_t gap;
     bool quiet;
     int64_t started;
     int64_t ended;
@@ -81,6 +84,10 @@ static void on_timer_closed(uv_handle_t *h) {
         free(o);
 }
 
+static void on_gap_over(uv_timer_t *h) {
+    start(h->data);
+}
+
 static void over(struct one *o) {
     struct cli *c = o->c;
     if (o->over)
@@ -90,7 +97,11 @@ static void over(struct one *o) {
     c->ended++;
     model_meter_add(&c->meter, &c->request.model->price, &o->usage);
     uv_close((uv_handle_t *)&o->timer, on_timer_closed);
-    if (c->started < c->times)
+    if (c->started >= c->times)
+        return;
+    if (c->gap_ms > 0)
+        uv_timer_start(&c->gap, on_gap_over, (uint64_t)c->gap_ms, 0);
+    else
         start(c);
 }
 
@@ -304,11 +315,14 @@ static int run(struct cli *c, struct err *err) {
     rc = rc ? rc : json_get_int(c->input, "parallel", 1, 10000, &c->parallel, err);
     rc = rc ? rc : json_get_int(c->input, "cancel_after_ms", 0, 60000, &c->cancel_after_ms, err);
     rc = rc ? rc : json_get_int(c->input, "pause_ms", 0, 60000, &c->pause_ms, err);
+    rc = rc ? rc : json_get_int(c->input, "gap_ms", 0, 60000, &c->gap_ms, err);
     rc = rc ? rc : json_get_bool(c->input, "quiet", &c->quiet, err);
     rc = rc ? rc : models_create(&c->loop, &o, &c->models, err);
     if (rc < 0)
         return rc;
     rc = read_request(c, err);
+    (void)uv_timer_init(&c->loop, &c->gap);
+    c->gap.data = c;
     c->times = MAX(c->times, c->parallel);
     int64_t begun = clock_mono_ns();
     for (int64_t i = 0; rc == 0 && i < c->parallel; i++)
@@ -316,6 +330,7 @@ static int run(struct cli *c, struct err *err) {
     while (rc == 0 && c->ended < c->times && uv_run(&c->loop, UV_RUN_ONCE))
         ;
     int64_t ns = clock_mono_ns() - begun;
+    uv_close((uv_handle_t *)&c->gap, NULL);
     models_close(c->models, NULL, NULL);
     (void)uv_run(&c->loop, UV_RUN_DEFAULT);
     if (rc < 0)
@@ -340,6 +355,15 @@ static int run(struct cli *c, struct err *err) {
     return c->ended == c->times ? 0 : err_set(err, ERR_INTERNAL, "a stream never ended");
 }
 
+static void refuse(const struct err *err) {
+    json_t *j = json_pack("{s:s, s:s, s:s}", "event", "refused", "code", err_name(err->code),
+                          "message", err->message);
+    char *line = json_dumps(j, JSON_COMPACT);
+    printf("%s\n", line);
+    free(line);
+    json_decref(j);
+}
+
 int main(void) {
     struct err err;
     struct cli c = {.times = 1, .parallel = 1, .cancel_after_ms = -1};
@@ -357,8 +381,7 @@ int main(void) {
     if (rc == 0)
         rc = run(&c, &err);
     if (rc < 0)
-        printf("{\"event\":\"refused\",\"code\":\"%s\",\"message\":\"%s\"}\n", err_name(err.code),
-               err.message);
+        refuse(&err);
     if (uv_loop_close(&c.loop) < 0) {
         uv_walk(&c.loop, on_walk, NULL);
         rc = -1;

@@ -165,7 +165,12 @@ static int tell_piece(struct model_stream *s, struct part *p, size_t len, struct
     if (p->type == REPLY_REASONING)
         return reply_reasoning(&s->reply, text, len, err);
     int64_t index = (int64_t)d->part;
-    int rc = d->at == 0 ? reply_tool_start(&s->reply, index, NULL, p->name, err) : 0;
+    int rc = 0;
+    if (d->at == 0) {
+        char id[32];
+        (void)snprintf(id, sizeof(id), "demo_%zu", json_object_size(s->ids) + d->part);
+        rc = reply_tool_start(&s->reply, index, id, p->name, err);
+    }
     return rc < 0 ? rc : reply_tool_delta(&s->reply, index, text, len, err);
 }
 

@@ -67,6 +67,7 @@ struct model_stream {
     bool stop_known; /* the content is whole; only the end of the stream is missing */
     bool refused;    /* the answer is a refusal */
     bool finished;
+    int high; /* the first half of a split character, or 0 */
     bool retryable;
     bool is_events; /* the answer is an event stream */
     bool paused;
@@ -84,6 +85,10 @@ void stream_fail(struct model_stream *s, const struct err *err, bool retryable);
 void stream_enter(struct model_stream *s);
 void stream_leave(struct model_stream *s);
 
+/* One event's JSON. A character that a server split between two events (JSON.stringify writes its
+ * halves as lone surrogates) is put together again. */
+int stream_parse(struct model_stream *s, const char *data, size_t len, json_t **ret_event,
+                 struct err *err);
 /* For a provider's error object or body: the text for a person, and whether trying again helps. The
  * type may be NULL. */
 int stream_error(struct model_stream *s, int status, const char *type, const char *message,

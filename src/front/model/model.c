@@ -101,14 +101,20 @@ void model_stream_resume(struct model_stream *s) {
 
 struct model_usage model_stream_usage(const struct model_stream *s) {
     struct model_usage u = s->usage;
-    /* Nothing was sent, or nothing came back: nothing is charged. */
-    bool begun = s->input_known || s->reply.count > 0;
-    if (begun && !s->input_known)
-        u.input_tokens = (int64_t)(s->body.len / BYTES_PER_TOKEN) + 1;
-    if (begun && !s->output_known)
-        u.output_tokens = MAX(u.output_tokens,
-                              (int64_t)((s->reply.bytes + BYTES_PER_TOKEN - 1) / BYTES_PER_TOKEN));
-    u.estimated = begun && (!s->input_known || !s->output_known);
+    int64_t sent = (int64_t)(s->body.len / BYTES_PER_TOKEN) + 1;
+    int64_t came = (int64_t)((s->reply.bytes + BYTES_PER_TOKEN - 1) / BYTES_PER_TOKEN);
+    /* Before the first sign of an answer nothing is charged. A server that leaves counts out, or
+     * says 0, must not make a budget endless. */
+    if (!s->input_known && s->reply.count == 0)
+        return u;
+    if (!s->input_known || u.input_tokens + u.cache_read_tokens + u.cache_write_tokens == 0) {
+        u.input_tokens = sent;
+        u.estimated = true;
+    }
+    if (!s->output_known || (u.output_tokens == 0 && came > 0)) {
+        u.output_tokens = MAX(u.output_tokens, came);
+        u.estimated = true;
+    }
     return u;
 }
 
@@ -127,7 +133,7 @@ void stream_done(struct model_stream *s) {
         fetch_detach(s->fetch);
     s->fetch = NULL;
     int rc = reply_close_all(&s->reply, &err);
-    if (rc == 0 && (!s->input_known || !s->output_known))
+    if (rc == 0)
         rc = stream_usage(s);
     if (rc == 0) {
         json_t *message = reply_message(&s->reply);
@@ -281,6 +287,65 @@ void stream_fail(struct model_stream *s, const struct err *err, bool retryable) 
 
 /* --- one attempt --- */
 
+/* The code unit of the escape \uXXXX at text, or -1. */
+static int unit_at(const char *text, const char *end) {
+    int unit = 0;
+    if (end - text < 6 || text[0] != '\\' || text[1] != 'u')
+        return -1;
+    for (int i = 2; i < 6; i++) {
+        int c = tolower((unsigned char)text[i]);
+        if (!isxdigit(c))
+            return -1;
+        unit = unit * 16 + (c <= '9' ? c - '0' : c - 'a' + 10);
+    }
+    return unit;
+}
+
+/* Copies JSON text with every lone surrogate dealt with: one that ends a string is kept for the
+ * next event, one that begins a string is joined with the one kept, any other becomes U+FFFD. */
+static void mend_surrogates(struct model_stream *s, const char *at, size_t len, struct buf *out) {
+    const char *end = at + len;
+    const char *begin = at;
+    while (at < end) {
+        int unit = unit_at(at, end);
+        if (unit < 0xd800 || unit > 0xdfff) {
+            size_t n = *at == '\\' && end - at > 1 ? 2 : 1;
+            (void)buf_add(out, at, n);
+            at += n;
+            continue;
+        }
+        int next = unit_at(at + 6, end);
+        bool high = unit < 0xdc00;
+        if (high && next >= 0xdc00 && next <= 0xdfff) {
+            (void)buf_add(out, at, 12);
+            at += 6;
+        } else if (high && end - at > 6 && at[6] == '"') {
+            s->high = unit;
+        } else if (!high && s->high && at > begin && at[-1] == '"') {
+            (void)buf_addf(out, "\\u%04x\\u%04x", (unsigned)s->high, (unsigned)unit);
+            s->high = 0;
+        } else {
+            (void)buf_add_str(out, "\\ufffd");
+        }
+        at += 6;
+    }
+}
+
+int stream_parse(struct model_stream *s, const char *data, size_t len, json_t **ret_event,
+                 struct err *err) {
+    int rc = json_parse(data, len, "an event of the answer", ret_event, err);
+    if (rc < 0) {
+        _cleanup_(buf) struct buf mended;
+        buf_init(&mended, len + 64);
+        mend_surrogates(s, data, len, &mended);
+        rc = json_parse(mended.data ? mended.data : "", mended.len, "", ret_event, err);
+    }
+    return rc < 0 ? err_set(err, ERR_PROTOCOL,
+                            "the model server of %s sent something that cannot be read",
+                            s->reply.provider)
+                  : 0;
+}
+
 static unsigned retry_after_ms(const struct fetch *f) {
     const char *ms = fetch_header(f, "retry-after-ms");
     const char *text = ms ? ms : fetch_header(f, "retry-after");
@@ -362,10 +427,6 @@ static bool on_event(void *ctx, const char *event, const char *data, size_t len)
     if (rc < 0) {
         if (rc == -(int)ERR_LIMIT)
             s->retryable = false;
-        if (rc == -(int)ERR_PROTOCOL)
-            (void)err_set(&err, ERR_PROTOCOL,
-                          "the model server of %s sent something that cannot be read",
-                          model_provider_name(s->info->provider));
         stream_fail(s, &err, s->retryable);
         return false;
     }
@@ -447,6 +508,7 @@ static void reset(struct model_stream *s) {
     s->status = 0;
     s->retry_after_ms = 0;
     s->retry_told = false;
+    s->high = 0;
     s->is_events = s->stop_known = s->finished = s->refused = false;
 }
 

@@ -288,11 +288,9 @@ static int on_event(struct model_stream *s, const char *data, size_t len, struct
     }
     json_t *event = NULL;
     s->retryable = true;
-    int rc = json_parse(data, len, "an event of the answer", &event, err);
-    if (rc < 0) {
-        err->code = ERR_PROTOCOL;
-        return -(int)ERR_PROTOCOL;
-    }
+    int rc = stream_parse(s, data, len, &event, err);
+    if (rc < 0)
+        return rc;
     const json_t *error = json_object_get(event, "error");
     if (json_is_object(error) || json_is_string(error)) {
         const char *type = messages_str(error, "type");
