@@ -513,7 +513,8 @@ static int prepare(struct launcher *l) {
     if (sigaction(SIGPIPE, &ignore, NULL) < 0 || sigprocmask(SIG_SETMASK, &set, NULL) < 0)
         return -1;
     l->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (l->signals < 0 || prctl(PR_SET_DUMPABLE, 0) < 0)
+    /* An ordinary user writes the id maps of a child that inherits this: /proc would refuse. */
+    if (l->signals < 0 || (geteuid() == 0 && prctl(PR_SET_DUMPABLE, 0) < 0))
         return -1;
     return fd_set_nonblock(l->control, true) < 0 || fd_set_cloexec(l->control, true) < 0 ? -1 : 0;
 }

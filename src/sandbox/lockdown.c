@@ -95,7 +95,7 @@ static int add_argument_rules(scmp_filter_ctx c) {
     rc |= seccomp_rule_add(c, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1,
                            SCMP_A0(SCMP_CMP_GT, AF_NETLINK));
     rc |= seccomp_rule_add(c, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1, SCMP_A0(SCMP_CMP_EQ, 0));
-    static const uint64_t personas[] = {0, 0x0008, 0x20000, 0x20008, 0x0040000, 0xffffffff};
+    static const uint64_t personas[] = {0, 0x0008, 0x20000, 0x20008, 0xffffffff};
     for (size_t i = 0; i < ARRAY_LEN(personas); i++)
         rc |= seccomp_rule_add(c, SCMP_ACT_ALLOW, SCMP_SYS(personality), 1,
                                SCMP_A0(SCMP_CMP_EQ, personas[i]));

@@ -26,7 +26,8 @@ int main(int argc, char **argv) {
     if (guard_on(GUARD_ENV)) {
         for (char **p = environ; *p; p++)
             explicit_bzero(*p, strlen(*p));
-        environ = (char *[]){NULL};
+        static char *none[] = {NULL};
+        environ = none;
     }
     log_init("cay-sandbox", level);
     struct stat st;

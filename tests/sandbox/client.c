@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -45,7 +44,6 @@ static _Noreturn void exec_launcher(const struct client_options *o, int control)
         env[n++] = xasprintf("CAY_SANDBOX_WITHOUT=%s", o->without);
     for (char *const *p = o->env; p && *p && n < 15; p++)
         env[n++] = *p;
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (control == 3)
         (void)fd_set_cloexec(3, false);
     else if (dup2(control, 3) < 0)
