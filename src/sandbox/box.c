@@ -35,6 +35,8 @@ struct maker {
     const struct box_params *p;
     int channel;
     int ruleset;
+    int listener;
+    bool limited; /* a cgroup limits its memory */
     struct wire_reader reader;
     struct sandbox_spec spec;
     struct err err;
@@ -85,9 +87,10 @@ static int wait_frame(struct maker *m, uint16_t type, struct wire_frame *ret) {
 static int take_ids(struct maker *m) {
     bool root = m->p->stage->root;
     uid_t id = root && guard_on(GUARD_UID) ? INIT_UID : SANDBOX_GUEST_UID;
-    unsigned long bits = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP |
-                         SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE |
-                         SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
+    unsigned long bits = SECBIT_NO_SETUID_FIXUP;
+    if (guard_on(GUARD_CAPS))
+        bits |= SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP_LOCKED |
+                SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
     if (prctl(PR_SET_SECUREBITS, bits, 0, 0, 0) < 0)
         return err_sys(&m->err, "secure bits");
     if (root && setgroups(0, NULL) < 0)
@@ -302,7 +305,7 @@ static int make_listener(struct maker *m, int *ret_fd) {
     return 0;
 }
 
-static int limit_self(struct maker *m, bool memory_is_limited) {
+static int limit_self(struct maker *m) {
     const struct sandbox_spec *s = &m->spec;
     if (!guard_on(GUARD_RLIMIT))
         return 0;
@@ -320,7 +323,7 @@ static int limit_self(struct maker *m, bool memory_is_limited) {
                   {RLIMIT_SIGPENDING, 1024},
                   {RLIMIT_NICE, 0},
                   {RLIMIT_RTPRIO, 0},
-                  {RLIMIT_DATA, memory_is_limited ? RLIM_INFINITY : s->memory_bytes}};
+                  {RLIMIT_DATA, m->limited ? RLIM_INFINITY : s->memory_bytes}};
     for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
         struct rlimit have, want = {limits[i].value, limits[i].value};
         if (getrlimit((__rlimit_resource_t)limits[i].resource, &have) < 0)
@@ -351,38 +354,60 @@ static int allow_binds(struct maker *m) {
     return 0;
 }
 
-static int set_up(struct maker *m, bool *ret_limited, int *ret_listener) {
-    struct wire_frame f;
-    int rc = wait_frame(m, INIT_SETUP, &f);
+static int take_spec(struct maker *m, struct wire_frame *f) {
+    int rc = wait_frame(m, INIT_SETUP, f);
     if (rc < 0)
         return rc;
     struct unpack u;
-    unpack_init(&u, f.data, f.len);
-    *ret_limited = unpack_u8(&u) != 0;
+    unpack_init(&u, f->data, f->len);
+    m->limited = unpack_u8(&u) != 0;
     unpack_sandbox_spec(&u, &m->spec);
-    if (!unpack_ok(&u))
-        rc = err_set(&m->err, ERR_PROTOCOL, "malformed spec");
+    return unpack_ok(&u) ? 0 : err_set(&m->err, ERR_PROTOCOL, "malformed spec");
+}
+
+/* What needs capabilities. */
+static int shape(struct maker *m, struct wire_frame *f) {
+    int rc = resize_disk(m);
     if (rc == 0)
-        rc = resize_disk(m);
-    if (rc == 0)
-        rc = attach_binds(m, &f);
-    wire_frame_finish(&f);
-    const char *name = *m->spec.hostname ? m->spec.hostname : "sandbox";
+        rc = attach_binds(m, f);
+    const char *name = m->spec.hostname && *m->spec.hostname ? m->spec.hostname : "sandbox";
     if (rc == 0 && sethostname(name, strlen(name)) < 0)
         rc = err_sys(&m->err, "set the host name");
-    if (rc == 0 && m->spec.egress)
-        rc = make_listener(m, ret_listener);
-    if (rc == 0)
-        rc = limit_self(m, *ret_limited);
-    if (rc == 0)
-        rc = allow_binds(m);
+    return rc == 0 ? allow_binds(m) : rc;
+}
+
+static int lock(struct maker *m) {
     bool own_uid = m->p->stage->root && guard_on(GUARD_UID);
-    if (rc == 0 && guard_on(GUARD_CAPS) && lockdown_caps(own_uid ? CAPS_INIT : 0) < 0)
-        rc = err_sys(&m->err, "drop capabilities");
-    if (rc == 0)
-        rc = lockdown_enforce(m->p->lockdown, m->ruleset, &m->err);
+    if (guard_on(GUARD_CAPS) && lockdown_caps(own_uid ? CAPS_INIT : 0) < 0)
+        return err_sys(&m->err, "drop capabilities");
+    int rc = lockdown_enforce(m->p->lockdown, m->ruleset, &m->err);
     fd_close(&m->ruleset);
     return rc;
+}
+
+/* A sandbox for the pool is locked before it waits, because installing the filter costs as much as
+ * a fork; it takes only specs that are box_spec_is_plain(). Another is shaped first. */
+static int set_up(struct maker *m) {
+    struct wire_frame f = {0};
+    m->spec = (struct sandbox_spec){.disk_bytes = SANDBOX_DEFAULT_DISK,
+                                    .disk_inodes = SANDBOX_DEFAULT_INODES};
+    bool early = m->p->pooled;
+    int rc = early ? shape(m, &f) : take_spec(m, &f);
+    if (rc == 0 && !early)
+        rc = shape(m, &f);
+    if (rc == 0)
+        rc = lock(m);
+    if (rc == 0 && early)
+        rc = take_spec(m, &f);
+    wire_frame_finish(&f);
+    if (rc == 0 && m->spec.egress)
+        rc = make_listener(m, &m->listener);
+    return rc == 0 ? limit_self(m) : rc;
+}
+
+bool box_spec_is_plain(const struct sandbox_spec *s) {
+    return *s->root == 0 && *s->hostname == 0 && s->nbinds == 0 &&
+           s->disk_bytes == SANDBOX_DEFAULT_DISK && s->disk_inodes == SANDBOX_DEFAULT_INODES;
 }
 
 static _Noreturn void fail(struct maker *m) {
@@ -395,23 +420,22 @@ static _Noreturn void fail(struct maker *m) {
 }
 
 static _Noreturn void child_main(const struct box_params *p, int channel, int tree) {
-    struct maker m = {.p = p, .channel = channel, .ruleset = -1};
+    struct maker m = {.p = p, .channel = channel, .ruleset = -1, .listener = -1};
     wire_reader_init(&m.reader, SANDBOX_INIT_MAX);
-    bool limited = false;
-    int listener = -1;
-    if (warm_up(&m, tree) < 0 || set_up(&m, &limited, &listener) < 0)
+    if (warm_up(&m, tree) < 0 || set_up(&m) < 0)
         fail(&m);
-    struct wire_out ready = {.type = INIT_READY, .fds = &listener, .nfds = listener >= 0 ? 1 : 0};
+    struct wire_out ready = {
+        .type = INIT_READY, .fds = &m.listener, .nfds = m.listener >= 0 ? 1 : 0};
     if (wire_send(channel, &ready) < 0)
         _exit(1);
-    fd_close(&listener);
+    fd_close(&m.listener);
     init_run(&(struct init_options){
         .channel = channel,
         .reader = &m.reader,
         .lockdown = p->lockdown,
         .spec = &m.spec,
         .own_uid = p->stage->root && guard_on(GUARD_UID),
-        .watch_memory = !limited && guard_on(GUARD_WATCH),
+        .watch_memory = !m.limited && guard_on(GUARD_WATCH),
         .no_suid = binds_writable(&m.spec) && guard_on(GUARD_SUID),
     });
 }

@@ -16,6 +16,7 @@ struct box_params {
     const struct cgroups *cgroups;
     const struct cgroup_slot *slot;
     const char *root;
+    bool pooled; /* made ahead: it will get a plain spec */
     uid_t uid; /* as root: the host uid (and gid) of init; the guest has the next one */
 };
 
@@ -25,5 +26,7 @@ struct box {
     int channel; /* the front's end */
 };
 
+/* True if a sandbox from the pool will do. */
+bool box_spec_is_plain(const struct sandbox_spec *s);
 /* Clones the child and lets it begin. It goes on by itself until it needs INIT_SETUP. */
 int box_spawn(const struct box_params *p, struct box *ret, struct err *err);

@@ -442,7 +442,8 @@ void cgroup_slot_stats(const struct cgroups *c, const struct cgroup_slot *s,
     *ret = st;
 }
 
-void cgroup_slot_reset(const struct cgroups *c, struct cgroup_slot *s) {
+void cgroup_slot_reset(const struct cgroups *c, struct cgroup_slot *s,
+                       const struct sandbox_stats *last) {
     for (size_t i = 0; i < s->n; i++) {
         if ((c->hiers[i].has & HAS_MEMORY) == 0)
             continue;
@@ -451,10 +452,8 @@ void cgroup_slot_reset(const struct cgroups *c, struct cgroup_slot *s) {
         else
             (void)write_at(c, s->dirs[i], "memory.peak", "0");
     }
-    struct sandbox_stats st = {0};
-    read_stats(c, s, &st);
-    s->cpu_base_us = st.cpu_us;
-    s->oom_base = st.oom_kills;
+    s->cpu_base_us += last->cpu_us;
+    s->oom_base += last->oom_kills;
 }
 
 bool cgroup_slot_freeze(const struct cgroups *c, const struct cgroup_slot *s, bool on) {

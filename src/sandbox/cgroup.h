@@ -52,8 +52,9 @@ int cgroup_slot_open(const struct cgroups *c, unsigned index, struct cgroup_slot
 void cgroup_slot_close(struct cgroup_slot *s);
 int cgroup_slot_limit(const struct cgroups *c, struct cgroup_slot *s, uint64_t memory_bytes,
                       uint32_t pids, uint32_t cpu_milli, struct err *err);
-/* Starts the counters anew for the next sandbox. */
-void cgroup_slot_reset(const struct cgroups *c, struct cgroup_slot *s);
+/* Starts the counters anew for the next sandbox; `last` is what the one before ended with. */
+void cgroup_slot_reset(const struct cgroups *c, struct cgroup_slot *s,
+                       const struct sandbox_stats *last);
 void cgroup_slot_stats(const struct cgroups *c, const struct cgroup_slot *s,
                        struct sandbox_stats *ret);
 /* False if there is no freezer. */

@@ -4,6 +4,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "sandbox/files.h"
+#include "sandbox/guard.h"
 #include "sandbox/sys.h"
 
 #include <arpa/inet.h>
@@ -180,9 +181,13 @@ static int become_guest(const struct init_options *o) {
         return -1;
     if (o->own_uid) {
         if (sys_setresgid(SANDBOX_GUEST_UID) < 0 || sys_setresuid(SANDBOX_GUEST_UID) < 0 ||
-            lockdown_caps(0) < 0)
+            (guard_on(GUARD_CAPS) && lockdown_caps(0) < 0))
             return -1;
     }
+#ifdef CAY_TEST_GUARDS
+    if (!guard_on(GUARD_CAPS) && lockdown_raise_ambient() < 0)
+        return -1;
+#endif
     if (o->no_suid && lockdown_install(&o->lockdown->no_suid) < 0)
         return -1;
     return 0;
@@ -220,7 +225,8 @@ static int start_main(void *arg) {
             return start_failed(s, "streams");
     if (s->e->tty && ioctl(0, TIOCSCTTY, 0) < 0)
         return start_failed(s, "controlling terminal");
-    (void)syscall(SYS_close_range, 3, ~0U, 0);
+    if (guard_on(GUARD_CLOSE))
+        (void)syscall(SYS_close_range, 3, ~0U, 0);
     for (size_t i = 0; i < s->e->nrlimits; i++) {
         struct rlimit r = {s->e->rlimits[i].value, s->e->rlimits[i].value}, have;
         __rlimit_resource_t which = (__rlimit_resource_t)s->e->rlimits[i].resource;

@@ -96,7 +96,8 @@ static uid_t uid_of(const struct launcher *l, const struct sandbox *s) {
     return l->config.uid_base + 2 * (uid_t)(s - l->boxes);
 }
 
-static int spawn(struct launcher *l, const char *root, struct sandbox **ret, struct err *err) {
+static int spawn(struct launcher *l, const char *root, bool pooled, struct sandbox **ret,
+                 struct err *err) {
     struct sandbox *s = NULL;
     for (size_t i = 0; i < l->config.max && !s; i++)
         if (l->boxes[i].state == STATE_FREE)
@@ -115,6 +116,7 @@ static int spawn(struct launcher *l, const char *root, struct sandbox **ret, str
                            .cgroups = &l->cgroups,
                            .slot = &s->slot,
                            .root = root,
+                           .pooled = pooled,
                            .uid = uid_of(l, s)};
     int rc = box_spawn(&p, &s->box, err);
     if (rc < 0)
@@ -144,18 +146,18 @@ static void on_gone(struct launcher *l, struct sandbox *s, int status) {
     s->state = STATE_FREE;
     fd_close(&s->box.channel);
     fd_close(&s->box.pidfd);
-    cgroup_slot_reset(&l->cgroups, &s->slot);
-    if (!told)
-        return;
-    struct buf b;
-    buf_init(&b, 512);
-    pack_str(&b, s->id);
-    pack_u32(&b, (uint32_t)status);
-    pack_sandbox_stats(&b, &st);
-    reply(l, SANDBOX_EXITED, 0, &b);
-    buf_finish(&b);
-    if (s->destroy_asked)
-        reply(l, SANDBOX_DONE, s->destroy_id, NULL);
+    if (told && *s->id) {
+        struct buf b;
+        buf_init(&b, 512);
+        pack_str(&b, s->id);
+        pack_u32(&b, (uint32_t)status);
+        pack_sandbox_stats(&b, &st);
+        reply(l, SANDBOX_EXITED, 0, &b);
+        buf_finish(&b);
+        if (s->destroy_asked)
+            reply(l, SANDBOX_DONE, s->destroy_id, NULL);
+    }
+    cgroup_slot_reset(&l->cgroups, &s->slot, &st);
 }
 
 static void reap(struct launcher *l) {
@@ -218,7 +220,7 @@ static int start_janitor(struct launcher *l, struct err *err) {
 /* The first sandbox is made at once: what is wrong with this host is said at the start. */
 static int probe(struct launcher *l, struct err *err) {
     struct sandbox *s;
-    int rc = spawn(l, "", &s, err);
+    int rc = spawn(l, "", false, &s, err);
     if (rc < 0)
         return rc;
     struct buf b;
@@ -359,8 +361,8 @@ static int create(struct launcher *l, struct wire_frame *f, const struct sandbox
         return err_set(err, ERR_CONFLICT, "sandbox '%s' exists", spec->id);
     if (strlen(spec->hostname) > 63)
         return err_set(err, ERR_BAD_REQUEST, "a host name has at most 63 bytes");
-    struct sandbox *s = *spec->root ? NULL : take_warm(l);
-    int rc = s ? 0 : spawn(l, spec->root, &s, err);
+    struct sandbox *s = box_spec_is_plain(spec) ? take_warm(l) : NULL;
+    int rc = s ? 0 : spawn(l, spec->root, false, &s, err);
     if (rc < 0)
         return rc;
     rc = hand_out(l, s, spec, f, err);
@@ -474,7 +476,7 @@ static bool pool_is_short(const struct launcher *l) {
 static void refill(struct launcher *l) {
     struct sandbox *s;
     struct err err;
-    if (spawn(l, "", &s, &err) < 0) {
+    if (spawn(l, "", true, &s, &err) < 0) {
         if (err.code != ERR_LIMIT) {
             l->pool_failures++;
             log_warn("sandbox.pool", "error", err.message);

@@ -214,6 +214,22 @@ int lockdown_caps(uint64_t keep) {
     return (int)syscall(SYS_capset, &head, data);
 }
 
+#ifdef CAY_TEST_GUARDS
+int lockdown_raise_ambient(void) {
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct d[2];
+    if (syscall(SYS_capget, &head, d) < 0)
+        return -1;
+    for (int i = 0; i < 2; i++)
+        d[i].effective = d[i].inheritable = d[i].permitted;
+    if (syscall(SYS_capset, &head, d) < 0)
+        return -1;
+    for (int cap = 0; cap <= CAP_LAST_CAP; cap++)
+        (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, cap, 0, 0);
+    return 0;
+}
+#endif
+
 int lockdown_bounding(struct err *err) {
     if (!guard_on(GUARD_CAPS))
         return 0;

@@ -20,6 +20,10 @@ int lockdown_init(struct lockdown *l, struct err *err);
 enum { CAPS_INIT = 1 << 5 | 1 << 6 | 1 << 7 }; /* KILL, SETGID, SETUID */
 /* Sets all three sets; the raw call, so that it is safe in a child that shares memory. */
 int lockdown_caps(uint64_t keep);
+#ifdef CAY_TEST_GUARDS
+/* Without the guard GUARD_CAPS: what a guest holds if nothing is dropped. */
+int lockdown_raise_ambient(void);
+#endif
 /* Empties the bounding and ambient sets and fixes the secure bits. Needs CAP_SETPCAP. */
 int lockdown_bounding(struct err *err);
 
