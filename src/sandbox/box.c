@@ -262,7 +262,8 @@ static int mount_point(struct maker *m, const char *path) {
     }
     struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
                            .resolve = RESOLVE_NO_MAGICLINKS | RESOLVE_IN_ROOT};
-    int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
+    _cleanup_(close) int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int fd = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
     if (fd < 0 && errno == ENOENT)
         return err_set(&m->err, ERR_BAD_REQUEST,
                        "bind path '%s' cannot be made: use one below /work, /home, /tmp or /mnt",

@@ -27,7 +27,7 @@
 #include <sys/wait.h>
 #include <termios.h>
 
-enum { WATCH_MS = 100, STACK_BYTES = 64 * 1024 };
+enum { WATCH_MS = 100, CONNECT_MS = 20, STACK_BYTES = 64 * 1024 };
 
 /* A command or a file worker that runs. */
 struct job {
@@ -173,11 +173,11 @@ static void reap(struct init *in) {
 /* ---- becoming the guest ---- */
 
 /* Runs in a child, which may share memory with init: system calls only. */
-static int become_guest(const struct init_options *o) {
+static int become_guest(const struct init_options *o, bool no_suid) {
     struct rlimit nproc = {(rlim_t)o->spec->pids, (rlim_t)o->spec->pids};
     struct rlimit have;
-    if (getrlimit(RLIMIT_NPROC, &have) == 0 && have.rlim_max > nproc.rlim_max &&
-        have.rlim_max != RLIM_INFINITY && setrlimit(RLIMIT_NPROC, &nproc) < 0)
+    if (guard_on(GUARD_RLIMIT) && getrlimit(RLIMIT_NPROC, &have) == 0 && have.rlim_max > nproc.rlim_max &&
+        setrlimit(RLIMIT_NPROC, &nproc) < 0)
         return -1;
     if (o->own_uid) {
         if (sys_setresgid(SANDBOX_GUEST_UID) < 0 || sys_setresuid(SANDBOX_GUEST_UID) < 0 ||
@@ -188,7 +188,7 @@ static int become_guest(const struct init_options *o) {
     if (!guard_on(GUARD_CAPS) && lockdown_raise_ambient() < 0)
         return -1;
 #endif
-    if (o->no_suid && lockdown_install(&o->lockdown->no_suid) < 0)
+    if (no_suid && lockdown_install(&o->lockdown->no_suid) < 0)
         return -1;
     return 0;
 }
@@ -235,7 +235,7 @@ static int start_main(void *arg) {
         if (r.rlim_max < have.rlim_max && setrlimit(which, &r) < 0)
             return start_failed(s, "limits");
     }
-    if (become_guest(s->o) < 0)
+    if (become_guest(s->o, s->o->no_suid) < 0)
         return start_failed(s, "become the guest");
     if (chdir(s->cwd) < 0)
         return start_failed(s, s->cwd);
@@ -446,7 +446,7 @@ static void on_tar(struct init *in, struct wire_frame *f, struct unpack *u) {
         sandbox_strv_add(&argv, "-");
         if (reads) {
             sandbox_strv_add(&argv, "--no-same-owner");
-            sandbox_strv_add(&argv, "--no-overwrite-dir");
+            sandbox_strv_add(&argv, "--same-permissions");
         } else {
             sandbox_strv_add(&argv, "--");
             for (size_t i = 0; i < paths.n; i++)
@@ -513,7 +513,8 @@ static pid_t fork_worker(struct init *in, uint64_t id, struct result **ret) {
     struct sigaction dfl = {.sa_handler = SIG_DFL};
     (void)sigaction(SIGPIPE, &dfl, NULL);
     close(in->o->channel);
-    if (become_guest(in->o) < 0)
+    /* Its own modes never have the bits, and it needs openat2(). */
+    if (become_guest(in->o, false) < 0)
         _exit(1);
     *ret = r;
     return 0;
@@ -640,10 +641,18 @@ static int connect_local(uint16_t port) {
     int sys = ECONNREFUSED;
     for (size_t i = 0; i < ARRAY_LEN(tries); i++) {
         int s = socket(tries[i].family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        if (s >= 0 && (connect(s, tries[i].addr, tries[i].len) == 0 || errno == EINPROGRESS))
+        /* The answer of a closed port comes a moment later; a full backlog may take its time. */
+        struct pollfd p = {.fd = s, .events = POLLOUT};
+        int failed = 0;
+        socklen_t n = sizeof(failed);
+        if (s < 0 || (connect(s, tries[i].addr, tries[i].len) < 0 && errno != EINPROGRESS))
+            failed = errno;
+        else if (poll(&p, 1, CONNECT_MS) == 1)
+            (void)getsockopt(s, SOL_SOCKET, SO_ERROR, &failed, &n);
+        if (failed == 0)
             return s;
         if (i == 0)
-            sys = errno;
+            sys = failed;
         fd_close(&s);
     }
     errno = sys;

@@ -182,6 +182,10 @@ static _Noreturn void leave(struct launcher *l, int status) {
             while (waitpid(l->boxes[i].box.pid, NULL, 0) < 0 && errno == EINTR)
                 ;
     cgroups_sweep_own(&l->cgroups, SWEEP_MS);
+    fd_close(&l->janitor);
+    fd_close(&l->stage.binder);
+    while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
+        ;
     _exit(status);
 }
 
@@ -532,7 +536,7 @@ static void on_signals(struct launcher *l) {
 
 int launcher_run(int control) {
     static struct launcher l;
-    l = (struct launcher){.control = control, .janitor = -1};
+    l = (struct launcher){.control = control, .janitor = -1, .stage = {.binder = -1}};
     wire_reader_init(&l.reader, SANDBOX_CONTROL_MAX);
     if (prepare(&l) < 0) {
         log_error("sandbox.start", "error", strerror(errno));

@@ -404,6 +404,7 @@ static int p_fds(void) {
 
 static int p_forks(void) {
     int n = 0;
+    setpgid(0, 0);
     for (; n < 5000; n++) {
         pid_t pid = fork();
         if (pid == 0) {
