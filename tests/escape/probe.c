@@ -42,6 +42,11 @@ static int result(long rc) {
     return rc < 0 ? errno : 0;
 }
 
+static void ignore(int signo) {
+    struct sigaction a = {.sa_handler = SIG_IGN};
+    sigaction(signo, &a, NULL);
+}
+
 /* ---- system calls ---- */
 
 static int p_mount(void) {
@@ -418,7 +423,7 @@ static int p_forks(void) {
     printf("forks=%d\n", n);
     fflush(stdout);
     kill(0, SIGCONT);
-    signal(SIGTERM, SIG_IGN);
+    ignore(SIGTERM);
     if (strcmp(arg, "stay") == 0)
         for (;;)
             pause();
@@ -460,7 +465,7 @@ static int p_disk(void) {
     static char chunk[1 << 20];
     memset(chunk, 'x', sizeof(chunk));
     size_t total = 0;
-    signal(SIGXFSZ, SIG_IGN);
+    ignore(SIGXFSZ);
     for (int f = 0; f < 64; f++) {
         char name[64];
         snprintf(name, sizeof(name), "%s/fill%d", f % 2 ? "/tmp" : "/work", f);
@@ -500,7 +505,7 @@ static int p_open_files(void) {
     return n == 100000 ? 0 : sys;
 }
 static int p_sparse(void) {
-    signal(SIGXFSZ, SIG_IGN);
+    ignore(SIGXFSZ);
     int fd = open("/work/sparse", O_WRONLY | O_CREAT, 0644);
     return result(ftruncate(fd, 1LL << 40));
 }

@@ -830,7 +830,6 @@ static void a_paused_sandbox_stands_still(void **state) {
         assert_int_equal(guest_send(&g, INIT_SYNC, 4000, NULL, NULL, 0), 0);
         assert_int_equal(poll(&p, 1, 100), 0);
     } else {
-        struct stat one, two;
         struct wire_frame f;
         (void)poll(NULL, 0, 50);
         struct unpack u;
@@ -843,8 +842,6 @@ static void a_paused_sandbox_stands_still(void **state) {
         unpack_init(&u, f.data, f.len);
         unpack_sandbox_stat(&u, &s2);
         assert_int_equal(s1.mtime_ms, s2.mtime_ms);
-        (void)one;
-        (void)two;
     }
     OK(client_request(&client, SANDBOX_RESUME, "g", NULL, &err));
     bool moved = false;
@@ -1179,7 +1176,7 @@ static void killing_the_launcher_leaves_nothing(void **state) {
     (void)snprintf(marker, sizeof(marker), "cay-sleeper-%d-a", (int)getpid());
     start_client(&c, (struct client_options){.pool = 2, .max = 8});
     start_sleepers(&c, g, 4, marker);
-    assert_int_equal(count_processes(marker), 4);
+    assert_true(count_processes(marker) >= 4);
     if (c.features.cgroup == SANDBOX_CGROUP_V1)
         assert_true(count_groups(c.pid) > 0);
     pid_t pid = c.pid;
@@ -1212,7 +1209,7 @@ static void killing_the_front_leaves_nothing(void **state) {
     pid_t launcher = 0;
     assert_int_equal(read(pair[0], &launcher, sizeof(launcher)), sizeof(launcher));
     close(pair[0]);
-    assert_int_equal(count_processes(marker), 4);
+    assert_true(count_processes(marker) >= 4);
     assert_int_equal(kill(front, SIGKILL), 0);
     (void)waitpid(front, NULL, 0);
     all_gone_soon(launcher, marker);
