@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -181,8 +182,8 @@ static void run_crun(bool with_data) {
 
 /* ---- ours ---- */
 
-static void start_exec(struct guest *g, bool with_data, int in, int out) {
-    struct sandbox_exec e = {0};
+static void start_exec(struct guest *g, bool with_data, bool final, int in, int out) {
+    struct sandbox_exec e = {.final = final};
     sandbox_strv_add(&e.argv, with_data ? "/bin/sh" : "/usr/bin/true");
     if (with_data) {
         sandbox_strv_add(&e.argv, "-c");
@@ -225,9 +226,9 @@ static void finish_exec(struct guest *g) {
     }
 }
 
-static void exec_in(struct guest *g, bool with_data) {
+static void exec_in(struct guest *g, bool with_data, bool final) {
     if (!with_data) {
-        start_exec(g, false, -1, -1);
+        start_exec(g, false, final, -1, -1);
         finish_exec(g);
         return;
     }
@@ -235,7 +236,7 @@ static void exec_in(struct guest *g, bool with_data) {
     if (pipe2(in, O_CLOEXEC) < 0 || pipe2(out, O_CLOEXEC) < 0)
         die("pipe", NULL);
     (void)fcntl(in[1], F_SETPIPE_SZ, DATA);
-    start_exec(g, true, in[0], out[1]);
+    start_exec(g, true, final, in[0], out[1]);
     close(in[0]);
     close(out[1]);
     if (fd_write_all(in[1], data, DATA) < 0)
@@ -262,6 +263,14 @@ static void destroy(struct client *c, struct guest *g) {
     struct err err;
     if (client_destroy(c, g, &err) < 0)
         die("destroy", &err);
+}
+
+/* A sandbox whose command was its last: waits until every process is gone. */
+static void gone(struct client *c, struct guest *g) {
+    struct err err;
+    if (client_wait_exited(c, g->id, &err) < 0)
+        die("end", &err);
+    guest_close(g);
 }
 
 /* ---- the table ---- */
@@ -296,16 +305,16 @@ static void table(struct client *pooled, struct client *cold, int rounds, bool w
                 run_process(with_data ? plain_data : plain_true, with_data);
                 break;
             case EXEC:
-                exec_in(&live, with_data);
+                exec_in(&live, with_data, false);
                 break;
             case POOLED:
                 create(pooled, &g, "pooled");
-                exec_in(&g, with_data);
+                exec_in(&g, with_data, false);
                 break;
             case FULL:
                 create(cold, &g, "full");
-                exec_in(&g, with_data);
-                destroy(cold, &g);
+                exec_in(&g, with_data, true);
+                gone(cold, &g);
                 break;
             case BWRAP:
                 run_process(with_data ? bwrap_data : bwrap_true, with_data);
@@ -354,7 +363,7 @@ static void burst(struct client *c, const char *what) {
     for (int i = 0; i < BURST; i++) {
         (void)snprintf(id, sizeof(id), "b%d", i);
         create(c, &guests[i], id);
-        start_exec(&guests[i], false, -1, -1);
+        start_exec(&guests[i], false, false, -1, -1);
     }
     for (int i = 0; i < BURST; i++)
         finish_exec(&guests[i]);
@@ -382,6 +391,60 @@ static void burst_others(void) {
                  (double)(clock_mono_ns() - t) / 1e6);
 }
 
+/* Processor time of this process and everything it has waited for. */
+static double cpu_ms(void) {
+    struct rusage a, b;
+    (void)getrusage(RUSAGE_SELF, &a);
+    (void)getrusage(RUSAGE_CHILDREN, &b);
+    const struct timeval *t[] = {&a.ru_utime, &a.ru_stime, &b.ru_utime, &b.ru_stime};
+    double ms = 0;
+    for (size_t i = 0; i < ARRAY_LEN(t); i++)
+        ms += (double)t[i]->tv_sec * 1e3 + (double)t[i]->tv_usec / 1e3;
+    return ms;
+}
+
+/* The same work in processor time, which a busy machine changes little. */
+static void cpu_cost(const char *program, int rounds, bool crun) {
+    struct err err;
+    double cost[KINDS] = {0};
+    for (int k = 0; k < KINDS; k++) {
+        struct client c;
+        struct guest g;
+        if (k == POOLED || (k == CRUN && !crun))
+            continue;
+        struct client_options o = {.program = program, .max = 4};
+        double zero = cpu_ms(), start = 0;
+        for (int part = 0; part < 2; part++) { /* the first part is the start alone */
+            double t = cpu_ms();
+            if ((k == EXEC || k == FULL) && client_start(&c, &o, &err) < 0)
+                die("start", &err);
+            if (k == EXEC)
+                create(&c, &g, "g");
+            for (int i = 0; part == 1 && i < rounds; i++) {
+                if (k == FULL)
+                    create(&c, &g, "g");
+                if (k == FULL || k == EXEC)
+                    exec_in(&g, false, k == FULL);
+                else if (k == CRUN)
+                    run_crun(false);
+                else
+                    run_process(k == PLAIN ? plain_true : bwrap_true, false);
+                if (k == FULL)
+                    gone(&c, &g);
+            }
+            if (k == EXEC)
+                destroy(&c, &g);
+            if (k == EXEC || k == FULL)
+                client_stop(&c);
+            if (part == 0)
+                start = cpu_ms() - t;
+        }
+        cost[k] = (cpu_ms() - zero - 2 * start) / rounds;
+        (void)printf("%-38s %8.3f ms of processor time\n", names[k], cost[k]);
+    }
+    (void)printf("bubblewrap / full = %.2f in processor time\n\n", cost[BWRAP] / cost[FULL]);
+}
+
 static uint64_t meminfo(const char *key) {
     struct buf b;
     buf_init(&b, 65536);
@@ -404,7 +467,7 @@ static void idle(struct client *c) {
         create(c, &guests[i], id);
         if (guest_wait_ready(&guests[i], &err) < 0)
             die("ready", &err);
-        exec_in(&guests[i], false);
+        exec_in(&guests[i], false, false);
     }
     uint64_t after = meminfo("MemAvailable:");
     double charged = 0;
@@ -447,6 +510,8 @@ int main(int argc, char **argv) {
                  cold.features.root ? "root" : "an ordinary user", cold.features.cgroup,
                  cold.features.controllers, cold.features.landlock, rounds);
     bool crun = make_bundle();
+    (void)printf("\n");
+    cpu_cost(program, rounds, crun);
     table(&pooled, &cold, rounds, false, crun);
     table(&pooled, &cold, rounds / 2 ? rounds / 2 : 1, true, crun);
     (void)printf("\n");

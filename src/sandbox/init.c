@@ -34,6 +34,7 @@ struct job {
     uint64_t id;
     pid_t pid; /* 0 is a free place */
     bool worker;
+    bool final; /* the sandbox ends with it */
     bool oom;
 };
 
@@ -145,6 +146,8 @@ static void job_ended(struct init *in, struct job *j, int status, const struct r
         pack_sandbox_exit(&b, &e);
         reply(in, INIT_EXITED, was.id, &b);
         buf_finish(&b);
+        if (was.final)
+            _exit(0);
     } else if (!WIFEXITED(status)) {
         struct err err;
         (void)err_set(&err, ERR_CANCELLED, "the file operation was killed");
@@ -394,6 +397,7 @@ static void run_exec(struct init *in, uint64_t id, const struct sandbox_exec *e,
         return;
     }
     add_job(in, j, id, pid, false);
+    j->final = e->final;
     struct buf b;
     buf_init(&b, 64);
     pack_u32(&b, (uint32_t)pid);

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "sandbox/guard.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -12,6 +13,7 @@
 #include <linux/securebits.h>
 #include <sched.h>
 #include <seccomp.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -72,19 +74,10 @@ static const char *const allowed[] = {
 
 enum { TTY_STI = 0x5412, TTY_LINUX = 0x541C };
 
-static int add(scmp_filter_ctx c, uint32_t action, const char *name) {
-    int nr = seccomp_syscall_resolve_name(name);
-    /* A name this architecture does not have is no rule; one that is denied by default needs none.
-     */
-    return nr == __NR_SCMP_ERROR || nr < 0 ? 0 : seccomp_rule_add(c, action, nr, 0);
-}
-
 static int add_argument_rules(scmp_filter_ctx c) {
     int rc = 0;
     rc |= seccomp_rule_add(c, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1,
                            SCMP_A0(SCMP_CMP_MASKED_EQ, NEW_NAMESPACES, 0));
-    /* Its flags are in memory, where a filter cannot look: C libraries fall back to clone(). */
-    rc |= seccomp_rule_add(c, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
     rc |= seccomp_rule_add(c, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 0);
     static const int families[] = {AF_UNIX, AF_INET, AF_INET6};
     for (size_t i = 0; i < ARRAY_LEN(families); i++)
@@ -137,26 +130,112 @@ static int export_filter(scmp_filter_ctx c, struct sock_fprog *ret, struct err *
     return 0;
 }
 
+/* ---- the tree ---- */
+
+/* libseccomp's program asks for every call one by one, and the kernel walks it for each of some 460
+ * calls when it is installed: 0.2 ms, a tenth of making a sandbox. Neighbouring calls mostly share
+ * a verdict, so a binary search over ranges answers nearly all of them in front of it. */
+enum { CALLS = 512, TREE_MAX = 250 };
+
+enum verdict { VERDICT_EPERM, VERDICT_ENOSYS, VERDICT_ALLOW, VERDICT_ARGS };
+
+static void fill_verdicts(uint8_t verdicts[CALLS]) {
+    static const char *const with_args[] = {"clone",     "ioctl",       "socket", "prlimit64",
+                                            "personality", "mknod", "mknodat"};
+    memset(verdicts, VERDICT_EPERM, CALLS);
+    /* Newer than the list: "not there" makes programs fall back, "not permitted" makes them fail.
+     */
+    memset(verdicts + 450, VERDICT_ENOSYS, CALLS - 450);
+    for (size_t i = 0; i < ARRAY_LEN(allowed); i++) {
+        int nr = seccomp_syscall_resolve_name(allowed[i]);
+        if (nr >= 0 && nr < CALLS)
+            verdicts[nr] = VERDICT_ALLOW;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(with_args); i++) {
+        int nr = seccomp_syscall_resolve_name(with_args[i]);
+        if (nr >= 0 && nr < CALLS)
+            verdicts[nr] = VERDICT_ARGS;
+    }
+    /* Its flags are in memory, where a filter cannot look: C libraries fall back to clone(). */
+    verdicts[SYS_clone3] = VERDICT_ENOSYS;
+}
+
+struct tree {
+    struct sock_filter code[TREE_MAX];
+    size_t n;
+    unsigned starts[CALLS];
+    uint8_t verdicts[CALLS];
+};
+
+static void emit(struct tree *t, struct sock_filter f) {
+    assert(t->n < TREE_MAX);
+    t->code[t->n++] = f;
+}
+
+static void emit_ranges(struct tree *t, size_t lo, size_t hi) {
+    static const uint32_t actions[] = {[VERDICT_EPERM] = SECCOMP_RET_ERRNO | EPERM,
+                                       [VERDICT_ENOSYS] = SECCOMP_RET_ERRNO | ENOSYS,
+                                       [VERDICT_ALLOW] = SECCOMP_RET_ALLOW};
+    if (lo == hi) {
+        uint8_t v = t->verdicts[lo];
+        /* The jump's length is filled in when the tree's is known. */
+        emit(t, v == VERDICT_ARGS ? (struct sock_filter)BPF_STMT(BPF_JMP | BPF_JA, 0)
+                                  : (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, actions[v]));
+        return;
+    }
+    size_t mid = (lo + hi + 1) / 2, at = t->n;
+    emit(t, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, t->starts[mid], 0, 0));
+    emit_ranges(t, lo, mid - 1);
+    t->code[at].jt = (uint8_t)(t->n - at - 1);
+    emit_ranges(t, mid, hi);
+}
+
+/* Puts the tree before the program that looks at arguments (and kills x32 calls, which are past the
+ * tree's end). */
+static void add_tree(struct sock_fprog *p) {
+    static struct tree t;
+    uint8_t all[CALLS];
+    size_t ranges = 0;
+    fill_verdicts(all);
+    for (unsigned nr = 0; nr < CALLS; nr++)
+        if (nr == 0 || all[nr] != all[nr - 1]) {
+            t.starts[ranges] = nr;
+            t.verdicts[ranges++] = all[nr];
+        }
+    t.starts[ranges] = CALLS;
+    t.verdicts[ranges++] = VERDICT_ARGS;
+    emit(&t, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+                                          offsetof(struct seccomp_data, arch)));
+    /* 32-bit calls would need a list of their own. */
+    emit(&t, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, seccomp_arch_native(), 1, 0));
+    emit(&t, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
+    emit(&t, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+                                          offsetof(struct seccomp_data, nr)));
+    emit_ranges(&t, 0, ranges - 1);
+    for (size_t i = 0; i < t.n; i++)
+        if (t.code[i].code == (BPF_JMP | BPF_JA))
+            t.code[i].k = (uint32_t)(t.n - i - 1);
+    struct sock_filter *both = xmalloc((t.n + p->len) * sizeof(*both));
+    memcpy(both, t.code, t.n * sizeof(*both));
+    memcpy(both + t.n, p->filter, p->len * sizeof(*both));
+    free(p->filter);
+    p->filter = both;
+    p->len = (unsigned short)(p->len + t.n);
+}
+
 static int build_filter(struct sock_fprog *ret, struct err *err) {
     scmp_filter_ctx c = seccomp_init(SCMP_ACT_ERRNO(EPERM));
     if (!c)
         return err_set(err, ERR_INTERNAL, "libseccomp: no filter");
-    int rc = 0;
-    for (size_t i = 0; i < ARRAY_LEN(allowed); i++)
-        rc |= add(c, SCMP_ACT_ALLOW, allowed[i]);
-    rc |= add_argument_rules(c);
-    /* Newer than the list: "not there" makes programs fall back, "not permitted" makes them fail.
-     */
-    for (int nr = 450; nr < 512; nr++)
-        rc |= seccomp_rule_add(c, SCMP_ACT_ERRNO(ENOSYS), nr, 0);
-    /* 32-bit and x32 calls would need a list of their own. */
+    int rc = add_argument_rules(c);
     rc |= seccomp_attr_set(c, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
-    rc |= seccomp_attr_set(c, SCMP_FLTATR_CTL_OPTIMIZE, 2);
     if (rc == 0)
         rc = export_filter(c, ret, err);
     else
         rc = err_set(err, ERR_INTERNAL, "libseccomp refused a rule");
     seccomp_release(c);
+    if (rc == 0)
+        add_tree(ret);
     return rc;
 }
 

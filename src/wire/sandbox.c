@@ -191,6 +191,7 @@ void pack_sandbox_exec(struct buf *b, const struct sandbox_exec *e) {
     pack_strv(b, &e->env);
     pack_str(b, e->cwd);
     pack_u8(b, e->tty);
+    pack_u8(b, e->final);
     pack_u32(b, e->cols);
     pack_u32(b, e->rows);
     pack_u32(b, e->in);
@@ -209,6 +210,7 @@ void unpack_sandbox_exec(struct unpack *u, struct sandbox_exec *ret) {
     unpack_strv(u, STRV_MAX, &e.env);
     e.cwd = unpack_strdup(u);
     e.tty = unpack_u8(u) != 0;
+    e.final = unpack_u8(u) != 0;
     e.cols = unpack_u32(u);
     e.rows = unpack_u32(u);
     e.in = unpack_u32(u);

@@ -319,7 +319,8 @@ int guest_run(struct guest *g, struct sandbox_exec *e, struct run *ret, struct e
             wire_frame_finish(&f);
             continue;
         }
-        struct pollfd p[2] = {{.fd = g->channel, .events = POLLIN},
+        /* After its end the channel has no more to say, and may be closed by a final command. */
+        struct pollfd p[2] = {{.fd = ended ? -1 : g->channel, .events = POLLIN},
                               {.fd = closed ? -1 : from, .events = POLLIN}};
         int64_t left = end - clock_mono_ms();
         /* A process that the command left behind may hold the pipe: its end is not waited for. */

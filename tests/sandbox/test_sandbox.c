@@ -141,6 +141,23 @@ static void a_command_that_cannot_start_is_an_error_not_an_exit(void **state) {
     done(&g);
 }
 
+static void a_final_command_takes_the_sandbox_with_it(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){0});
+    struct sandbox_exec e = {.final = true};
+    sandbox_strv_add(&e.argv, "sh");
+    sandbox_strv_add(&e.argv, "-c");
+    sandbox_strv_add(&e.argv, "setsid sleep 1000 >/dev/null 2>&1 & echo last; exit 9");
+    struct run r;
+    OK(guest_run(&g, &e, &r, &err));
+    assert_int_equal(run_status(&r), 9);
+    assert_string_equal(r.out.data, "last\n");
+    OK(client_wait_exited(&client, "g", &err));
+    run_finish(&r);
+    sandbox_strv_finish(&e.argv);
+    guest_close(&g);
+}
+
 static void environment_and_directory_are_what_was_asked_for(void **state) {
     (void)state;
     struct sandbox_spec spec = {.id = "g", .hostname = "beach"};
@@ -1157,6 +1174,13 @@ static void start_sleepers(struct client *c, struct guest *g, int n, const char 
     }
 }
 
+/* The kernel lets init go on a moment before the command line can be read. */
+static void sleepers_are_there(const char *marker) {
+    for (int i = 0; i < 500 && count_processes(marker) < 4; i++)
+        (void)poll(NULL, 0, 10);
+    assert_true(count_processes(marker) >= 4);
+}
+
 static void all_gone_soon(pid_t launcher, const char *marker) {
     int processes = 1, groups = 1;
     for (int i = 0; i < 600 && (processes || groups); i++) {
@@ -1176,7 +1200,7 @@ static void killing_the_launcher_leaves_nothing(void **state) {
     (void)snprintf(marker, sizeof(marker), "cay-sleeper-%d-a", (int)getpid());
     start_client(&c, (struct client_options){.pool = 2, .max = 8});
     start_sleepers(&c, g, 4, marker);
-    assert_true(count_processes(marker) >= 4);
+    sleepers_are_there(marker);
     if (c.features.cgroup == SANDBOX_CGROUP_V1)
         assert_true(count_groups(c.pid) > 0);
     pid_t pid = c.pid;
@@ -1209,7 +1233,7 @@ static void killing_the_front_leaves_nothing(void **state) {
     pid_t launcher = 0;
     assert_int_equal(read(pair[0], &launcher, sizeof(launcher)), sizeof(launcher));
     close(pair[0]);
-    assert_true(count_processes(marker) >= 4);
+    sleepers_are_there(marker);
     assert_int_equal(kill(front, SIGKILL), 0);
     (void)waitpid(front, NULL, 0);
     all_gone_soon(launcher, marker);
@@ -1341,6 +1365,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         T(exec_passes_the_exit_status_through),
         T(a_command_that_cannot_start_is_an_error_not_an_exit),
+        T(a_final_command_takes_the_sandbox_with_it),
         T(environment_and_directory_are_what_was_asked_for),
         T(standard_input_reaches_the_command),
         T(a_signal_reaches_the_whole_group),
