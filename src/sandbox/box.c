@@ -14,13 +14,11 @@
 #include <limits.h>
 #include <linux/openat2.h>
 #include <linux/securebits.h>
-#include <net/if.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/fsuid.h>
-#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -55,17 +53,6 @@ static int join_cgroups(struct maker *m) {
     /* Only now, so that the guest sees its own group as the root. */
     if (unshare(CLONE_NEWCGROUP) < 0)
         return err_sys(&m->err, "new cgroup namespace");
-    return 0;
-}
-
-static int raise_loopback(struct maker *m) {
-    if (!guard_on(GUARD_NET))
-        return 0;
-    _cleanup_(close) int s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    struct ifreq r = {.ifr_name = "lo"};
-    r.ifr_flags = IFF_UP | IFF_RUNNING;
-    if (s < 0 || ioctl(s, SIOCSIFFLAGS, &r) < 0)
-        return err_sys(&m->err, "raise the loopback interface");
     return 0;
 }
 
@@ -215,8 +202,6 @@ static int warm_up(struct maker *m, int tree) {
     int keep[] = {m->channel, tree};
     if (rc == 0)
         rc = keep_only(m, keep, 2);
-    if (rc == 0)
-        rc = raise_loopback(m);
     struct wire_frame f;
     if (rc == 0)
         rc = wait_frame(m, INIT_GO, &f);
@@ -480,7 +465,7 @@ int box_spawn(const struct box_params *p, struct box *ret, struct err *err) {
     _cleanup_(close) int theirs = pair[1];
     struct clone_args args = {
         .flags = CLONE_PIDFD | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC |
-                 CLONE_NEWUTS | (guard_on(GUARD_NET) ? CLONE_NEWNET : 0U),
+                 CLONE_NEWUTS,
         .pidfd = (uint64_t)(uintptr_t)&pidfd,
         .exit_signal = SIGCHLD,
     };
@@ -490,15 +475,20 @@ int box_spawn(const struct box_params *p, struct box *ret, struct err *err) {
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = (uint64_t)p->slot->dirs[0];
     }
+    rc = netns_enter(p->netns, err);
+    if (rc < 0)
+        return rc;
     pid_t pid = sys_clone3(&args);
-    if (pid < 0)
-        return err_sys(err, "clone a sandbox");
     if (pid == 0) {
         close(ours);
         child_main(p, theirs, tree);
     }
+    rc = pid < 0 ? err_sys(err, "clone a sandbox") : 0;
+    int back = netns_leave(p->netns, rc == 0 ? err : NULL);
+    if (pid < 0)
+        return rc;
     struct box b = {.pid = pid, .pidfd = pidfd, .channel = steal_fd(&ours)};
-    rc = map_ids(p, pid, err);
+    rc = back < 0 ? back : map_ids(p, pid, err);
     if (rc == 0 && wire_send(b.channel, &(struct wire_out){.type = INIT_GO}) < 0)
         rc = err_sys(err, "start a sandbox");
     if (rc < 0) {

@@ -6,12 +6,14 @@
 #include "base/err.h"
 #include "sandbox/cgroup.h"
 #include "sandbox/lockdown.h"
+#include "sandbox/netns.h"
 #include "sandbox/stage.h"
 
 #include <sys/types.h>
 
 struct box_params {
     const struct stage *stage;
+    struct netns *netns;
     const struct lockdown *lockdown;
     const struct cgroups *cgroups;
     const struct cgroup_slot *slot;

@@ -9,6 +9,7 @@
 #include "sandbox/cgroup.h"
 #include "sandbox/guard.h"
 #include "sandbox/lockdown.h"
+#include "sandbox/netns.h"
 #include "sandbox/stage.h"
 #include "sandbox/sys.h"
 #include "wire/frame.h"
@@ -54,6 +55,8 @@ struct launcher {
     struct cgroups cgroups;
     struct lockdown lockdown;
     struct stage stage;
+    struct netns netns;
+    bool netns_failed;
     struct sandbox *boxes; /* config.max of them */
     size_t nwarm;
     unsigned pool_failures;
@@ -112,6 +115,7 @@ static int spawn(struct launcher *l, const char *root, bool pooled, struct sandb
         s->slot_open = true;
     }
     struct box_params p = {.stage = &l->stage,
+                           .netns = &l->netns,
                            .lockdown = &l->lockdown,
                            .cgroups = &l->cgroups,
                            .slot = &s->slot,
@@ -280,6 +284,8 @@ static int configure(struct launcher *l, struct unpack *u, char *why, size_t why
         rc = start_janitor(l, err);
     if (rc == 0)
         rc = stage_open(&l->stage, c, err);
+    if (rc == 0)
+        rc = netns_open(&l->netns, l->stage.proc, err);
     if (rc == 0)
         rc = probe(l, err);
     if (rc == 0)
@@ -489,6 +495,14 @@ static void refill(struct launcher *l) {
     }
 }
 
+static void stock(struct launcher *l) {
+    struct err err;
+    if (netns_refill(&l->netns, &err) < 0) {
+        l->netns_failed = true; /* then each sandbox makes its own, and says why it cannot */
+        log_warn("sandbox.netns", "error", err.message);
+    }
+}
+
 static void drain(struct launcher *l) {
     struct wire_frame f;
     struct err err;
@@ -545,14 +559,19 @@ int launcher_run(int control) {
     for (;;) {
         struct pollfd p[2] = {{.fd = control, .events = POLLIN}, {.fd = l.signals, .events = POLLIN}};
         int timeout = -1;
-        if (pool_is_short(&l)) {
+        bool netns_short = l.configured && !l.netns_failed && netns_is_short(&l.netns);
+        if (netns_short) {
+            timeout = 0;
+        } else if (pool_is_short(&l)) {
             int64_t left = l.refill_at_ms - clock_mono_ms();
             timeout = left > 0 ? (int)left : 0;
         }
         int n = poll(p, 2, timeout);
         if (n < 0 && errno != EINTR)
             leave(&l, 1);
-        if (n == 0 && pool_is_short(&l))
+        if (n == 0 && netns_short)
+            stock(&l);
+        else if (n == 0 && pool_is_short(&l))
             refill(&l);
         if (n > 0 && p[1].revents)
             on_signals(&l);
