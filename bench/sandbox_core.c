@@ -38,8 +38,15 @@ static _Noreturn void die(const char *what, const struct err *err) {
 }
 
 static char crun_name[64];
-static char *crun_argv[] = {"/usr/bin/crun", "--cgroup-manager=disabled", "run", "--bundle", bundle,
-                            "--config",      NULL,                        crun_name, NULL};
+static char *crun_argv[] = {"/usr/bin/crun",
+                            "--cgroup-manager=disabled",
+                            "run",
+                            "--bundle",
+                            bundle,
+                            "--config",
+                            NULL,
+                            crun_name,
+                            NULL};
 static char crun_true_config[96], crun_data_config[96];
 
 /* crun refuses a machine that has both cgroup versions: it gets a mount namespace with one. */

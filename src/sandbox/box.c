@@ -145,8 +145,7 @@ static int mask_proc(struct maker *m) {
         if (tree < 0 && errno == ENOENT)
             continue;
         struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY};
-        if (tree < 0 ||
-            sys_mount_setattr(tree, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr) < 0 ||
+        if (tree < 0 || sys_mount_setattr(tree, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr) < 0 ||
             sys_move_mount(tree, AT_FDCWD, fixed[i]) < 0)
             return err_sys(&m->err, "make %s read-only", fixed[i]);
     }
@@ -176,8 +175,8 @@ static int build_world(struct maker *m, int tree) {
         rc = err_sys(&m->err, "mount /dev/pts");
     if (rc == 0)
         rc = mount_proc(m);
-    if (rc == 0 && (sys_pivot_root(".", ".") < 0 || umount2(".", SYS_MNT_DETACH) < 0 ||
-                    chdir("/work") < 0))
+    if (rc == 0 &&
+        (sys_pivot_root(".", ".") < 0 || umount2(".", SYS_MNT_DETACH) < 0 || chdir("/work") < 0))
         rc = err_sys(&m->err, "enter the root");
     return rc;
 }
@@ -333,7 +332,8 @@ static int allow_binds(struct maker *m) {
     for (size_t i = 0; m->ruleset >= 0 && i < m->spec.nbinds; i++) {
         if (m->spec.binds[i].mode != SANDBOX_BIND_RW)
             continue;
-        int rc = lockdown_allow_writable(m->p->lockdown, m->ruleset, m->spec.binds[i].path, &m->err);
+        int rc =
+            lockdown_allow_writable(m->p->lockdown, m->ruleset, m->spec.binds[i].path, &m->err);
         if (rc < 0)
             return rc;
     }
@@ -383,8 +383,10 @@ static int set_up(struct maker *m) {
         rc = shape(m, &f);
     if (rc == 0)
         rc = lock(m);
-    if (rc == 0 && early)
+    if (rc == 0 && early) {
+        init_prepare();
         rc = take_spec(m, &f);
+    }
     wire_frame_finish(&f);
     if (rc == 0 && m->spec.egress)
         rc = make_listener(m, &m->listener);
@@ -464,8 +466,8 @@ int box_spawn(const struct box_params *p, struct box *ret, struct err *err) {
     _cleanup_(close) int ours = pair[0];
     _cleanup_(close) int theirs = pair[1];
     struct clone_args args = {
-        .flags = CLONE_PIDFD | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC |
-                 CLONE_NEWUTS,
+        .flags =
+            CLONE_PIDFD | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS,
         .pidfd = (uint64_t)(uintptr_t)&pidfd,
         .exit_signal = SIGCHLD,
     };

@@ -19,7 +19,7 @@ struct box_params {
     const struct cgroup_slot *slot;
     const char *root;
     bool pooled; /* made ahead: it will get a plain spec */
-    uid_t uid; /* as root: the host uid (and gid) of init; the guest has the next one */
+    uid_t uid;   /* as root: the host uid (and gid) of init; the guest has the next one */
 };
 
 struct box {

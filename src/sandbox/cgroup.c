@@ -188,7 +188,8 @@ static void open_v2(struct cgroups *c, const char *path) {
     static const struct {
         const char *name, *add;
         unsigned bit;
-    } wanted[] = {{"memory", "+memory", HAS_MEMORY}, {"pids", "+pids", HAS_PIDS},
+    } wanted[] = {{"memory", "+memory", HAS_MEMORY},
+                  {"pids", "+pids", HAS_PIDS},
                   {"cpu", "+cpu", HAS_CPU | HAS_CPUACCT}};
     if (!read_at(h->parent, "cgroup.controllers", list, sizeof(list)))
         return;
@@ -239,10 +240,9 @@ void cgroups_open(struct cgroups *c, const char *sysroot, pid_t pid, char *why, 
         open_v2(c, v2);
     for (size_t i = 0; i < c->n; i++) {
         unsigned has = c->hiers[i].has;
-        c->controllers |= (has & HAS_MEMORY ? SANDBOX_HAS_MEMORY : 0) |
-                          (has & HAS_PIDS ? SANDBOX_HAS_PIDS : 0) |
-                          (has & HAS_CPU ? SANDBOX_HAS_CPU : 0) |
-                          (has & HAS_FREEZER ? SANDBOX_HAS_FREEZER : 0);
+        c->controllers |=
+            (has & HAS_MEMORY ? SANDBOX_HAS_MEMORY : 0) | (has & HAS_PIDS ? SANDBOX_HAS_PIDS : 0) |
+            (has & HAS_CPU ? SANDBOX_HAS_CPU : 0) | (has & HAS_FREEZER ? SANDBOX_HAS_FREEZER : 0);
     }
     if (c->version == SANDBOX_CGROUP_NONE)
         (void)snprintf(why, why_size, "no writable cgroup: limits are rlimits and a memory watch");

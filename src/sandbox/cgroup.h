@@ -13,8 +13,8 @@
 enum { CGROUP_HIERS_MAX = 5 };
 
 struct cgroup_hier {
-    int parent;  /* directory that holds our group */
-    int base;    /* our group */
+    int parent;   /* directory that holds our group */
+    int base;     /* our group */
     unsigned has; /* CGROUP_* bits */
 };
 

@@ -204,8 +204,7 @@ int files_copy(int from, int to, uint64_t *ret_bytes, struct err *err) {
 
 int files_stat(const char *path, bool follow, struct sandbox_stat *ret, struct err *err) {
     struct stat st;
-    _cleanup_(close) int fd =
-        open_in_root(AT_FDCWD, path, O_PATH | (follow ? 0 : O_NOFOLLOW), 0);
+    _cleanup_(close) int fd = open_in_root(AT_FDCWD, path, O_PATH | (follow ? 0 : O_NOFOLLOW), 0);
     if (fd < 0 || fstat(fd, &st) < 0)
         return file_error(err, path);
     int rc = refuse_proc(fd, path, err);

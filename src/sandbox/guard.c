@@ -5,8 +5,8 @@
 #include <string.h>
 
 static const char *names[GUARD_COUNT] = {
-    "seccomp", "landlock", "caps",   "nnp",    "dumpable", "uid", "readonly", "hidepid", "mask",
-    "net",     "disk",     "inodes", "cgroup", "rlimit",   "close", "env",    "watch",   "suid",
+    "seccomp", "landlock", "caps",   "nnp",    "dumpable", "uid",   "readonly", "hidepid", "mask",
+    "net",     "disk",     "inodes", "cgroup", "rlimit",   "close", "env",      "watch",   "suid",
 };
 static bool off[GUARD_COUNT];
 

@@ -179,8 +179,8 @@ static void reap(struct init *in) {
 static int become_guest(const struct init_options *o, bool no_suid) {
     struct rlimit nproc = {(rlim_t)o->spec->pids, (rlim_t)o->spec->pids};
     struct rlimit have;
-    if (guard_on(GUARD_RLIMIT) && getrlimit(RLIMIT_NPROC, &have) == 0 && have.rlim_max > nproc.rlim_max &&
-        setrlimit(RLIMIT_NPROC, &nproc) < 0)
+    if (guard_on(GUARD_RLIMIT) && getrlimit(RLIMIT_NPROC, &have) == 0 &&
+        have.rlim_max > nproc.rlim_max && setrlimit(RLIMIT_NPROC, &nproc) < 0)
         return -1;
     if (o->own_uid) {
         if (sys_setresgid(SANDBOX_GUEST_UID) < 0 || sys_setresuid(SANDBOX_GUEST_UID) < 0 ||
@@ -436,8 +436,8 @@ static void on_tar(struct init *in, struct wire_frame *f, struct unpack *u) {
     bool reads = f->type == INIT_TAR_IN;
     sandbox_strv_add(&argv, "tar");
     if (f->type == INIT_SNAPSHOT) {
-        static const char *const whole[] = {"-C", "/", "--exclude=home/.disk", "-cf", "-",
-                                            "work", "home", "tmp"};
+        static const char *const whole[] = {
+            "-C", "/", "--exclude=home/.disk", "-cf", "-", "work", "home", "tmp"};
         for (size_t i = 0; i < ARRAY_LEN(whole); i++)
             sandbox_strv_add(&argv, whole[i]);
     } else {
@@ -632,9 +632,8 @@ static void on_file_meta(struct init *in, struct wire_frame *f, struct unpack *u
 /* ---- ports, memory ---- */
 
 static int connect_local(uint16_t port) {
-    struct sockaddr_in v4 = {.sin_family = AF_INET,
-                             .sin_port = htons(port),
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in v4 = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct sockaddr_in6 v6 = {
         .sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = IN6ADDR_LOOPBACK_INIT};
     const struct {
@@ -804,9 +803,17 @@ static void drain(struct init *in) {
         _exit(1);
 }
 
-_Noreturn void init_run(const struct init_options *o) {
-    static struct init in;
-    in = (struct init){.o = o, .timer = -1};
+/* The one instance: a sandbox has one init, and a large object on its stack would be touched page
+ * by page. */
+static struct init instance = {.timer = -1, .signals = -1};
+
+static int rehearse(void *arg) {
+    (void)arg;
+    return 0;
+}
+
+void init_prepare(void) {
+    struct init *in = &instance;
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
@@ -814,30 +821,43 @@ _Noreturn void init_run(const struct init_options *o) {
     sigaddset(&set, SIGUSR2);
     struct sigaction ignore = {.sa_handler = SIG_IGN};
     (void)sigaction(SIGPIPE, &ignore, NULL);
-    in.stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
-    in.results = mmap(NULL, SANDBOX_EXECS_MAX * sizeof(struct result), PROT_READ | PROT_WRITE,
-                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    in.signals = sigprocmask(SIG_SETMASK, &set, NULL) < 0
-                     ? -1
-                     : signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (in.stack == MAP_FAILED || in.results == MAP_FAILED || in.signals < 0 ||
-        fd_set_nonblock(o->channel, true) < 0)
+    in->stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    in->results = mmap(NULL, SANDBOX_EXECS_MAX * sizeof(struct result), PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    in->signals = sigprocmask(SIG_SETMASK, &set, NULL) < 0
+                      ? -1
+                      : signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (in->stack == MAP_FAILED || in->results == MAP_FAILED || in->signals < 0)
+        _exit(1);
+    /* The first child of a new process pays for pages that are touched the first time. Whoever
+     * prepares ahead lets nobody pay. */
+    pid_t pid = clone(rehearse, in->stack + STACK_BYTES, CLONE_VM | CLONE_VFORK | SIGCHLD, NULL);
+    if (pid > 0)
+        (void)waitpid(pid, NULL, 0);
+}
+
+_Noreturn void init_run(const struct init_options *o) {
+    struct init *in = &instance;
+    if (in->signals < 0)
+        init_prepare();
+    in->o = o;
+    if (fd_set_nonblock(o->channel, true) < 0)
         _exit(1);
     if (o->watch_memory)
-        in.timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+        in->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     for (;;) {
-        drain(&in);
+        drain(in);
         struct pollfd p[3] = {{.fd = o->channel, .events = POLLIN},
-                              {.fd = in.signals, .events = POLLIN},
-                              {.fd = in.timer, .events = POLLIN}};
+                              {.fd = in->signals, .events = POLLIN},
+                              {.fd = in->timer, .events = POLLIN}};
         if (poll(p, 3, -1) < 0 && errno != EINTR)
             _exit(1);
         struct err err;
         if (p[1].revents)
-            on_signals(&in);
+            on_signals(in);
         if (p[2].revents)
-            on_watch(&in);
+            on_watch(in);
         if (p[0].revents && wire_recv(o->reader, o->channel, &err) < 0)
             _exit(0); /* the front closed the channel: the sandbox ends */
     }

@@ -19,6 +19,8 @@ struct init_options {
     bool no_suid;      /* a host folder is bound writable */
 };
 
+/* What can be done before the spec is known. */
+void init_prepare(void);
 _Noreturn void init_run(const struct init_options *o);
 
 enum { INIT_UID = 1 };

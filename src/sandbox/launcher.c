@@ -557,7 +557,8 @@ int launcher_run(int control) {
         return 1;
     }
     for (;;) {
-        struct pollfd p[2] = {{.fd = control, .events = POLLIN}, {.fd = l.signals, .events = POLLIN}};
+        struct pollfd p[2] = {{.fd = control, .events = POLLIN},
+                              {.fd = l.signals, .events = POLLIN}};
         int timeout = -1;
         bool netns_short = l.configured && !l.netns_failed && netns_is_short(&l.netns);
         if (netns_short) {

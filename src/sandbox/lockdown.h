@@ -10,9 +10,9 @@
 #include <stdint.h>
 
 struct lockdown {
-    struct sock_fprog filter;    /* the allow-list */
-    struct sock_fprog no_suid;   /* on top of it where host folders are bound writable */
-    int landlock_abi;            /* 0 is none */
+    struct sock_fprog filter;  /* the allow-list */
+    struct sock_fprog no_suid; /* on top of it where host folders are bound writable */
+    int landlock_abi;          /* 0 is none */
 };
 
 int lockdown_init(struct lockdown *l, struct err *err);

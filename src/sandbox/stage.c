@@ -107,14 +107,15 @@ static int add_etc(struct err *err) {
         {"etc/protocols", "ip 0 IP\nicmp 1 ICMP\ntcp 6 TCP\nudp 17 UDP\n"},
         {"etc/services", "http 80/tcp\nhttps 443/tcp\n"},
         {"etc/shells", "/bin/sh\n/bin/bash\n"},
-        {"etc/gitconfig", "[safe]\n\tdirectory = *\n[user]\n\tname = cay\n\temail = cay@localhost\n"},
+        {"etc/gitconfig",
+         "[safe]\n\tdirectory = *\n[user]\n\tname = cay\n\temail = cay@localhost\n"},
     };
     int rc = make_dir("etc", 0755, err);
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(files); i++)
         rc = write_file(AT_FDCWD, files[i].path, files[i].text, err);
     /* What programs of the host's /usr reach through /etc. */
-    static const char *const dirs[] = {"alternatives", "ssl", "ca-certificates", "python3",
-                                       "python3.11",   "npm"};
+    static const char *const dirs[] = {"alternatives", "ssl",        "ca-certificates",
+                                       "python3",      "python3.11", "npm"};
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(dirs); i++) {
         char from[64], to[64];
         (void)snprintf(from, sizeof(from), "/etc/%s", dirs[i]);
@@ -184,8 +185,8 @@ static int add_dev(bool root, struct err *err) {
 }
 
 static bool is_ours(const char *name) {
-    static const char *const ours[] = {"proc", "dev",  "sys", "tmp", "work",
-                                       "home", "mnt",  "run", "boot", "root"};
+    static const char *const ours[] = {"proc", "dev", "sys", "tmp",  "work",
+                                       "home", "mnt", "run", "boot", "root"};
     for (size_t i = 0; i < ARRAY_LEN(ours); i++)
         if (strcmp(name, ours[i]) == 0)
             return true;
@@ -194,11 +195,11 @@ static bool is_ours(const char *name) {
 
 /* Fills the current directory, a fresh tmpfs. */
 static int fill_template(const struct stage *s, const char *from, struct err *err) {
-    static const char *const dirs[] = {"proc", "work", "tmp", "home", "mnt", "run", "var",
-                                       "home/cay"};
+    static const char *const dirs[] = {"proc", "work", "tmp", "home",
+                                       "mnt",  "run",  "var", "home/cay"};
     int rc = 0;
     if (!from) {
-        static const char *const system_dirs[] = {"usr", "bin",   "sbin", "lib",
+        static const char *const system_dirs[] = {"usr",   "bin",   "sbin",  "lib",
                                                   "lib32", "lib64", "libx32"};
         for (size_t i = 0; rc == 0 && i < ARRAY_LEN(system_dirs); i++)
             rc = add_entry("/", system_dirs[i], err);
@@ -252,9 +253,8 @@ static int unpack_archive(const char *archive, const struct stat *st, const char
     if (!*state_dir)
         return err_set(err, ERR_BAD_REQUEST, "root '%s' is an archive: a state folder is needed",
                        name);
-    _cleanup_(free) char *done =
-        xasprintf("%s/%s-%lld-%lld", state_dir, name, (long long)st->st_size,
-                  (long long)st->st_mtim.tv_sec);
+    _cleanup_(free) char *done = xasprintf("%s/%s-%lld-%lld", state_dir, name,
+                                           (long long)st->st_size, (long long)st->st_mtim.tv_sec);
     struct stat have;
     if (stat(done, &have) == 0) {
         *ret_path = steal_ptr(&done);
@@ -268,8 +268,15 @@ static int unpack_archive(const char *archive, const struct stat *st, const char
     if (pid < 0)
         return err_sys(err, "fork");
     if (pid == 0) {
-        char *argv[] = {"tar", "-xf", (char *)(uintptr_t)archive, "-C", part, "--no-same-owner",
-                        "--exclude=./dev/*", "--exclude=dev/*", NULL};
+        char *argv[] = {"tar",
+                        "-xf",
+                        (char *)(uintptr_t)archive,
+                        "-C",
+                        part,
+                        "--no-same-owner",
+                        "--exclude=./dev/*",
+                        "--exclude=dev/*",
+                        NULL};
         char *env[] = {"PATH=/usr/bin:/bin", "LC_ALL=C", NULL};
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         execve("/usr/bin/tar", argv, env);
@@ -375,8 +382,8 @@ static int bind_tree(const struct stage *s, int fd, bool rw, uid_t uid, int *ret
         return err_sys(err, "bind: open the folder");
     if (have.st_dev != want.st_dev || have.st_ino != want.st_ino)
         return err_set(err, ERR_CONFLICT, "the folder of a bind was moved: try again");
-    _cleanup_(close) int tree = sys_open_tree(
-        here, "", AT_EMPTY_PATH | AT_RECURSIVE | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    _cleanup_(close) int tree =
+        sys_open_tree(here, "", AT_EMPTY_PATH | AT_RECURSIVE | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
     if (tree < 0)
         return err_sys(err, "bind: clone the mount");
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV};
@@ -512,8 +519,8 @@ static int enter_namespaces(struct stage *s, struct err *err) {
 }
 
 int stage_open(struct stage *s, const struct sandbox_config *config, struct err *err) {
-    *s = (struct stage){.root = geteuid() == 0, .uid = geteuid(), .gid = getegid(), .proc = -1,
-                        .binder = -1};
+    *s = (struct stage){
+        .root = geteuid() == 0, .uid = geteuid(), .gid = getegid(), .proc = -1, .binder = -1};
     (void)umask(022);
     int rc = enter_namespaces(s, err);
     if (rc < 0)

@@ -17,16 +17,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SANDBOX_ID_MAX       64
-#define SANDBOX_PATH_MAX     4096
-#define SANDBOX_BINDS_MAX    7              /* and one more descriptor fits into a frame */
-#define SANDBOX_CONTROL_MAX  (1024 * 1024)  /* payload of a control frame */
-#define SANDBOX_INIT_MAX     (1024 * 1024)  /* payload of an init frame */
-#define SANDBOX_INLINE_MAX   (256 * 1024)   /* file bytes that travel inside a frame */
-#define SANDBOX_LIST_MAX     1000           /* entries in one answer to INIT_FILE_LIST */
-#define SANDBOX_EXECS_MAX    256            /* commands and file workers at once in a sandbox */
-#define SANDBOX_EGRESS_PORT  3128
-#define SANDBOX_GUEST_UID    1000
+#define SANDBOX_ID_MAX      64
+#define SANDBOX_PATH_MAX    4096
+#define SANDBOX_BINDS_MAX   7             /* and one more descriptor fits into a frame */
+#define SANDBOX_CONTROL_MAX (1024 * 1024) /* payload of a control frame */
+#define SANDBOX_INIT_MAX    (1024 * 1024) /* payload of an init frame */
+#define SANDBOX_INLINE_MAX  (256 * 1024)  /* file bytes that travel inside a frame */
+#define SANDBOX_LIST_MAX    1000          /* entries in one answer to INIT_FILE_LIST */
+#define SANDBOX_EXECS_MAX   256           /* commands and file workers at once in a sandbox */
+#define SANDBOX_EGRESS_PORT 3128
+#define SANDBOX_GUEST_UID   1000
 
 enum sandbox_msg {
     /* front -> launcher */

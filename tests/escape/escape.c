@@ -39,7 +39,7 @@ struct attempt {
     const char *base;   /* these are off in both runs, to look at the second line of defence */
 };
 
-#define SC "seccomp"
+#define SC  "seccomp"
 #define SCC "seccomp,caps,landlock"
 static const struct attempt attempts[] = {
     {"mount", "", EPERM, SCC},
@@ -240,8 +240,9 @@ static void run_with(const char *without, bool control) {
             return;
         int got = attempt(&g, a->probe, a->arg);
         if (control)
-            report(got >= 0 && !matches(got, a->expect), "%s %s: still %d (%d) when its guards are gone",
-                   a->probe, a->arg, got, a->expect);
+            report(got >= 0 && !matches(got, a->expect),
+                   "%s %s: still %d (%d) when its guards are gone", a->probe, a->arg, got,
+                   a->expect);
         else
             report(matches(got, a->expect), "%s %s: got %d, want %d", a->probe, a->arg, got,
                    a->expect);
@@ -288,7 +289,8 @@ static void check_environment(const char *without, bool expect_secret) {
     struct run r;
     struct err err;
     if (guest_runv(&g, &r, &err, "/usr/bin/env", NULL) == 0)
-        report(!memmem(r.out.data, r.out.len, "sk-very-secret", 14), "a key in the guest's environment");
+        report(!memmem(r.out.data, r.out.len, "sk-very-secret", 14),
+               "a key in the guest's environment");
     run_finish(&r);
     guest_close(&g);
     client_stop(&c);

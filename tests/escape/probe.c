@@ -1,5 +1,6 @@
 /* Runs inside a sandbox and tries to get out. `probe NAME [ARG]` makes one attempt and prints
- * "NAME=ERRNO" (0: it worked), or what it counted. Static, so that it needs nothing of the guest. */
+ * "NAME=ERRNO" (0: it worked), or what it counted. Static, so that it needs nothing of the guest.
+ */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -184,8 +185,8 @@ static int p_kexec(void) {
     return result(syscall(SYS_kexec_load, 0, 0, NULL, 0));
 }
 static int p_reboot(void) {
-    return result(syscall(SYS_reboot, LINUX_REBOOT_MAGIC1, LINUX_REBOOT_MAGIC2,
-                          LINUX_REBOOT_CMD_CAD_OFF, 0));
+    return result(
+        syscall(SYS_reboot, LINUX_REBOOT_MAGIC1, LINUX_REBOOT_MAGIC2, LINUX_REBOOT_CMD_CAD_OFF, 0));
 }
 static int p_settimeofday(void) {
     struct timeval tv = {1, 0};
@@ -240,7 +241,8 @@ static int p_acct(void) {
     return result(syscall(SYS_acct, NULL));
 }
 static int p_fanotify(void) {
-    return result(syscall(SYS_fanotify_init, 0x200 /* FAN_REPORT_FID: no capability is asked for */, O_RDONLY));
+    return result(syscall(SYS_fanotify_init, 0x200 /* FAN_REPORT_FID: no capability is asked for */,
+                          O_RDONLY));
 }
 static int p_mbind(void) {
     void *p = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -330,8 +332,8 @@ static int p_abstract(void) {
     size_t n = strlen(arg);
     memcpy(a.sun_path + 1, arg, n);
     int s = socket(AF_UNIX, SOCK_STREAM, 0);
-    return result(
-        connect(s, (struct sockaddr *)&a, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n)));
+    return result(connect(s, (struct sockaddr *)&a,
+                          (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n)));
 }
 static int connect_to(const char *ip, int port) {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
@@ -524,18 +526,47 @@ static const struct {
     const char *name;
     int (*run)(void);
 } probes[] = {
-    P(mount), P(remount), P(umount), P(pivot_root), P(chroot), P(fsopen), P(open_tree),
-    P(move_mount), P(mount_setattr), P(unshare_user), P(unshare_net), P(clone_newuser), P(clone3),
-    P(setns), P(ptrace), P(ptrace_init), P(vm_readv), P(vm_writev), P(keyctl), P(add_key), P(bpf),
-    P(userfaultfd), P(io_uring), P(perf), P(handle), P(name_to_handle), P(init_module),
-    P(finit_module), P(delete_module), P(kexec), P(reboot), P(settimeofday), P(clock_settime),
-    P(sethostname), P(mknod), P(mknod_fifo), P(iopl), P(ioperm), P(setuid0), P(setuid_init),
-    P(personality), P(pidfd_getfd), P(kcmp), P(prlimit_init), P(syslog), P(swapon), P(acct),
-    P(fanotify), P(mbind), P(syncfs), P(raise_caps), P(no_new_privs), P(bounding), P(x32),
-    P(int80), P(tiocsti), P(tiocsti_high), P(raw), P(packet), P(vsock), P(alg), P(netlink_audit),
-    P(abstract), P(loopback), P(metadata), P(scm_rights), P(read), P(write), P(create), P(suid),
-    P(suid_open), P(kill), P(kill_init), P(fds), P(forks), P(memory), P(memory_many), P(disk),
-    P(inodes), P(open_files), P(sparse), P(flood),
+    P(mount),         P(remount),
+    P(umount),        P(pivot_root),
+    P(chroot),        P(fsopen),
+    P(open_tree),     P(move_mount),
+    P(mount_setattr), P(unshare_user),
+    P(unshare_net),   P(clone_newuser),
+    P(clone3),        P(setns),
+    P(ptrace),        P(ptrace_init),
+    P(vm_readv),      P(vm_writev),
+    P(keyctl),        P(add_key),
+    P(bpf),           P(userfaultfd),
+    P(io_uring),      P(perf),
+    P(handle),        P(name_to_handle),
+    P(init_module),   P(finit_module),
+    P(delete_module), P(kexec),
+    P(reboot),        P(settimeofday),
+    P(clock_settime), P(sethostname),
+    P(mknod),         P(mknod_fifo),
+    P(iopl),          P(ioperm),
+    P(setuid0),       P(setuid_init),
+    P(personality),   P(pidfd_getfd),
+    P(kcmp),          P(prlimit_init),
+    P(syslog),        P(swapon),
+    P(acct),          P(fanotify),
+    P(mbind),         P(syncfs),
+    P(raise_caps),    P(no_new_privs),
+    P(bounding),      P(x32),
+    P(int80),         P(tiocsti),
+    P(tiocsti_high),  P(raw),
+    P(packet),        P(vsock),
+    P(alg),           P(netlink_audit),
+    P(abstract),      P(loopback),
+    P(metadata),      P(scm_rights),
+    P(read),          P(write),
+    P(create),        P(suid),
+    P(suid_open),     P(kill),
+    P(kill_init),     P(fds),
+    P(forks),         P(memory),
+    P(memory_many),   P(disk),
+    P(inodes),        P(open_files),
+    P(sparse),        P(flood),
 };
 
 int main(int argc, char **argv) {

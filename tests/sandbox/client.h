@@ -13,8 +13,8 @@ struct client_options {
     const char *program;
     uid_t uid; /* 0: as the caller; else the launcher runs as this ordinary user */
     uint32_t pool, max;
-    const char *without;     /* CAY_SANDBOX_WITHOUT */
-    char *const *env;        /* more environment for the launcher */
+    const char *without; /* CAY_SANDBOX_WITHOUT */
+    char *const *env;    /* more environment for the launcher */
     struct sandbox_root *roots;
     size_t nroots;
     const char *state_dir;
@@ -28,7 +28,7 @@ struct client {
     struct sandbox_features features;
     struct buf exited; /* payloads of EXITED that came while something else was awaited */
     size_t nexited;
-    int last_status;               /* of the last EXITED */
+    int last_status; /* of the last EXITED */
     struct sandbox_stats last_stats;
 };
 

@@ -89,7 +89,8 @@ static void version_two_with_delegation(void **state) {
     put("/proc/42/stat", STAT);
     put("/proc/self/cgroup", "0::/system.slice/cay.service\n");
     put("/proc/self/mountinfo", "30 1 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n");
-    put("/sys/fs/cgroup/system.slice/cay.service/cgroup.controllers", "cpuset cpu io memory pids\n");
+    put("/sys/fs/cgroup/system.slice/cay.service/cgroup.controllers",
+        "cpuset cpu io memory pids\n");
     struct cgroups c;
     struct cgroup_slot s;
     struct err err;
@@ -158,11 +159,10 @@ static void version_one_is_preferred_where_both_are(void **state) {
     put("/proc/42/stat", STAT);
     put("/proc/self/cgroup",
         "4:memory:/box\n3:cpu,cpuacct:/\n2:freezer:/\n1:name=systemd:/\n0::/\n");
-    put("/proc/self/mountinfo",
-        "1 1 0:1 / /cg/memory rw - cgroup cgroup rw,memory\n"
-        "2 1 0:2 / /cg/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
-        "3 1 0:3 / /cg/freezer rw - cgroup cgroup rw,freezer\n"
-        "4 1 0:4 / /cg/unified rw - cgroup2 cgroup2 rw\n");
+    put("/proc/self/mountinfo", "1 1 0:1 / /cg/memory rw - cgroup cgroup rw,memory\n"
+                                "2 1 0:2 / /cg/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
+                                "3 1 0:3 / /cg/freezer rw - cgroup cgroup rw,freezer\n"
+                                "4 1 0:4 / /cg/unified rw - cgroup2 cgroup2 rw\n");
     put("/cg/memory/box/x", "");
     put("/cg/cpu/x", "");
     put("/cg/freezer/x", "");

@@ -430,12 +430,18 @@ static void links_lead_nowhere_but_into_the_guest(void **state) {
     static const struct {
         const char *path;
         int a, b;
-    } refused[] = {{"/work/shadow", ENOENT, 0},       {"/work/env", EACCES, ELOOP},
-                   {"/work/mem", EACCES, ELOOP},      {"/work/root", EACCES, ELOOP},
-                   {"/work/fd", ELOOP, ENOENT},       {"/work/up", ENOENT, 0},
-                   {"/work/fifo", EINVAL, 0},         {"/work/zero", EINVAL, 0},
-                   {"/proc/1/environ", EACCES, 0},    {"/proc/self/maps", EACCES, 0},
-                   {"/proc/1/root/etc/passwd", ELOOP, 0}, {"../../etc/shadow", ENOENT, 0},
+    } refused[] = {{"/work/shadow", ENOENT, 0},
+                   {"/work/env", EACCES, ELOOP},
+                   {"/work/mem", EACCES, ELOOP},
+                   {"/work/root", EACCES, ELOOP},
+                   {"/work/fd", ELOOP, ENOENT},
+                   {"/work/up", ENOENT, 0},
+                   {"/work/fifo", EINVAL, 0},
+                   {"/work/zero", EINVAL, 0},
+                   {"/proc/1/environ", EACCES, 0},
+                   {"/proc/self/maps", EACCES, 0},
+                   {"/proc/1/root/etc/passwd", ELOOP, 0},
+                   {"../../etc/shadow", ENOENT, 0},
                    {"/work", EISDIR, 0}};
     for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
         struct buf out;
@@ -462,9 +468,10 @@ static void links_lead_nowhere_but_into_the_guest(void **state) {
 static void a_race_with_delete_loses_nothing_else(void **state) {
     (void)state;
     struct guest g = make((struct sandbox_spec){0});
-    (void)sh(&g, "mkdir /home/cay/keep; touch /home/cay/keep/file; "
-                 "(i=0; while [ $i -lt 3000 ]; do mkdir -p d/x; touch d/x/1 d/x/2; mv d/x d/y; "
-                 "ln -s /home/cay/keep d/x; rm -rf d/y d/x; i=$((i+1)); done) >/dev/null 2>&1 &",
+    (void)sh(&g,
+             "mkdir /home/cay/keep; touch /home/cay/keep/file; "
+             "(i=0; while [ $i -lt 3000 ]; do mkdir -p d/x; touch d/x/1 d/x/2; mv d/x d/y; "
+             "ln -s /home/cay/keep d/x; rm -rf d/y d/x; i=$((i+1)); done) >/dev/null 2>&1 &",
              NULL);
     for (int i = 0; i < 200; i++) {
         struct wire_frame f;
@@ -500,8 +507,9 @@ static int tar_status(struct guest *g) {
 static void archives_and_snapshots_round_trip(void **state) {
     (void)state;
     struct guest g = make((struct sandbox_spec){0});
-    (void)sh(&g, "mkdir -p p/q; echo one > p/q/1; echo two > p/2; chmod 700 p/2; ln -s 2 p/l; "
-                 "echo dot > /home/cay/.rc; echo t > /tmp/t",
+    (void)sh(&g,
+             "mkdir -p p/q; echo one > p/q/1; echo two > p/2; chmod 700 p/2; ln -s 2 p/l; "
+             "echo dot > /home/cay/.rc; echo t > /tmp/t",
              NULL);
     int file = memfd_create("snapshot", MFD_CLOEXEC);
     (void)tar_call(&g, INIT_SNAPSHOT, NULL, dup(file));
@@ -655,10 +663,10 @@ static void binds_are_read_only_unless_asked(void **state) {
     put(ro, "in", "read me");
     int fds[2] = {open(ro, O_PATH | O_DIRECTORY | O_CLOEXEC),
                   open(rw, O_PATH | O_DIRECTORY | O_CLOEXEC)};
-    struct sandbox_spec spec = {.id = "g",
-                                .binds = {{"/mnt/ro", SANDBOX_BIND_RO},
-                                          {"/work/deep/rw", SANDBOX_BIND_RW}},
-                                .nbinds = 2};
+    struct sandbox_spec spec = {
+        .id = "g",
+        .binds = {{"/mnt/ro", SANDBOX_BIND_RO}, {"/work/deep/rw", SANDBOX_BIND_RW}},
+        .nbinds = 2};
     struct guest g;
     OK(client_create(&client, &spec, fds, &g, &err));
     OK(guest_wait_ready(&g, &err));
@@ -767,7 +775,8 @@ static void a_root_file_system_can_be_a_folder_or_an_archive(void **state) {
         OK(guest_runv(&g, &r, &err, "/bin/probe", "create", "/etc/x", NULL));
         assert_string_not_equal(r.out.data, "create=0\n");
         run_finish(&r);
-        OK(guest_runv(&g, &r, &err, "/bin/probe", "read", "/usr", NULL)); /* the host's is not there */
+        OK(guest_runv(&g, &r, &err, "/bin/probe", "read", "/usr",
+                      NULL)); /* the host's is not there */
         assert_int_equal(number_after(r.out.data, "read="), ENOENT);
         run_finish(&r);
         OK(client_destroy(&c, &g, &err));
@@ -793,9 +802,8 @@ static void a_pool_gives_the_same_sandbox_sooner(void **state) {
         struct guest g;
         OK(client_create(&c, &spec, NULL, &g, &err));
         sandbox_strv_finish(&spec.env);
-        assert_string_equal(sh(&g, "ls /work | wc -l; ulimit -n; echo $ROUND; touch /work/left",
-                               NULL),
-                            "0\n77\nx");
+        assert_string_equal(
+            sh(&g, "ls /work | wc -l; ulimit -n; echo $ROUND; touch /work/left", NULL), "0\n77\nx");
         OK(client_destroy(&c, &g, &err));
     }
     struct sandbox_spec big = {.id = "big", .disk_bytes = 3 * MIB};
@@ -830,8 +838,9 @@ static void too_many_sandboxes_are_refused_by_name(void **state) {
 static void a_paused_sandbox_stands_still(void **state) {
     (void)state;
     struct guest g = make((struct sandbox_spec){0});
-    (void)sh(&g, "(i=0; while [ $i -lt 100000 ]; do i=$((i+1)); echo $i > n; sleep 0.005; done) "
-                 ">/dev/null 2>&1 &",
+    (void)sh(&g,
+             "(i=0; while [ $i -lt 100000 ]; do i=$((i+1)); echo $i > n; sleep 0.005; done) "
+             ">/dev/null 2>&1 &",
              NULL);
     struct buf a, b;
     buf_init(&a, 4096);
@@ -1017,7 +1026,8 @@ static void the_disk_has_an_end(void **state) {
     if (pid == 0) {
         dup2(tar, 1);
         execl("/bin/sh", "sh", "-c",
-              "d=$(mktemp -d); head -c 40000000 /dev/zero > $d/zeros; tar -C $d -cf - zeros; rm -r $d",
+              "d=$(mktemp -d); head -c 40000000 /dev/zero > $d/zeros; tar -C $d -cf - zeros; rm -r "
+              "$d",
               (char *)NULL);
         _exit(127);
     }
@@ -1328,11 +1338,12 @@ static void the_usual_tools_work_inside(void **state) {
         {"/usr/bin/gcc",
          "echo 'int main(void){return 7;}' > m.c && gcc -O2 -o m m.c && (./m; echo $?)", "7"},
         {"/usr/bin/npm",
-         "mkdir np; cd np; npm init -y >/dev/null 2>&1; node -p 'require(\"./package.json\").version'",
+         "mkdir np; cd np; npm init -y >/dev/null 2>&1; node -p "
+         "'require(\"./package.json\").version'",
          "1.0.0"},
         {"/usr/bin/tar", "echo a > a1; tar -cf t.tar a1 && tar -tf t.tar", "a1"},
-        {"/bin/bash", "bash -c 'coproc cat; echo hi >&${COPROC[1]}; read x <&${COPROC[0]}; echo $x'",
-         "hi"},
+        {"/bin/bash",
+         "bash -c 'coproc cat; echo hi >&${COPROC[1]}; read x <&${COPROC[0]}; echo $x'", "hi"},
     };
     for (size_t i = 0; i < ARRAY_LEN(tools); i++) {
         struct stat st;

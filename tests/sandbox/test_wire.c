@@ -1,4 +1,5 @@
-/* The messages of cay-sandbox: what goes in comes out, and what is broken is refused without harm. */
+/* The messages of cay-sandbox: what goes in comes out, and what is broken is refused without harm.
+ */
 
 #include "wire/sandbox.h"
 
@@ -99,7 +100,8 @@ static void try_all(const void *data, size_t len) {
     (void)unpack_sandbox_error(&u, &err);
 }
 
-/* Every beginning of a message, and thousands with wrong bytes: nothing but "bad" may come of it. */
+/* Every beginning of a message, and thousands with wrong bytes: nothing but "bad" may come of it.
+ */
 static void broken_messages_are_refused(void **state) {
     (void)state;
     struct sandbox_spec in = sample();
