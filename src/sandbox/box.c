@@ -1,0 +1,505 @@
+#include "sandbox/box.h"
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "sandbox/guard.h"
+#include "sandbox/init.h"
+#include "sandbox/sys.h"
+#include "wire/frame.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <grp.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <linux/securebits.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/fsuid.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#define NOSUID_NODEV (2UL | 4UL)
+#define NOEXEC       8UL
+#define REMOUNT      32UL
+#define BIND         4096UL
+
+struct maker {
+    const struct box_params *p;
+    int channel;
+    int ruleset;
+    int listener;
+    bool limited; /* a cgroup limits its memory */
+    struct wire_reader reader;
+    struct sandbox_spec spec;
+    struct err err;
+};
+
+/* ---- the child: what every sandbox has ---- */
+
+static int join_cgroups(struct maker *m) {
+    if (m->p->cgroups->version != SANDBOX_CGROUP_V1 || !guard_on(GUARD_CGROUP))
+        return 0;
+    /* Writing "0" to "tasks" moves the caller without the kernel's global lock, which moving
+     * another process takes and which costs milliseconds. */
+    for (size_t i = 0; i < m->p->slot->n; i++)
+        if (write(m->p->slot->joins[i], "0", 1) < 0)
+            return err_sys(&m->err, "join a cgroup");
+    /* Only now, so that the guest sees its own group as the root. */
+    if (unshare(CLONE_NEWCGROUP) < 0)
+        return err_sys(&m->err, "new cgroup namespace");
+    return 0;
+}
+
+static int wait_frame(struct maker *m, uint16_t type, struct wire_frame *ret) {
+    int rc = wire_read(&m->reader, m->channel, ret, &m->err);
+    if (rc == -ERR_CANCELLED)
+        _exit(0); /* the launcher is gone: nobody wants this sandbox */
+    if (rc < 0)
+        return rc;
+    if (ret->type != type) {
+        wire_frame_finish(ret);
+        return err_set(&m->err, ERR_PROTOCOL, "expected message %d, got %d", type, ret->type);
+    }
+    return 0;
+}
+
+/* Becomes init's ids with every capability of the new user namespace kept for now. Files are made
+ * as the guest from here on. */
+static int take_ids(struct maker *m) {
+    bool root = m->p->stage->root;
+    uid_t id = root && guard_on(GUARD_UID) ? INIT_UID : SANDBOX_GUEST_UID;
+    unsigned long bits = SECBIT_NO_SETUID_FIXUP;
+    if (guard_on(GUARD_CAPS))
+        bits |= SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP_LOCKED |
+                SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
+    if (prctl(PR_SET_SECUREBITS, bits, 0, 0, 0) < 0)
+        return err_sys(&m->err, "secure bits");
+    if (root && setgroups(0, NULL) < 0)
+        return err_sys(&m->err, "drop groups");
+    if (sys_setresgid(id) < 0 || sys_setresuid(id) < 0)
+        return err_sys(&m->err, "take the ids of init");
+    (void)setfsgid(SANDBOX_GUEST_UID);
+    (void)setfsuid(SANDBOX_GUEST_UID);
+    /* Changing ids cleared it. The channel's end covers the time before. */
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
+        return err_sys(&m->err, "parent death signal");
+    if (prctl(PR_SET_DUMPABLE, guard_on(GUARD_DUMPABLE) ? 0 : 1) < 0)
+        return err_sys(&m->err, "forbid dumping");
+    return 0;
+}
+
+static void disk_options(const struct sandbox_spec *s, char *out, size_t size) {
+    unsigned long long bytes = s->disk_bytes, inodes = s->disk_inodes;
+    if (!guard_on(GUARD_DISK))
+        bytes = 1ULL << 40;
+    if (!guard_on(GUARD_INODES))
+        inodes = 0;
+    (void)snprintf(out, size, "mode=755,size=%llu,nr_inodes=%llu", bytes, inodes);
+}
+
+/* One tmpfs is the whole disk, so that one limit bounds it; the usual places are parts of it. The
+ * current directory is the new root. */
+static int mount_disk(struct maker *m) {
+    static const struct {
+        const char *from, *to;
+        mode_t mode;
+    } parts[] = {{"home/.disk/work", "work", 0755},
+                 {"home/.disk/tmp", "tmp", 01777},
+                 {"home/.disk/shm", "dev/shm", 01777}};
+    const struct sandbox_spec defaults = {.disk_bytes = SANDBOX_DEFAULT_DISK,
+                                          .disk_inodes = SANDBOX_DEFAULT_INODES};
+    char options[96];
+    disk_options(&defaults, options, sizeof(options));
+    if (mount("cay", "home", "tmpfs", NOSUID_NODEV, options) < 0)
+        return err_sys(&m->err, "mount the disk");
+    if (mkdir("home/cay", 0755) < 0 || mkdir("home/.disk", 0755) < 0)
+        return err_sys(&m->err, "fill the disk");
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+        if (mkdir(parts[i].from, 0700) < 0 || chmod(parts[i].from, parts[i].mode) < 0)
+            return err_sys(&m->err, "make %s", parts[i].to);
+        if (mount(parts[i].from, parts[i].to, NULL, BIND, NULL) < 0)
+            return err_sys(&m->err, "mount %s", parts[i].to);
+    }
+    return 0;
+}
+
+/* Files are covered by /dev/null; folders become read-only. What is not there is not covered. */
+static int mask_proc(struct maker *m) {
+    static const char *const masked[] = {"proc/kcore", "proc/keys", "proc/timer_list",
+                                         "proc/sysrq-trigger", "proc/interrupts"};
+    static const char *const fixed[] = {"proc/sys", "proc/bus", "proc/fs", "proc/irq"};
+    if (!guard_on(GUARD_MASK))
+        return 0;
+    for (size_t i = 0; i < ARRAY_LEN(masked); i++)
+        if (mount("dev/null", masked[i], NULL, BIND, NULL) < 0 && errno != ENOENT)
+            return err_sys(&m->err, "mask %s", masked[i]);
+    for (size_t i = 0; i < ARRAY_LEN(fixed); i++) {
+        _cleanup_(close) int tree =
+            sys_open_tree(AT_FDCWD, fixed[i], OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
+        if (tree < 0 && errno == ENOENT)
+            continue;
+        struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY};
+        if (tree < 0 || sys_mount_setattr(tree, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr) < 0 ||
+            sys_move_mount(tree, AT_FDCWD, fixed[i]) < 0)
+            return err_sys(&m->err, "make %s read-only", fixed[i]);
+    }
+    return 0;
+}
+
+static int mount_proc(struct maker *m) {
+    char options[64] = "";
+    if (guard_on(GUARD_HIDEPID))
+        (void)snprintf(options, sizeof(options), "hidepid=2,gid=%d",
+                       m->p->stage->root ? INIT_UID : SANDBOX_GUEST_UID + 1);
+    /* Without a gid that is mapped the option is refused; the guest's own must not be it. */
+    if (!m->p->stage->root && *options)
+        (void)snprintf(options, sizeof(options), "hidepid=2");
+    if (mount("proc", "proc", "proc", NOSUID_NODEV | NOEXEC, options) < 0)
+        return err_sys(&m->err, "mount /proc");
+    return mask_proc(m);
+}
+
+static int build_world(struct maker *m, int tree) {
+    if (sys_move_mount(tree, AT_FDCWD, "/m") < 0 || chdir("/m") < 0)
+        return err_sys(&m->err, "attach the root");
+    close(tree);
+    int rc = mount_disk(m);
+    if (rc == 0 && mount("devpts", "dev/pts", "devpts", 2UL | NOEXEC,
+                         "newinstance,ptmxmode=0666,mode=620") < 0)
+        rc = err_sys(&m->err, "mount /dev/pts");
+    if (rc == 0)
+        rc = mount_proc(m);
+    if (rc == 0 &&
+        (sys_pivot_root(".", ".") < 0 || umount2(".", SYS_MNT_DETACH) < 0 || chdir("/work") < 0))
+        rc = err_sys(&m->err, "enter the root");
+    return rc;
+}
+
+/* 0, 1 and 2 are the sandbox's own /dev/null, and no other descriptor is left. */
+static int keep_only(struct maker *m, int *keep, size_t n) {
+    if (guard_on(GUARD_CLOSE))
+        fd_close_others(3, keep, n);
+    (void)m;
+    return 0;
+}
+
+static int null_streams(struct maker *m) {
+    _cleanup_(close) int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (fd < 0 || dup2(fd, 0) < 0 || dup2(fd, 1) < 0 || dup2(fd, 2) < 0)
+        return err_sys(&m->err, "open /dev/null");
+    return 0;
+}
+
+static int warm_up(struct maker *m, int tree) {
+    int rc = join_cgroups(m);
+    int keep[] = {m->channel, tree};
+    if (rc == 0)
+        rc = keep_only(m, keep, 2);
+    struct wire_frame f;
+    if (rc == 0)
+        rc = wait_frame(m, INIT_GO, &f);
+    if (rc < 0)
+        return rc;
+    wire_frame_finish(&f);
+    rc = take_ids(m);
+    if (rc == 0)
+        rc = build_world(m, tree);
+    if (rc == 0)
+        rc = null_streams(m);
+    if (rc == 0)
+        rc = lockdown_bounding(&m->err);
+    static const char *const writable[] = {"/work", "/tmp", "/home", "/dev/shm"};
+    if (rc == 0)
+        rc = lockdown_ruleset(m->p->lockdown, writable, ARRAY_LEN(writable), &m->ruleset, &m->err);
+    return rc;
+}
+
+/* ---- the child: what the spec asks for ---- */
+
+static int resize_disk(struct maker *m) {
+    if (m->spec.disk_bytes == SANDBOX_DEFAULT_DISK && m->spec.disk_inodes == SANDBOX_DEFAULT_INODES)
+        return 0;
+    char options[96];
+    disk_options(&m->spec, options, sizeof(options));
+    if (mount(NULL, "/home", NULL, REMOUNT | NOSUID_NODEV, options) < 0)
+        return err_sys(&m->err, "set the size of the disk");
+    return 0;
+}
+
+/* Makes the folders of a guest path and returns a descriptor of the last. No guest has run yet. */
+static int mount_point(struct maker *m, const char *path) {
+    if (path[0] != '/' || strstr(path, "/../") || strlen(path) >= PATH_MAX)
+        return err_set(&m->err, ERR_BAD_REQUEST, "bind path '%s' is not absolute and plain", path);
+    char part[PATH_MAX];
+    for (const char *p = path + 1; *p; p++) {
+        if (p[1] != '/' && p[1] != 0)
+            continue;
+        (void)snprintf(part, sizeof(part), "%.*s", (int)(p + 1 - path), path);
+        if (mkdir(part, 0755) < 0 && errno != EEXIST && errno != EROFS)
+            return err_sys(&m->err, "bind path '%s'", path);
+    }
+    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+                           .resolve = RESOLVE_NO_MAGICLINKS | RESOLVE_IN_ROOT};
+    _cleanup_(close) int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int fd = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
+    if (fd < 0 && errno == ENOENT)
+        return err_set(&m->err, ERR_BAD_REQUEST,
+                       "bind path '%s' cannot be made: use one below /work, /home, /tmp or /mnt",
+                       path);
+    return fd < 0 ? err_sys(&m->err, "bind path '%s'", path) : fd;
+}
+
+static int attach_binds(struct maker *m, struct wire_frame *f) {
+    bool mnt = false;
+    for (size_t i = 0; i < m->spec.nbinds; i++) {
+        const char *path = m->spec.binds[i].path;
+        if (!mnt && strncmp(path, "/mnt/", 5) == 0) {
+            if (mount("tmpfs", "/mnt", "tmpfs", NOSUID_NODEV, "mode=755,size=64k,nr_inodes=64") < 0)
+                return err_sys(&m->err, "mount /mnt");
+            mnt = true;
+        }
+        _cleanup_(close) int at = mount_point(m, path);
+        if (at < 0)
+            return -(int)m->err.code;
+        _cleanup_(close) int tree = wire_frame_take_fd(f, i);
+        if (tree < 0)
+            return err_set(&m->err, ERR_PROTOCOL, "bind '%s' has no descriptor", path);
+        if (syscall(SYS_move_mount, tree, "", at, "",
+                    MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0)
+            return err_sys(&m->err, "bind '%s'", path);
+    }
+    return 0;
+}
+
+static int make_listener(struct maker *m, int *ret_fd) {
+    _cleanup_(close) int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct sockaddr_in a = {.sin_family = AF_INET,
+                            .sin_port = htons(SANDBOX_EGRESS_PORT),
+                            .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int one = 1;
+    if (s < 0 || setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
+        bind(s, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(s, 128) < 0)
+        return err_sys(&m->err, "listen on 127.0.0.1:%d inside", SANDBOX_EGRESS_PORT);
+    *ret_fd = steal_fd(&s);
+    return 0;
+}
+
+static int limit_self(struct maker *m) {
+    const struct sandbox_spec *s = &m->spec;
+    if (!guard_on(GUARD_RLIMIT))
+        return 0;
+    /* RLIMIT_AS is never set: node and others reserve far more than they use. init may start a few
+     * more processes than the guest, so that a fork bomb can still be looked at and ended. */
+    const struct {
+        int resource;
+        rlim_t value;
+    } limits[] = {{RLIMIT_NOFILE, s->files},
+                  {RLIMIT_NPROC, (rlim_t)s->pids + 16},
+                  {RLIMIT_FSIZE, s->disk_bytes},
+                  {RLIMIT_CORE, 0},
+                  {RLIMIT_MEMLOCK, 8 << 20},
+                  {RLIMIT_MSGQUEUE, 819200},
+                  {RLIMIT_SIGPENDING, 1024},
+                  {RLIMIT_NICE, 0},
+                  {RLIMIT_RTPRIO, 0},
+                  {RLIMIT_DATA, m->limited ? RLIM_INFINITY : s->memory_bytes}};
+    for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
+        struct rlimit have, want = {limits[i].value, limits[i].value};
+        if (getrlimit((__rlimit_resource_t)limits[i].resource, &have) < 0)
+            return err_sys(&m->err, "read a limit");
+        want.rlim_cur = want.rlim_max = MIN(want.rlim_max, have.rlim_max);
+        if (setrlimit((__rlimit_resource_t)limits[i].resource, &want) < 0)
+            return err_sys(&m->err, "set limit %d", limits[i].resource);
+    }
+    return 0;
+}
+
+static bool binds_writable(const struct sandbox_spec *s) {
+    for (size_t i = 0; i < s->nbinds; i++)
+        if (s->binds[i].mode == SANDBOX_BIND_RW)
+            return true;
+    return false;
+}
+
+/* Landlock knows the usual places; writable binds that lie elsewhere are added. */
+static int allow_binds(struct maker *m) {
+    for (size_t i = 0; m->ruleset >= 0 && i < m->spec.nbinds; i++) {
+        if (m->spec.binds[i].mode != SANDBOX_BIND_RW)
+            continue;
+        int rc =
+            lockdown_allow_writable(m->p->lockdown, m->ruleset, m->spec.binds[i].path, &m->err);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+static int take_spec(struct maker *m, struct wire_frame *f) {
+    int rc = wait_frame(m, INIT_SETUP, f);
+    if (rc < 0)
+        return rc;
+    struct unpack u;
+    unpack_init(&u, f->data, f->len);
+    m->limited = unpack_u8(&u) != 0;
+    unpack_sandbox_spec(&u, &m->spec);
+    return unpack_ok(&u) ? 0 : err_set(&m->err, ERR_PROTOCOL, "malformed spec");
+}
+
+/* What needs capabilities. */
+static int shape(struct maker *m, struct wire_frame *f) {
+    int rc = resize_disk(m);
+    if (rc == 0)
+        rc = attach_binds(m, f);
+    const char *name = m->spec.hostname && *m->spec.hostname ? m->spec.hostname : "sandbox";
+    if (rc == 0 && sethostname(name, strlen(name)) < 0)
+        rc = err_sys(&m->err, "set the host name");
+    return rc == 0 ? allow_binds(m) : rc;
+}
+
+static int lock(struct maker *m) {
+    bool own_uid = m->p->stage->root && guard_on(GUARD_UID);
+    if (guard_on(GUARD_CAPS) && lockdown_caps(own_uid ? CAPS_INIT : 0) < 0)
+        return err_sys(&m->err, "drop capabilities");
+    int rc = lockdown_enforce(m->p->lockdown, m->ruleset, &m->err);
+    fd_close(&m->ruleset);
+    return rc;
+}
+
+/* A sandbox for the pool is locked before it waits, because installing the filter costs as much as
+ * a fork; it takes only specs that are box_spec_is_plain(). Another is shaped first. */
+static int set_up(struct maker *m) {
+    struct wire_frame f = {0};
+    m->spec = (struct sandbox_spec){.disk_bytes = SANDBOX_DEFAULT_DISK,
+                                    .disk_inodes = SANDBOX_DEFAULT_INODES};
+    bool early = m->p->pooled;
+    int rc = early ? shape(m, &f) : take_spec(m, &f);
+    if (rc == 0 && !early)
+        rc = shape(m, &f);
+    if (rc == 0)
+        rc = lock(m);
+    if (rc == 0 && early) {
+        init_prepare();
+        rc = take_spec(m, &f);
+    }
+    wire_frame_finish(&f);
+    if (rc == 0 && m->spec.egress)
+        rc = make_listener(m, &m->listener);
+    return rc == 0 ? limit_self(m) : rc;
+}
+
+bool box_spec_is_plain(const struct sandbox_spec *s) {
+    return *s->root == 0 && *s->hostname == 0 && s->nbinds == 0 &&
+           s->disk_bytes == SANDBOX_DEFAULT_DISK && s->disk_inodes == SANDBOX_DEFAULT_INODES;
+}
+
+static _Noreturn void fail(struct maker *m) {
+    struct buf b;
+    buf_init(&b, 4096);
+    pack_sandbox_error(&b, &m->err);
+    (void)wire_send(m->channel,
+                    &(struct wire_out){.type = INIT_FAILED, .pieces = {{b.data, b.len}}});
+    _exit(1);
+}
+
+static _Noreturn void child_main(const struct box_params *p, int channel, int tree) {
+    struct maker m = {.p = p, .channel = channel, .ruleset = -1, .listener = -1};
+    wire_reader_init(&m.reader, SANDBOX_INIT_MAX);
+    if (warm_up(&m, tree) < 0 || set_up(&m) < 0)
+        fail(&m);
+    struct wire_out ready = {
+        .type = INIT_READY, .fds = &m.listener, .nfds = m.listener >= 0 ? 1 : 0};
+    if (wire_send(channel, &ready) < 0)
+        _exit(1);
+    fd_close(&m.listener);
+    init_run(&(struct init_options){
+        .channel = channel,
+        .reader = &m.reader,
+        .lockdown = p->lockdown,
+        .spec = &m.spec,
+        .own_uid = p->stage->root && guard_on(GUARD_UID),
+        .watch_memory = !m.limited && guard_on(GUARD_WATCH),
+        .no_suid = binds_writable(&m.spec) && guard_on(GUARD_SUID),
+    });
+}
+
+/* ---- the launcher's side ---- */
+
+static int write_map(const struct box_params *p, pid_t pid, const char *file, const char *map,
+                     struct err *err) {
+    char path[64];
+    (void)snprintf(path, sizeof(path), "%d/%s", (int)pid, file);
+    _cleanup_(close) int fd = openat(p->stage->proc, path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0 || write(fd, map, strlen(map)) < 0)
+        return err_sys(err, "write %s of a sandbox", file);
+    return 0;
+}
+
+static int map_ids(const struct box_params *p, pid_t pid, struct err *err) {
+    char uids[96], gids[96];
+    if (p->stage->root) {
+        (void)snprintf(uids, sizeof(uids), "%d %u 1\n%d %u 1\n", INIT_UID, p->uid,
+                       SANDBOX_GUEST_UID, p->uid + 1);
+        (void)snprintf(gids, sizeof(gids), "%s", uids);
+    } else {
+        (void)snprintf(uids, sizeof(uids), "%d %u 1\n", SANDBOX_GUEST_UID, p->stage->uid);
+        (void)snprintf(gids, sizeof(gids), "%d %u 1\n", SANDBOX_GUEST_UID, p->stage->gid);
+    }
+    int rc = write_map(p, pid, "uid_map", uids, err);
+    return rc < 0 ? rc : write_map(p, pid, "gid_map", gids, err);
+}
+
+int box_spawn(const struct box_params *p, struct box *ret, struct err *err) {
+    int tree_fd, pair[2], pidfd = -1;
+    int rc = stage_clone_root(p->stage, p->root, &tree_fd, err);
+    if (rc < 0)
+        return rc;
+    _cleanup_(close) int tree = tree_fd;
+    rc = fd_pair(pair, err);
+    if (rc < 0)
+        return rc;
+    _cleanup_(close) int ours = pair[0];
+    _cleanup_(close) int theirs = pair[1];
+    struct clone_args args = {
+        .flags =
+            CLONE_PIDFD | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS,
+        .pidfd = (uint64_t)(uintptr_t)&pidfd,
+        .exit_signal = SIGCHLD,
+    };
+    if (p->cgroups->version != SANDBOX_CGROUP_V1)
+        args.flags |= CLONE_NEWCGROUP;
+    if (p->cgroups->version == SANDBOX_CGROUP_V2 && guard_on(GUARD_CGROUP)) {
+        args.flags |= CLONE_INTO_CGROUP;
+        args.cgroup = (uint64_t)p->slot->dirs[0];
+    }
+    rc = netns_enter(p->netns, err);
+    if (rc < 0)
+        return rc;
+    pid_t pid = sys_clone3(&args);
+    if (pid == 0) {
+        close(ours);
+        child_main(p, theirs, tree);
+    }
+    rc = pid < 0 ? err_sys(err, "clone a sandbox") : 0;
+    int back = netns_leave(p->netns, rc == 0 ? err : NULL);
+    if (pid < 0)
+        return rc;
+    struct box b = {.pid = pid, .pidfd = pidfd, .channel = steal_fd(&ours)};
+    rc = back < 0 ? back : map_ids(p, pid, err);
+    if (rc == 0 && wire_send(b.channel, &(struct wire_out){.type = INIT_GO}) < 0)
+        rc = err_sys(err, "start a sandbox");
+    if (rc < 0) {
+        (void)sys_pidfd_send_signal(pidfd, SIGKILL);
+        fd_close(&b.pidfd);
+        fd_close(&b.channel);
+        /* The launcher's loop reaps it. */
+        return rc;
+    }
+    *ret = b;
+    return 0;
+}

@@ -1,0 +1,64 @@
+#pragma once
+/* Control groups for sandboxes, version 1, version 2 or none. All groups of a launcher live below
+ * one that is named after it ("cay.PID.STARTTIME"), so that what a dead launcher left can be told
+ * from what a living one uses. A slot is one sandbox's set of groups; it is made once and used by
+ * one sandbox after the other, because making groups costs more than starting a process. */
+
+#include "base/err.h"
+#include "wire/sandbox.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+enum { CGROUP_HIERS_MAX = 5 };
+
+struct cgroup_hier {
+    int parent;   /* directory that holds our group */
+    int base;     /* our group */
+    unsigned has; /* CGROUP_* bits */
+};
+
+struct cgroups {
+    enum sandbox_cgroup version;
+    struct cgroup_hier hiers[CGROUP_HIERS_MAX];
+    size_t n;
+    uint32_t controllers; /* enum sandbox_controller */
+    char name[64];
+    bool fake; /* unit tests: a plain tree, whose files are made when they are written */
+};
+
+struct cgroup_slot {
+    unsigned index;
+    size_t n;
+    int dirs[CGROUP_HIERS_MAX];
+    int joins[CGROUP_HIERS_MAX]; /* version 1: "tasks", open for writing */
+    uint64_t memory_bytes;       /* limits as they were last written */
+    uint32_t pids, cpu_milli;
+    uint64_t cpu_base_us;
+    uint32_t oom_base;
+};
+
+/* Finds what can be used. Never fails: without usable groups the version is NONE. `sysroot` is ""
+ * but in tests; `why` says in a few words what is missing. */
+void cgroups_open(struct cgroups *c, const char *sysroot, pid_t pid, char *why, size_t why_size);
+void cgroups_close(struct cgroups *c);
+/* Removes the groups of launchers that are gone, killing what is left in them. */
+void cgroups_sweep_stale(const struct cgroups *c);
+/* Removes our own groups, waiting up to timeout_ms for what is in them to end. */
+void cgroups_sweep_own(const struct cgroups *c, int timeout_ms);
+
+int cgroup_slot_open(const struct cgroups *c, unsigned index, struct cgroup_slot *ret,
+                     struct err *err);
+void cgroup_slot_close(struct cgroup_slot *s);
+int cgroup_slot_limit(const struct cgroups *c, struct cgroup_slot *s, uint64_t memory_bytes,
+                      uint32_t pids, uint32_t cpu_milli, struct err *err);
+/* Starts the counters anew for the next sandbox; `last` is what the one before ended with. */
+void cgroup_slot_reset(const struct cgroups *c, struct cgroup_slot *s,
+                       const struct sandbox_stats *last);
+void cgroup_slot_stats(const struct cgroups *c, const struct cgroup_slot *s,
+                       struct sandbox_stats *ret);
+/* False if there is no freezer. */
+bool cgroup_slot_freeze(const struct cgroups *c, const struct cgroup_slot *s, bool on);
+
+/* Where the group `self` of a hierarchy is seen: mounted at `mount`, whose root is `root`. */
+void cgroup_path(const char *mount, const char *root, const char *self, char *out, size_t size);

@@ -1,0 +1,864 @@
+#include "sandbox/init.h"
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "sandbox/files.h"
+#include "sandbox/guard.h"
+#include "sandbox/sys.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+#include <termios.h>
+
+enum { WATCH_MS = 100, CONNECT_MS = 20, STACK_BYTES = 64 * 1024 };
+
+/* A command or a file worker that runs. */
+struct job {
+    uint64_t id;
+    pid_t pid; /* 0 is a free place */
+    bool worker;
+    bool final; /* the sandbox ends with it */
+    bool oom;
+};
+
+/* What a file worker says before it exits, in memory shared with init. */
+struct result {
+    uint64_t value;
+    struct err err;
+};
+
+struct init {
+    const struct init_options *o;
+    struct job jobs[SANDBOX_EXECS_MAX];
+    size_t njobs;
+    struct result *results; /* one for each place in jobs */
+    int signals;
+    int timer;
+    char *stack;
+};
+
+/* ---- replies ---- */
+
+static void send_frame(struct init *in, const struct wire_out *out) {
+    if (wire_send(in->o->channel, out) < 0)
+        _exit(0); /* the front is gone, and with pid 1 goes everything */
+}
+
+static void reply(struct init *in, uint16_t type, uint64_t id, const struct buf *b) {
+    send_frame(in, &(struct wire_out){
+                       .type = type, .id = id, .pieces = {{b ? b->data : NULL, b ? b->len : 0}}});
+}
+
+static void reply_ok(struct init *in, uint64_t id, uint64_t value) {
+    struct buf b;
+    buf_init(&b, 64);
+    pack_u64(&b, value);
+    reply(in, INIT_OK, id, &b);
+    buf_finish(&b);
+}
+
+static void reply_error(struct init *in, uint64_t id, const struct err *err) {
+    struct buf b;
+    buf_init(&b, 4096);
+    pack_sandbox_error(&b, err);
+    reply(in, INIT_ERROR, id, &b);
+    buf_finish(&b);
+}
+
+static void reply_fd(struct init *in, uint16_t type, uint64_t id, const struct buf *b, int fd) {
+    send_frame(in, &(struct wire_out){.type = type,
+                                      .id = id,
+                                      .pieces = {{b ? b->data : NULL, b ? b->len : 0}},
+                                      .fds = &fd,
+                                      .nfds = 1});
+}
+
+/* ---- jobs ---- */
+
+static struct job *find_job(struct init *in, uint64_t id) {
+    for (size_t i = 0; i < SANDBOX_EXECS_MAX; i++)
+        if (in->jobs[i].pid > 0 && in->jobs[i].id == id)
+            return &in->jobs[i];
+    return NULL;
+}
+
+static struct job *free_job(struct init *in, struct err *err) {
+    for (size_t i = 0; i < SANDBOX_EXECS_MAX; i++)
+        if (in->jobs[i].pid == 0)
+            return &in->jobs[i];
+    (void)err_set(err, ERR_LIMIT, "a sandbox runs at most %d commands at once", SANDBOX_EXECS_MAX);
+    return NULL;
+}
+
+static void watch(struct init *in, bool on) {
+    if (!in->o->watch_memory)
+        return;
+    struct itimerspec t = {0};
+    if (on)
+        t.it_value.tv_nsec = t.it_interval.tv_nsec = WATCH_MS * 1000000L;
+    (void)timerfd_settime(in->timer, 0, &t, NULL);
+}
+
+static void add_job(struct init *in, struct job *j, uint64_t id, pid_t pid, bool worker) {
+    *j = (struct job){.id = id, .pid = pid, .worker = worker};
+    if (in->njobs++ == 0)
+        watch(in, true);
+}
+
+static uint64_t micros(const struct timeval *t) {
+    return (uint64_t)t->tv_sec * 1000000 + (uint64_t)t->tv_usec;
+}
+
+static void job_ended(struct init *in, struct job *j, int status, const struct rusage *ru) {
+    struct job was = *j;
+    struct result *r = &in->results[j - in->jobs];
+    j->pid = 0;
+    if (--in->njobs == 0)
+        watch(in, false);
+    if (!was.worker) {
+        struct sandbox_exit e = {
+            .signaled = WIFSIGNALED(status),
+            .code = (uint32_t)(WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status)),
+            .oom = was.oom,
+            .user_us = micros(&ru->ru_utime),
+            .system_us = micros(&ru->ru_stime),
+            .max_rss_bytes = (uint64_t)ru->ru_maxrss * 1024,
+        };
+        struct buf b;
+        buf_init(&b, 256);
+        pack_sandbox_exit(&b, &e);
+        reply(in, INIT_EXITED, was.id, &b);
+        buf_finish(&b);
+        if (was.final)
+            _exit(0);
+    } else if (!WIFEXITED(status)) {
+        struct err err;
+        (void)err_set(&err, ERR_CANCELLED, "the file operation was killed");
+        reply_error(in, was.id, &err);
+    } else if (WEXITSTATUS(status) != 0) {
+        r->err.message[sizeof(r->err.message) - 1] = 0;
+        reply_error(in, was.id, &r->err);
+    } else {
+        reply_ok(in, was.id, r->value);
+    }
+}
+
+static void reap(struct init *in) {
+    for (;;) {
+        int status;
+        struct rusage ru;
+        pid_t pid = wait4(-1, &status, WNOHANG, &ru);
+        if (pid <= 0)
+            return;
+        for (size_t i = 0; i < SANDBOX_EXECS_MAX; i++)
+            if (in->jobs[i].pid == pid)
+                job_ended(in, &in->jobs[i], status, &ru);
+    }
+}
+
+/* ---- becoming the guest ---- */
+
+/* Runs in a child, which may share memory with init: system calls only. */
+static int become_guest(const struct init_options *o, bool no_suid) {
+    struct rlimit nproc = {(rlim_t)o->spec->pids, (rlim_t)o->spec->pids};
+    struct rlimit have;
+    if (guard_on(GUARD_RLIMIT) && getrlimit(RLIMIT_NPROC, &have) == 0 &&
+        have.rlim_max > nproc.rlim_max && setrlimit(RLIMIT_NPROC, &nproc) < 0)
+        return -1;
+    if (o->own_uid) {
+        if (sys_setresgid(SANDBOX_GUEST_UID) < 0 || sys_setresuid(SANDBOX_GUEST_UID) < 0 ||
+            (guard_on(GUARD_CAPS) && lockdown_caps(0) < 0))
+            return -1;
+    }
+#ifdef CAY_TEST_GUARDS
+    if (!guard_on(GUARD_CAPS) && lockdown_raise_ambient() < 0)
+        return -1;
+#endif
+    if (no_suid && lockdown_install(&o->lockdown->no_suid) < 0)
+        return -1;
+    return 0;
+}
+
+/* ---- commands ---- */
+
+struct start {
+    const struct init_options *o;
+    const struct sandbox_exec *e;
+    char **env;
+    struct sandbox_strv paths; /* where argv[0] may be */
+    int fds[3];                /* -1 keeps /dev/null */
+    const char *cwd;
+    int failed; /* errno, written by the child: the memory is shared */
+    const char *what;
+};
+
+static int start_failed(struct start *s, const char *what) {
+    s->failed = errno;
+    s->what = what;
+    return 127;
+}
+
+static int start_main(void *arg) {
+    struct start *s = arg;
+    sigset_t none;
+    sigemptyset(&none);
+    struct sigaction dfl = {.sa_handler = SIG_DFL};
+    (void)sigaction(SIGPIPE, &dfl, NULL);
+    if (setsid() < 0)
+        return start_failed(s, "new session");
+    for (int i = 0; i < 3; i++)
+        if (s->fds[i] >= 0 && dup2(s->fds[i], i) < 0)
+            return start_failed(s, "streams");
+    if (s->e->tty && ioctl(0, TIOCSCTTY, 0) < 0)
+        return start_failed(s, "controlling terminal");
+    if (guard_on(GUARD_CLOSE))
+        (void)syscall(SYS_close_range, 3, ~0U, 0);
+    for (size_t i = 0; i < s->e->nrlimits; i++) {
+        struct rlimit r = {s->e->rlimits[i].value, s->e->rlimits[i].value}, have;
+        __rlimit_resource_t which = (__rlimit_resource_t)s->e->rlimits[i].resource;
+        if (getrlimit(which, &have) < 0)
+            return start_failed(s, "limits");
+        if (r.rlim_max < have.rlim_max && setrlimit(which, &r) < 0)
+            return start_failed(s, "limits");
+    }
+    if (become_guest(s->o, s->o->no_suid) < 0)
+        return start_failed(s, "become the guest");
+    if (chdir(s->cwd) < 0)
+        return start_failed(s, s->cwd);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    int sys = ENOENT;
+    for (size_t i = 0; i < s->paths.n; i++) {
+        execve(s->paths.items[i], s->e->argv.items, s->env);
+        if (errno != ENOENT && errno != ENOTDIR)
+            sys = errno;
+        if (errno != ENOENT && errno != ENOTDIR && errno != EACCES)
+            break;
+    }
+    errno = sys;
+    return start_failed(s, s->e->argv.items[0]);
+}
+
+static const char *env_get(char **env, const char *key) {
+    size_t n = strlen(key);
+    for (char **p = env; *p; p++)
+        if (strncmp(*p, key, n) == 0 && (*p)[n] == '=')
+            return *p + n + 1;
+    return NULL;
+}
+
+/* Later wins. The strings stay where they are; the caller frees the array. */
+static void env_set(char **env, size_t *n, char *entry) {
+    size_t key = strcspn(entry, "=");
+    for (size_t i = 0; i < *n; i++)
+        if (strncmp(env[i], entry, key + 1) == 0) {
+            env[i] = entry;
+            return;
+        }
+    env[(*n)++] = entry;
+}
+
+static char **make_env(const struct init_options *o, const struct sandbox_exec *e) {
+    static char *const defaults[] = {"PATH=/usr/local/bin:/usr/bin:/bin",
+                                     "HOME=/home/cay",
+                                     "USER=cay",
+                                     "LOGNAME=cay",
+                                     "SHELL=/bin/bash",
+                                     "LANG=C.UTF-8",
+                                     "TERM=xterm-256color"};
+    char **env = xcalloc(ARRAY_LEN(defaults) + o->spec->env.n + e->env.n + 1, sizeof(char *));
+    size_t n = 0;
+    for (size_t i = 0; i < ARRAY_LEN(defaults) - (e->tty ? 0 : 1); i++)
+        env[n++] = defaults[i];
+    for (size_t i = 0; i < o->spec->env.n; i++)
+        env_set(env, &n, o->spec->env.items[i]);
+    for (size_t i = 0; i < e->env.n; i++)
+        env_set(env, &n, e->env.items[i]);
+    return env;
+}
+
+static void find_program(const char *name, char **env, struct sandbox_strv *ret) {
+    if (strchr(name, '/')) {
+        sandbox_strv_add(ret, name);
+        return;
+    }
+    const char *path = env_get(env, "PATH");
+    for (const char *p = path; p && *p;) {
+        size_t n = strcspn(p, ":");
+        if (n > 0) {
+            _cleanup_(free) char *full = xasprintf("%.*s/%s", (int)n, p, name);
+            sandbox_strv_add(ret, full);
+        }
+        p += n + (p[n] == ':');
+    }
+}
+
+static int open_terminal(const struct sandbox_exec *e, int *ret_master, int *ret_slave,
+                         struct err *err) {
+    _cleanup_(close) int master = open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+    int unlock = 0;
+    if (master < 0 || ioctl(master, TIOCSPTLCK, &unlock) < 0)
+        return err_sys(err, "open a terminal");
+    int slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (slave < 0)
+        return err_sys(err, "open a terminal");
+    struct winsize w = {.ws_col = (unsigned short)(e->cols ? e->cols : 80),
+                        .ws_row = (unsigned short)(e->rows ? e->rows : 24)};
+    (void)ioctl(slave, TIOCSWINSZ, &w);
+    *ret_slave = slave;
+    *ret_master = steal_fd(&master);
+    return 0;
+}
+
+static int take_streams(struct wire_frame *f, const struct sandbox_exec *e, int fds[3],
+                        struct err *err) {
+    const uint32_t modes[3] = {e->in, e->out, e->err};
+    size_t next = 0;
+    for (int i = 0; i < 3; i++) {
+        if (modes[i] != SANDBOX_STREAM_FD)
+            continue;
+        fds[i] = next < f->nfds ? f->fds[next++] : -1; /* stays the frame's */
+        if (fds[i] < 0)
+            return err_set(err, ERR_PROTOCOL, "a stream has no descriptor");
+    }
+    if (e->err == SANDBOX_STREAM_STDOUT)
+        fds[2] = fds[1];
+    return 0;
+}
+
+static int launch(struct init *in, struct start *s, pid_t *ret_pid, struct err *err) {
+    /* The child borrows init's memory until it execs: no page table is copied. */
+    pid_t pid = clone(start_main, in->stack + STACK_BYTES, CLONE_VM | CLONE_VFORK | SIGCHLD, s);
+    if (pid < 0) {
+        int sys = errno;
+        (void)err_sys(err, "start a process");
+        if (sys == EAGAIN) {
+            (void)err_set(err, ERR_LIMIT, "the sandbox has no process left: its limit is %u",
+                          in->o->spec->pids);
+            err->sys = sys;
+        }
+        return -(int)err->code;
+    }
+    if (s->failed) {
+        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+        errno = s->failed;
+        (void)err_sys(err, "%s", s->what);
+        if (s->failed == ENOENT || s->failed == EACCES || s->failed == ENOEXEC ||
+            s->failed == ENOTDIR)
+            err->code = ERR_NOT_FOUND;
+        return -(int)err->code;
+    }
+    *ret_pid = pid;
+    return 0;
+}
+
+static void run_exec(struct init *in, uint64_t id, const struct sandbox_exec *e,
+                     struct wire_frame *f) {
+    struct err err = {0};
+    struct start s = {.o = in->o, .e = e, .fds = {-1, -1, -1}};
+    _cleanup_(close) int master = -1;
+    _cleanup_(close) int slave = -1;
+    s.cwd = e->cwd && *e->cwd ? e->cwd : "/work";
+    struct job *j = find_job(in, id) ? NULL : free_job(in, &err);
+    int rc = j ? 0 : err.code ? -(int)err.code : err_set(&err, ERR_CONFLICT, "this id is running");
+    if (rc == 0 && e->tty)
+        rc = open_terminal(e, &master, &slave, &err);
+    else if (rc == 0)
+        rc = take_streams(f, e, s.fds, &err);
+    if (e->tty)
+        s.fds[0] = s.fds[1] = s.fds[2] = slave;
+    pid_t pid = 0;
+    if (rc == 0) {
+        s.env = make_env(in->o, e);
+        find_program(e->argv.items[0], s.env, &s.paths);
+        rc = launch(in, &s, &pid, &err);
+        free(s.env);
+        sandbox_strv_finish(&s.paths);
+    }
+    if (rc < 0) {
+        reply_error(in, id, &err);
+        return;
+    }
+    add_job(in, j, id, pid, false);
+    j->final = e->final;
+    struct buf b;
+    buf_init(&b, 64);
+    pack_u32(&b, (uint32_t)pid);
+    if (master >= 0)
+        reply_fd(in, INIT_STARTED, id, &b, master);
+    else
+        reply(in, INIT_STARTED, id, &b);
+    buf_finish(&b);
+}
+
+static void on_exec(struct init *in, struct wire_frame *f, struct unpack *u) {
+    struct sandbox_exec e;
+    unpack_sandbox_exec(u, &e);
+    struct err err;
+    if (unpack_ok(u)) {
+        run_exec(in, f->id, &e, f);
+    } else {
+        (void)err_set(&err, ERR_BAD_REQUEST, "malformed exec");
+        reply_error(in, f->id, &err);
+    }
+    sandbox_exec_finish(&e);
+}
+
+/* tar runs as the guest like any command: an archive can do nothing that a command cannot. */
+static void run_tar(struct init *in, struct wire_frame *f, const struct sandbox_strv *argv,
+                    bool reads) {
+    struct sandbox_exec e = {.argv = *argv,
+                             .cwd = "/",
+                             .in = reads ? SANDBOX_STREAM_FD : SANDBOX_STREAM_NULL,
+                             .out = reads ? SANDBOX_STREAM_NULL : SANDBOX_STREAM_FD};
+    run_exec(in, f->id, &e, f);
+}
+
+static void on_tar(struct init *in, struct wire_frame *f, struct unpack *u) {
+    struct sandbox_strv argv = {0}, paths = {0};
+    bool reads = f->type == INIT_TAR_IN;
+    sandbox_strv_add(&argv, "tar");
+    if (f->type == INIT_SNAPSHOT) {
+        static const char *const whole[] = {
+            "-C", "/", "--exclude=home/.disk", "-cf", "-", "work", "home", "tmp"};
+        for (size_t i = 0; i < ARRAY_LEN(whole); i++)
+            sandbox_strv_add(&argv, whole[i]);
+    } else {
+        _cleanup_(free) char *dir = unpack_strdup(u);
+        if (f->type == INIT_TAR_OUT)
+            unpack_strv(u, 4096, &paths);
+        sandbox_strv_add(&argv, "-C");
+        sandbox_strv_add(&argv, *dir ? dir : "/work");
+        sandbox_strv_add(&argv, reads ? "-xf" : "-cf");
+        sandbox_strv_add(&argv, "-");
+        if (reads) {
+            sandbox_strv_add(&argv, "--no-same-owner");
+            sandbox_strv_add(&argv, "--same-permissions");
+        } else {
+            sandbox_strv_add(&argv, "--");
+            for (size_t i = 0; i < paths.n; i++)
+                sandbox_strv_add(&argv, paths.items[i]);
+            if (paths.n == 0)
+                sandbox_strv_add(&argv, ".");
+        }
+    }
+    struct err err;
+    if (unpack_ok(u)) {
+        run_tar(in, f, &argv, reads);
+    } else {
+        (void)err_set(&err, ERR_BAD_REQUEST, "malformed archive request");
+        reply_error(in, f->id, &err);
+    }
+    sandbox_strv_finish(&argv);
+    sandbox_strv_finish(&paths);
+}
+
+static void on_signal(struct init *in, struct wire_frame *f, struct unpack *u) {
+    uint64_t id = unpack_u64(u);
+    int signo = (int)unpack_u32(u);
+    bool group = unpack_u8(u) != 0;
+    struct err err = {0};
+    struct job *j = id ? find_job(in, id) : NULL;
+    int rc = 0;
+    if (!unpack_ok(u) || signo < 0 || signo > SIGRTMAX)
+        rc = err_set(&err, ERR_BAD_REQUEST, "malformed signal");
+    else if (id && !j)
+        rc = err_set(&err, ERR_NOT_FOUND, "this command does not run");
+    /* Not reaped yet, so the number still means this process: its group has the same. */
+    else if (kill(!id ? -1 : group ? -j->pid : j->pid, signo) < 0 && !(errno == ESRCH && !id))
+        rc = err_sys(&err, "signal");
+    if (rc < 0)
+        reply_error(in, f->id, &err);
+    else
+        reply_ok(in, f->id, 0);
+}
+
+/* ---- files ---- */
+
+/* Work that may take long runs in a process of its own, as the guest. */
+static pid_t fork_worker(struct init *in, uint64_t id, struct result **ret) {
+    struct err err = {0};
+    struct job *j = find_job(in, id) ? NULL : free_job(in, &err);
+    if (!j) {
+        if (!err.code)
+            (void)err_set(&err, ERR_CONFLICT, "this id is running");
+        reply_error(in, id, &err);
+        return -1;
+    }
+    struct result *r = &in->results[j - in->jobs];
+    *r = (struct result){0};
+    pid_t pid = fork();
+    if (pid < 0) {
+        (void)err_sys(&err, "start a file worker");
+        reply_error(in, id, &err);
+        return -1;
+    }
+    if (pid > 0) {
+        add_job(in, j, id, pid, true);
+        return pid;
+    }
+    struct sigaction dfl = {.sa_handler = SIG_DFL};
+    (void)sigaction(SIGPIPE, &dfl, NULL);
+    close(in->o->channel);
+    /* Its own modes never have the bits, and it needs openat2(). */
+    if (become_guest(in->o, false) < 0)
+        _exit(1);
+    *ret = r;
+    return 0;
+}
+
+static void on_file_write(struct init *in, struct wire_frame *f, struct unpack *u) {
+    _cleanup_(free) char *path = unpack_strdup(u);
+    uint32_t mode = unpack_u32(u);
+    uint32_t flags = unpack_u32(u);
+    size_t len;
+    const char *data = unpack_bytes(u, &len);
+    struct err err = {0};
+    if (!unpack_ok(u)) {
+        (void)err_set(&err, ERR_BAD_REQUEST, "malformed file write");
+        reply_error(in, f->id, &err);
+        return;
+    }
+    int fd = -1, rc;
+    if (f->nfds == 0) {
+        rc = files_open_write(path, mode, flags, &fd, &err);
+        if (rc == 0 && fd_write_all(fd, data, len) < 0) {
+            rc = err_sys(&err, "write %s", path);
+            if (err.sys == ENOSPC || err.sys == EFBIG)
+                err.code = ERR_LIMIT;
+        }
+        fd_close(&fd);
+        if (rc < 0)
+            reply_error(in, f->id, &err);
+        else
+            reply_ok(in, f->id, len);
+        return;
+    }
+    struct result *r;
+    if (fork_worker(in, f->id, &r) != 0)
+        return;
+    rc = files_open_write(path, mode, flags, &fd, &r->err);
+    if (rc == 0)
+        rc = files_copy(f->fds[0], fd, &r->value, &r->err);
+    _exit(rc < 0);
+}
+
+static void on_file_delete(struct init *in, struct wire_frame *f, struct unpack *u) {
+    _cleanup_(free) char *path = unpack_strdup(u);
+    bool recursive = unpack_u8(u) != 0;
+    struct err err;
+    struct result *r;
+    if (!unpack_ok(u)) {
+        (void)err_set(&err, ERR_BAD_REQUEST, "malformed file delete");
+        reply_error(in, f->id, &err);
+        return;
+    }
+    if (fork_worker(in, f->id, &r) == 0)
+        _exit(files_delete(path, recursive, &r->value, &r->err) < 0);
+}
+
+static void on_file_read(struct init *in, struct wire_frame *f, struct unpack *u) {
+    _cleanup_(free) char *path = unpack_strdup(u);
+    struct err err = {0};
+    struct sandbox_stat st;
+    int fd = -1;
+    int rc = unpack_ok(u) ? files_open_read(path, &fd, &st, &err)
+                          : err_set(&err, ERR_BAD_REQUEST, "malformed file read");
+    if (rc < 0) {
+        reply_error(in, f->id, &err);
+        return;
+    }
+    struct buf b;
+    buf_init(&b, 256);
+    pack_sandbox_stat(&b, &st);
+    reply_fd(in, INIT_FILE, f->id, &b, fd);
+    buf_finish(&b);
+    close(fd);
+}
+
+static void on_file_meta(struct init *in, struct wire_frame *f, struct unpack *u) {
+    _cleanup_(free) char *path = unpack_strdup(u);
+    _cleanup_(free) char *to = f->type == INIT_FILE_MOVE ? unpack_strdup(u) : NULL;
+    uint64_t skip = f->type == INIT_FILE_LIST ? unpack_u64(u) : 0;
+    uint32_t mode = f->type == INIT_FILE_MKDIR ? unpack_u32(u) : 0;
+    bool flag = f->type == INIT_FILE_MKDIR || f->type == INIT_FILE_STAT ? unpack_u8(u) != 0 : false;
+    struct err err = {0};
+    struct buf b;
+    buf_init(&b, SANDBOX_INIT_MAX);
+    struct sandbox_stat st;
+    int rc = 0;
+    uint16_t type = INIT_OK;
+    if (!unpack_ok(u)) {
+        rc = err_set(&err, ERR_BAD_REQUEST, "malformed file request");
+    } else if (f->type == INIT_FILE_STAT) {
+        rc = files_stat(path, flag, &st, &err);
+        type = INIT_STAT;
+        if (rc == 0)
+            pack_sandbox_stat(&b, &st);
+    } else if (f->type == INIT_FILE_LIST) {
+        rc = files_list(path, skip, &b, &err);
+        type = INIT_ENTRIES;
+    } else if (f->type == INIT_FILE_MKDIR) {
+        rc = files_mkdir(path, mode, flag, &err);
+    } else {
+        rc = files_move(path, to, &err);
+    }
+    if (rc == 0 && type == INIT_OK)
+        pack_u64(&b, 0);
+    if (rc < 0)
+        reply_error(in, f->id, &err);
+    else
+        reply(in, type, f->id, &b);
+    buf_finish(&b);
+}
+
+/* ---- ports, memory ---- */
+
+static int connect_local(uint16_t port) {
+    struct sockaddr_in v4 = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in6 v6 = {
+        .sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    const struct {
+        const void *addr;
+        socklen_t len;
+        int family;
+    } tries[] = {{&v4, sizeof(v4), AF_INET}, {&v6, sizeof(v6), AF_INET6}};
+    int sys = ECONNREFUSED;
+    for (size_t i = 0; i < ARRAY_LEN(tries); i++) {
+        int s = socket(tries[i].family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        /* The answer of a closed port comes a moment later; a full backlog may take its time. */
+        struct pollfd p = {.fd = s, .events = POLLOUT};
+        int failed = 0;
+        socklen_t n = sizeof(failed);
+        if (s < 0 || (connect(s, tries[i].addr, tries[i].len) < 0 && errno != EINPROGRESS))
+            failed = errno;
+        else if (poll(&p, 1, CONNECT_MS) == 1)
+            (void)getsockopt(s, SOL_SOCKET, SO_ERROR, &failed, &n);
+        if (failed == 0)
+            return s;
+        if (i == 0)
+            sys = failed;
+        fd_close(&s);
+    }
+    errno = sys;
+    return -1;
+}
+
+static void on_connect(struct init *in, struct wire_frame *f, struct unpack *u) {
+    uint32_t port = unpack_u32(u);
+    struct err err;
+    int s = -1;
+    if (!unpack_ok(u) || port == 0 || port > 65535)
+        (void)err_set(&err, ERR_BAD_REQUEST, "port must be 1 to 65535");
+    else if ((s = connect_local((uint16_t)port)) < 0) {
+        (void)err_sys(&err, "port %u", port);
+        err.code = ERR_UNAVAILABLE;
+    }
+    if (s < 0) {
+        reply_error(in, f->id, &err);
+        return;
+    }
+    reply_fd(in, INIT_PORT, f->id, NULL, s);
+    close(s);
+}
+
+/* Resident memory that processes do not share, and the process that has most of it. */
+static uint64_t sum_memory(pid_t *ret_largest) {
+    uint64_t total = 0, most = 0;
+    long page = sysconf(_SC_PAGESIZE);
+    DIR *d = opendir("/proc");
+    *ret_largest = 0;
+    for (struct dirent *e; d && (e = readdir(d));) {
+        long pid = strtol(e->d_name, NULL, 10);
+        if (pid <= 1)
+            continue;
+        char path[64], text[128];
+        (void)snprintf(path, sizeof(path), "/proc/%ld/statm", pid);
+        _cleanup_(close) int fd = open(path, O_RDONLY | O_CLOEXEC);
+        ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+        unsigned long long size, resident, shared;
+        if (n <= 0)
+            continue;
+        text[n] = 0;
+        if (sscanf(text, "%llu %llu %llu", &size, &resident, &shared) != 3 || resident < shared)
+            continue;
+        uint64_t own = (resident - shared) * (uint64_t)page;
+        total += own;
+        if (own > most) {
+            most = own;
+            *ret_largest = (pid_t)pid;
+        }
+    }
+    if (d)
+        closedir(d);
+    return total;
+}
+
+/* Stands in for the kernel's out-of-memory killer where no cgroup limits the sandbox. */
+static void on_watch(struct init *in) {
+    uint64_t ticks;
+    (void)!read(in->timer, &ticks, sizeof(ticks));
+    for (int round = 0; round < 64; round++) {
+        pid_t largest;
+        if (sum_memory(&largest) <= in->o->spec->memory_bytes || largest == 0)
+            return;
+        for (size_t i = 0; i < SANDBOX_EXECS_MAX; i++)
+            if (in->jobs[i].pid == largest)
+                in->jobs[i].oom = true;
+        if (kill(largest, SIGKILL) < 0)
+            return;
+        (void)waitid(P_PID, (id_t)largest, &(siginfo_t){0}, WEXITED | WNOWAIT);
+    }
+}
+
+/* ---- the loop ---- */
+
+static void on_frame(struct init *in, struct wire_frame *f) {
+    struct unpack u;
+    unpack_init(&u, f->data, f->len);
+    struct err err;
+    pid_t largest;
+    switch (f->type) {
+    case INIT_EXEC:
+        on_exec(in, f, &u);
+        break;
+    case INIT_TAR_IN:
+    case INIT_TAR_OUT:
+    case INIT_SNAPSHOT:
+        on_tar(in, f, &u);
+        break;
+    case INIT_SIGNAL:
+        on_signal(in, f, &u);
+        break;
+    case INIT_FILE_READ:
+        on_file_read(in, f, &u);
+        break;
+    case INIT_FILE_WRITE:
+        on_file_write(in, f, &u);
+        break;
+    case INIT_FILE_DELETE:
+        on_file_delete(in, f, &u);
+        break;
+    case INIT_FILE_STAT:
+    case INIT_FILE_LIST:
+    case INIT_FILE_MKDIR:
+    case INIT_FILE_MOVE:
+        on_file_meta(in, f, &u);
+        break;
+    case INIT_CONNECT_PORT:
+        on_connect(in, f, &u);
+        break;
+    case INIT_STATS:
+        reply_ok(in, f->id, sum_memory(&largest));
+        break;
+    case INIT_SYNC:
+        reply_ok(in, f->id, 0);
+        break;
+    default:
+        (void)err_set(&err, ERR_PROTOCOL, "unknown message %d", f->type);
+        reply_error(in, f->id, &err);
+    }
+    wire_frame_finish(f);
+}
+
+static void on_signals(struct init *in) {
+    struct signalfd_siginfo si[16];
+    ssize_t n = read(in->signals, si, sizeof(si));
+    for (ssize_t i = 0; i < n / (ssize_t)sizeof(si[0]); i++) {
+        /* Without a freezer the launcher asks by signal. Its pid is not of this namespace; a guest
+         * that sends the same has one. */
+        if (si[i].ssi_signo == SIGUSR1 && si[i].ssi_pid == 0)
+            (void)kill(-1, SIGSTOP);
+        if (si[i].ssi_signo == SIGUSR2 && si[i].ssi_pid == 0)
+            (void)kill(-1, SIGCONT);
+    }
+    reap(in);
+}
+
+static void drain(struct init *in) {
+    struct err err;
+    struct wire_frame f;
+    int rc;
+    while ((rc = wire_next(in->o->reader, &f, &err)) == 1)
+        on_frame(in, &f);
+    if (rc < 0)
+        _exit(1);
+}
+
+/* The one instance: a sandbox has one init, and a large object on its stack would be touched page
+ * by page. */
+static struct init instance = {.timer = -1, .signals = -1};
+
+static int rehearse(void *arg) {
+    (void)arg;
+    return 0;
+}
+
+void init_prepare(void) {
+    struct init *in = &instance;
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    sigaddset(&set, SIGUSR1);
+    sigaddset(&set, SIGUSR2);
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    (void)sigaction(SIGPIPE, &ignore, NULL);
+    in->stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    in->results = mmap(NULL, SANDBOX_EXECS_MAX * sizeof(struct result), PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    in->signals = sigprocmask(SIG_SETMASK, &set, NULL) < 0
+                      ? -1
+                      : signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (in->stack == MAP_FAILED || in->results == MAP_FAILED || in->signals < 0)
+        _exit(1);
+    /* The first child of a new process pays for pages that are touched the first time. Whoever
+     * prepares ahead lets nobody pay. */
+    pid_t pid = clone(rehearse, in->stack + STACK_BYTES, CLONE_VM | CLONE_VFORK | SIGCHLD, NULL);
+    if (pid > 0)
+        (void)waitpid(pid, NULL, 0);
+}
+
+_Noreturn void init_run(const struct init_options *o) {
+    struct init *in = &instance;
+    if (in->signals < 0)
+        init_prepare();
+    in->o = o;
+    if (fd_set_nonblock(o->channel, true) < 0)
+        _exit(1);
+    if (o->watch_memory)
+        in->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    for (;;) {
+        drain(in);
+        struct pollfd p[3] = {{.fd = o->channel, .events = POLLIN},
+                              {.fd = in->signals, .events = POLLIN},
+                              {.fd = in->timer, .events = POLLIN}};
+        if (poll(p, 3, -1) < 0 && errno != EINTR)
+            _exit(1);
+        struct err err;
+        if (p[1].revents)
+            on_signals(in);
+        if (p[2].revents)
+            on_watch(in);
+        if (p[0].revents && wire_recv(o->reader, o->channel, &err) < 0)
+            _exit(0); /* the front closed the channel: the sandbox ends */
+    }
+}

@@ -1,0 +1,586 @@
+#include "sandbox/launcher.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "sandbox/box.h"
+#include "sandbox/cgroup.h"
+#include "sandbox/guard.h"
+#include "sandbox/lockdown.h"
+#include "sandbox/netns.h"
+#include "sandbox/stage.h"
+#include "sandbox/sys.h"
+#include "wire/frame.h"
+#include "wire/sandbox.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+enum {
+    REFILL_QUIET_MS = 3, /* the pool is filled when the front has been silent this long */
+    POOL_FAILURES = 3,   /* then the pool is given up: something is wrong that will stay wrong */
+    PIDS_MARGIN = 16,    /* for init and its workers */
+    SWEEP_MS = 5000,
+};
+
+enum state { STATE_FREE, STATE_WARM, STATE_LIVE, STATE_DYING };
+
+struct sandbox {
+    enum state state;
+    char id[SANDBOX_ID_MAX];
+    struct box box;
+    struct cgroup_slot slot;
+    bool slot_open;
+    bool frozen;
+    uint64_t destroy_id; /* the request that waits for the end */
+    bool destroy_asked;
+};
+
+struct launcher {
+    int control;
+    int signals;
+    struct wire_reader reader;
+    struct sandbox_config config;
+    bool configured;
+    struct cgroups cgroups;
+    struct lockdown lockdown;
+    struct stage stage;
+    struct netns netns;
+    bool netns_failed;
+    struct sandbox *boxes; /* config.max of them */
+    size_t nwarm;
+    unsigned pool_failures;
+    int64_t refill_at_ms;
+    int janitor; /* its end says that the launcher is gone */
+};
+
+/* ---- replies ---- */
+
+static _Noreturn void leave(struct launcher *l, int status);
+
+static void send_out(struct launcher *l, const struct wire_out *out) {
+    if (wire_send(l->control, out) < 0)
+        leave(l, 0);
+}
+
+static void reply(struct launcher *l, uint16_t type, uint64_t id, const struct buf *b) {
+    send_out(l, &(struct wire_out){
+                    .type = type, .id = id, .pieces = {{b ? b->data : NULL, b ? b->len : 0}}});
+}
+
+static void reply_failed(struct launcher *l, uint64_t id, const struct err *err) {
+    struct buf b;
+    buf_init(&b, 4096);
+    pack_sandbox_error(&b, err);
+    reply(l, SANDBOX_FAILED, id, &b);
+    buf_finish(&b);
+}
+
+/* ---- sandboxes ---- */
+
+static struct sandbox *find(struct launcher *l, const char *id) {
+    for (size_t i = 0; i < l->config.max; i++)
+        if (l->boxes[i].state == STATE_LIVE && strcmp(l->boxes[i].id, id) == 0)
+            return &l->boxes[i];
+    return NULL;
+}
+
+static uid_t uid_of(const struct launcher *l, const struct sandbox *s) {
+    return l->config.uid_base + 2 * (uid_t)(s - l->boxes);
+}
+
+static int spawn(struct launcher *l, const char *root, bool pooled, struct sandbox **ret,
+                 struct err *err) {
+    struct sandbox *s = NULL;
+    for (size_t i = 0; i < l->config.max && !s; i++)
+        if (l->boxes[i].state == STATE_FREE)
+            s = &l->boxes[i];
+    if (!s)
+        return err_set(err, ERR_LIMIT, "there are already %u sandboxes, which is the limit",
+                       l->config.max);
+    if (!s->slot_open) {
+        int rc = cgroup_slot_open(&l->cgroups, (unsigned)(s - l->boxes), &s->slot, err);
+        if (rc < 0)
+            return rc;
+        s->slot_open = true;
+    }
+    struct box_params p = {.stage = &l->stage,
+                           .netns = &l->netns,
+                           .lockdown = &l->lockdown,
+                           .cgroups = &l->cgroups,
+                           .slot = &s->slot,
+                           .root = root,
+                           .pooled = pooled,
+                           .uid = uid_of(l, s)};
+    int rc = box_spawn(&p, &s->box, err);
+    if (rc < 0)
+        return rc;
+    s->state = STATE_WARM;
+    l->nwarm++;
+    *ret = s;
+    return 0;
+}
+
+static void kill_box(struct launcher *l, struct sandbox *s) {
+    if (s->frozen) /* a frozen process of version 1 does not even die */
+        (void)cgroup_slot_freeze(&l->cgroups, &s->slot, false);
+    s->frozen = false;
+    (void)sys_pidfd_send_signal(s->box.pidfd, SIGKILL);
+}
+
+static void on_gone(struct launcher *l, struct sandbox *s, int status) {
+    bool told = s->state == STATE_LIVE || s->state == STATE_DYING;
+    struct sandbox_stats st = {0};
+    cgroup_slot_stats(&l->cgroups, &s->slot, &st);
+    if (s->state == STATE_WARM) {
+        l->nwarm--;
+        l->pool_failures++;
+        log_warn("sandbox.pool", "error", "a ready sandbox ended by itself", "status", status);
+    }
+    s->state = STATE_FREE;
+    fd_close(&s->box.channel);
+    fd_close(&s->box.pidfd);
+    if (told && *s->id) {
+        struct buf b;
+        buf_init(&b, 512);
+        pack_str(&b, s->id);
+        pack_u32(&b, (uint32_t)status);
+        pack_sandbox_stats(&b, &st);
+        reply(l, SANDBOX_EXITED, 0, &b);
+        buf_finish(&b);
+        if (s->destroy_asked)
+            reply(l, SANDBOX_DONE, s->destroy_id, NULL);
+    }
+    cgroup_slot_reset(&l->cgroups, &s->slot, &st);
+}
+
+static void reap(struct launcher *l) {
+    for (;;) {
+        int status;
+        pid_t pid = waitpid(-1, &status, WNOHANG);
+        if (pid <= 0)
+            return;
+        for (size_t i = 0; i < l->config.max && l->boxes; i++)
+            if (l->boxes[i].state != STATE_FREE && l->boxes[i].box.pid == pid)
+                on_gone(l, &l->boxes[i], status);
+    }
+}
+
+/* Everything ends: sandboxes, then their groups. The janitor stands by in case this does not. */
+static _Noreturn void leave(struct launcher *l, int status) {
+    for (size_t i = 0; l->boxes && i < l->config.max; i++)
+        if (l->boxes[i].state != STATE_FREE)
+            kill_box(l, &l->boxes[i]);
+    for (size_t i = 0; l->boxes && i < l->config.max; i++)
+        if (l->boxes[i].state != STATE_FREE)
+            while (waitpid(l->boxes[i].box.pid, NULL, 0) < 0 && errno == EINTR)
+                ;
+    cgroups_sweep_own(&l->cgroups, SWEEP_MS);
+    fd_close(&l->janitor);
+    fd_close(&l->stage.binder);
+    while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
+        ;
+    _exit(status);
+}
+
+/* ---- configuration ---- */
+
+/* A process that outlives a kill -9 of the launcher just long enough to remove its groups. */
+static int start_janitor(struct launcher *l, struct err *err) {
+    int pair[2];
+    int rc = fd_pair(pair, err);
+    if (rc < 0)
+        return rc;
+    pid_t pid = fork();
+    if (pid < 0)
+        return err_sys(err, "fork");
+    if (pid == 0) {
+        char c;
+        (void)setsid();
+        int keep[1 + 2 * CGROUP_HIERS_MAX];
+        size_t n = 0;
+        keep[n++] = pair[1];
+        for (size_t i = 0; i < l->cgroups.n; i++) {
+            keep[n++] = l->cgroups.hiers[i].parent;
+            keep[n++] = l->cgroups.hiers[i].base;
+        }
+        fd_close_others(0, keep, n);
+        while (read(pair[1], &c, 1) < 0 && errno == EINTR)
+            ;
+        cgroups_sweep_own(&l->cgroups, SWEEP_MS);
+        _exit(0);
+    }
+    close(pair[1]);
+    l->janitor = pair[0];
+    return 0;
+}
+
+/* The first sandbox is made at once: what is wrong with this host is said at the start. */
+static int probe(struct launcher *l, struct err *err) {
+    struct sandbox *s;
+    int rc = spawn(l, "", false, &s, err);
+    if (rc < 0)
+        return rc;
+    struct buf b;
+    buf_init(&b, 4096);
+    pack_u8(&b, 0);
+    struct sandbox_spec spec = {.id = "probe"};
+    pack_sandbox_spec(&b, &spec);
+    (void)wire_send(s->box.channel,
+                    &(struct wire_out){.type = INIT_SETUP, .pieces = {{b.data, b.len}}});
+    buf_finish(&b);
+    struct wire_reader r;
+    wire_reader_init(&r, SANDBOX_INIT_MAX);
+    struct wire_frame f;
+    rc = wire_read(&r, s->box.channel, &f, err);
+    if (rc == 1) {
+        struct unpack u;
+        unpack_init(&u, f.data, f.len);
+        rc = f.type == INIT_READY ? 0 : unpack_sandbox_error(&u, err);
+        wire_frame_finish(&f);
+    }
+    wire_reader_finish(&r);
+    kill_box(l, s);
+    while (waitpid(s->box.pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    l->nwarm--;
+    s->state = STATE_FREE;
+    fd_close(&s->box.channel);
+    fd_close(&s->box.pidfd);
+    return rc;
+}
+
+static int configure(struct launcher *l, struct unpack *u, char *why, size_t why_size,
+                     struct err *err) {
+    if (l->configured)
+        return err_set(err, ERR_CONFLICT, "the launcher is configured already");
+    unpack_sandbox_config(u, &l->config);
+    struct sandbox_config *c = &l->config;
+    if (!unpack_ok(u) || c->max == 0 || c->max > 65536 || c->pool > c->max)
+        return err_set(err, ERR_BAD_REQUEST, "malformed configuration");
+    if (geteuid() == 0 && (c->uid_base < 65536 || c->uid_count / 2 < c->max ||
+                           c->uid_base + (uint64_t)c->uid_count > 0xfffffff0U))
+        return err_set(err, ERR_BAD_REQUEST,
+                       "as root, sandboxes need two host uids each, from 65536 on");
+    int rc = lockdown_init(&l->lockdown, err);
+    if (rc < 0)
+        return rc;
+    cgroups_open(&l->cgroups, "", getpid(), why, why_size);
+    cgroups_sweep_stale(&l->cgroups);
+    l->boxes = xcalloc(c->max, sizeof(*l->boxes));
+    for (size_t i = 0; i < c->max; i++)
+        l->boxes[i].box = (struct box){.pidfd = -1, .channel = -1};
+    if (l->cgroups.version != SANDBOX_CGROUP_NONE)
+        rc = start_janitor(l, err);
+    if (rc == 0)
+        rc = stage_open(&l->stage, c, err);
+    if (rc == 0)
+        rc = netns_open(&l->netns, l->stage.proc, err);
+    if (rc == 0)
+        rc = probe(l, err);
+    if (rc == 0)
+        l->configured = true;
+    return rc;
+}
+
+static void on_config(struct launcher *l, struct wire_frame *f, struct unpack *u) {
+    char why[128];
+    struct err err = {0};
+    if (configure(l, u, why, sizeof(why), &err) < 0) {
+        log_error("sandbox.config", "error", err.message);
+        reply_failed(l, f->id, &err);
+        return;
+    }
+    struct sandbox_features features = {.root = l->stage.root,
+                                        .cgroup = l->cgroups.version,
+                                        .controllers = l->cgroups.controllers,
+                                        .landlock = (uint32_t)l->lockdown.landlock_abi,
+                                        .proc = true,
+                                        .detail = why};
+    struct buf b;
+    buf_init(&b, 4096);
+    pack_sandbox_features(&b, &features);
+    reply(l, SANDBOX_FEATURES, f->id, &b);
+    buf_finish(&b);
+}
+
+/* ---- requests ---- */
+
+static struct sandbox *take_warm(struct launcher *l) {
+    for (size_t i = 0; i < l->config.max; i++)
+        if (l->boxes[i].state == STATE_WARM)
+            return &l->boxes[i];
+    return NULL;
+}
+
+static int clone_binds(struct launcher *l, const struct sandbox *s, const struct sandbox_spec *spec,
+                       struct wire_frame *f, int trees[SANDBOX_BINDS_MAX], struct err *err) {
+    if (f->nfds != spec->nbinds)
+        return err_set(err, ERR_PROTOCOL, "%zu binds, %d descriptors", spec->nbinds, f->nfds);
+    for (size_t i = 0; i < spec->nbinds; i++) {
+        int rc = stage_clone_bind(&l->stage, f->fds[i], spec->binds[i].mode == SANDBOX_BIND_RW,
+                                  uid_of(l, s) + 1, err, &trees[i]);
+        if (rc < 0)
+            return err_wrap(err, "bind '%s'", spec->binds[i].path);
+    }
+    return 0;
+}
+
+/* Limits from outside, then the spec itself, which init carries out. */
+static int hand_out(struct launcher *l, struct sandbox *s, const struct sandbox_spec *spec,
+                    struct wire_frame *f, struct err *err) {
+    int trees[SANDBOX_BINDS_MAX];
+    for (size_t i = 0; i < SANDBOX_BINDS_MAX; i++)
+        trees[i] = -1;
+    int rc = guard_on(GUARD_CGROUP)
+                 ? cgroup_slot_limit(&l->cgroups, &s->slot, spec->memory_bytes,
+                                     spec->pids + PIDS_MARGIN, spec->cpu_milli, err)
+                 : 0;
+    if (rc == 0)
+        rc = clone_binds(l, s, spec, f, trees, err);
+    if (rc == 0) {
+        uint8_t limited = guard_on(GUARD_CGROUP) && (l->cgroups.controllers & SANDBOX_HAS_MEMORY);
+        struct wire_out out = {.type = INIT_SETUP,
+                               .pieces = {{&limited, 1}, {f->data, f->len}},
+                               .fds = trees,
+                               .nfds = spec->nbinds};
+        if (wire_send(s->box.channel, &out) < 0)
+            rc = err_sys(err, "set up a sandbox");
+    }
+    for (size_t i = 0; i < SANDBOX_BINDS_MAX; i++)
+        fd_close(&trees[i]);
+    return rc;
+}
+
+static int create(struct launcher *l, struct wire_frame *f, const struct sandbox_spec *spec,
+                  struct sandbox **ret, struct err *err) {
+    size_t n = strlen(spec->id);
+    if (n == 0 || n >= SANDBOX_ID_MAX)
+        return err_set(err, ERR_BAD_REQUEST, "a sandbox id has 1 to %d bytes", SANDBOX_ID_MAX - 1);
+    if (find(l, spec->id))
+        return err_set(err, ERR_CONFLICT, "sandbox '%s' exists", spec->id);
+    if (strlen(spec->hostname) > 63)
+        return err_set(err, ERR_BAD_REQUEST, "a host name has at most 63 bytes");
+    struct sandbox *s = box_spec_is_plain(spec) ? take_warm(l) : NULL;
+    int rc = s ? 0 : spawn(l, spec->root, false, &s, err);
+    if (rc < 0)
+        return rc;
+    rc = hand_out(l, s, spec, f, err);
+    l->nwarm--;
+    s->state = STATE_DYING;
+    s->destroy_asked = false;
+    memcpy(s->id, spec->id, n + 1);
+    if (rc < 0) {
+        s->id[0] = 0;
+        kill_box(l, s);
+        return rc;
+    }
+    s->state = STATE_LIVE;
+    *ret = s;
+    return 0;
+}
+
+static void on_create(struct launcher *l, struct wire_frame *f, struct unpack *u) {
+    struct sandbox_spec spec;
+    struct sandbox *s = NULL;
+    struct err err = {0};
+    unpack_sandbox_spec(u, &spec);
+    int rc = unpack_ok(u) ? create(l, f, &spec, &s, &err)
+                          : err_set(&err, ERR_BAD_REQUEST, "malformed spec");
+    if (rc < 0) {
+        reply_failed(l, f->id, &err);
+    } else {
+        struct buf b;
+        buf_init(&b, 512);
+        pack_str(&b, s->id);
+        const int fds[2] = {s->box.channel, s->box.pidfd};
+        send_out(l, &(struct wire_out){.type = SANDBOX_CREATED,
+                                       .id = f->id,
+                                       .pieces = {{b.data, b.len}},
+                                       .fds = fds,
+                                       .nfds = 2});
+        buf_finish(&b);
+        fd_close(&s->box.channel); /* the front's alone now: its end is the sandbox's end */
+    }
+    sandbox_spec_finish(&spec);
+}
+
+static int freeze(struct launcher *l, struct sandbox *s, bool on, struct err *err) {
+    if (cgroup_slot_freeze(&l->cgroups, &s->slot, on)) {
+        s->frozen = on;
+        return 0;
+    }
+    if (sys_pidfd_send_signal(s->box.pidfd, on ? SIGUSR1 : SIGUSR2) < 0)
+        return err_sys(err, "ask init");
+    return 0;
+}
+
+static void on_request(struct launcher *l, struct wire_frame *f, struct unpack *u) {
+    _cleanup_(free) char *id = unpack_strdup(u);
+    struct err err = {0};
+    struct sandbox *s = unpack_ok(u) ? find(l, id) : NULL;
+    if (!s) {
+        (void)err_set(&err, ERR_NOT_FOUND, "no sandbox '%.*s'", SANDBOX_ID_MAX, id);
+        reply_failed(l, f->id, &err);
+        return;
+    }
+    if (f->type == SANDBOX_DESTROY) {
+        s->destroy_asked = true;
+        s->destroy_id = f->id;
+        s->state = STATE_DYING;
+        kill_box(l, s); /* answered when it is gone */
+        return;
+    }
+    if (f->type == SANDBOX_STATS) {
+        struct sandbox_stats st;
+        struct buf b;
+        cgroup_slot_stats(&l->cgroups, &s->slot, &st);
+        buf_init(&b, 256);
+        pack_sandbox_stats(&b, &st);
+        reply(l, SANDBOX_STATS_ARE, f->id, &b);
+        buf_finish(&b);
+        return;
+    }
+    if (freeze(l, s, f->type == SANDBOX_PAUSE, &err) < 0)
+        reply_failed(l, f->id, &err);
+    else
+        reply(l, SANDBOX_DONE, f->id, NULL);
+}
+
+static void on_frame(struct launcher *l, struct wire_frame *f) {
+    struct unpack u;
+    struct err err;
+    unpack_init(&u, f->data, f->len);
+    if (f->type == SANDBOX_CONFIG) {
+        on_config(l, f, &u);
+    } else if (!l->configured) {
+        (void)err_set(&err, ERR_PROTOCOL, "the first message must be the configuration");
+        reply_failed(l, f->id, &err);
+    } else if (f->type == SANDBOX_CREATE) {
+        on_create(l, f, &u);
+    } else if (f->type >= SANDBOX_DESTROY && f->type <= SANDBOX_STATS) {
+        on_request(l, f, &u);
+    } else {
+        (void)err_set(&err, ERR_PROTOCOL, "unknown message %d", f->type);
+        reply_failed(l, f->id, &err);
+    }
+    wire_frame_finish(f);
+}
+
+/* ---- the loop ---- */
+
+static bool pool_is_short(const struct launcher *l) {
+    return l->configured && l->nwarm < l->config.pool && l->pool_failures < POOL_FAILURES;
+}
+
+static void refill(struct launcher *l) {
+    struct sandbox *s;
+    struct err err;
+    if (spawn(l, "", true, &s, &err) < 0) {
+        if (err.code != ERR_LIMIT) {
+            l->pool_failures++;
+            log_warn("sandbox.pool", "error", err.message);
+        }
+        l->refill_at_ms = clock_mono_ms() + 1000;
+    }
+}
+
+static void stock(struct launcher *l) {
+    struct err err;
+    if (netns_refill(&l->netns, &err) < 0) {
+        l->netns_failed = true; /* then each sandbox makes its own, and says why it cannot */
+        log_warn("sandbox.netns", "error", err.message);
+    }
+}
+
+static void drain(struct launcher *l) {
+    struct wire_frame f;
+    struct err err;
+    int rc;
+    while ((rc = wire_next(&l->reader, &f, &err)) == 1)
+        on_frame(l, &f);
+    if (rc < 0) {
+        log_error("sandbox.control", "error", err.message);
+        leave(l, 1);
+    }
+    int64_t quiet = clock_mono_ms() + REFILL_QUIET_MS;
+    if (l->refill_at_ms < quiet)
+        l->refill_at_ms = quiet;
+}
+
+static int prepare(struct launcher *l) {
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &files);
+    }
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    if (sigaction(SIGPIPE, &ignore, NULL) < 0 || sigprocmask(SIG_SETMASK, &set, NULL) < 0)
+        return -1;
+    l->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    /* An ordinary user writes the id maps of a child that inherits this: /proc would refuse. */
+    if (l->signals < 0 || (geteuid() == 0 && prctl(PR_SET_DUMPABLE, 0) < 0))
+        return -1;
+    return fd_set_nonblock(l->control, true) < 0 || fd_set_cloexec(l->control, true) < 0 ? -1 : 0;
+}
+
+static void on_signals(struct launcher *l) {
+    struct signalfd_siginfo si[16];
+    ssize_t n = read(l->signals, si, sizeof(si));
+    for (ssize_t i = 0; i < n / (ssize_t)sizeof(si[0]); i++)
+        if (si[i].ssi_signo != SIGCHLD)
+            leave(l, 0);
+    reap(l);
+}
+
+int launcher_run(int control) {
+    static struct launcher l;
+    l = (struct launcher){.control = control, .janitor = -1, .stage = {.binder = -1}};
+    wire_reader_init(&l.reader, SANDBOX_CONTROL_MAX);
+    if (prepare(&l) < 0) {
+        log_error("sandbox.start", "error", strerror(errno));
+        return 1;
+    }
+    for (;;) {
+        struct pollfd p[2] = {{.fd = control, .events = POLLIN},
+                              {.fd = l.signals, .events = POLLIN}};
+        int timeout = -1;
+        bool netns_short = l.configured && !l.netns_failed && netns_is_short(&l.netns);
+        if (netns_short) {
+            timeout = 0;
+        } else if (pool_is_short(&l)) {
+            int64_t left = l.refill_at_ms - clock_mono_ms();
+            timeout = left > 0 ? (int)left : 0;
+        }
+        int n = poll(p, 2, timeout);
+        if (n < 0 && errno != EINTR)
+            leave(&l, 1);
+        if (n == 0 && netns_short)
+            stock(&l);
+        else if (n == 0 && pool_is_short(&l))
+            refill(&l);
+        if (n > 0 && p[1].revents)
+            on_signals(&l);
+        struct err err;
+        if (n > 0 && p[0].revents) {
+            if (wire_recv(&l.reader, control, &err) < 0)
+                leave(&l, 0); /* the front is gone */
+            drain(&l);
+        }
+    }
+}

@@ -1,0 +1,38 @@
+#pragma once
+/* What makes a process harmless: no capabilities, an allow-list of system calls, Landlock. The
+ * filter is compiled once by the launcher; a sandbox only installs it. */
+
+#include "base/err.h"
+
+#include <linux/filter.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct lockdown {
+    struct sock_fprog filter;  /* the allow-list */
+    struct sock_fprog no_suid; /* on top of it where host folders are bound writable */
+    int landlock_abi;          /* 0 is none */
+};
+
+int lockdown_init(struct lockdown *l, struct err *err);
+
+enum { CAPS_INIT = 1 << 5 | 1 << 6 | 1 << 7 }; /* KILL, SETGID, SETUID */
+/* Sets all three sets; the raw call, so that it is safe in a child that shares memory. */
+int lockdown_caps(uint64_t keep);
+#ifdef CAY_TEST_GUARDS
+/* Without the guard GUARD_CAPS: what a guest holds if nothing is dropped. */
+int lockdown_raise_ambient(void);
+#endif
+/* Empties the bounding and ambient sets and fixes the secure bits. Needs CAP_SETPCAP. */
+int lockdown_bounding(struct err *err);
+
+/* A Landlock ruleset for the sandbox's tree, to be enforced by lockdown_enforce(). -1: none. */
+int lockdown_ruleset(const struct lockdown *l, const char *const *writable, size_t n, int *ret_fd,
+                     struct err *err);
+/* One more folder that may be written. */
+int lockdown_allow_writable(const struct lockdown *l, int ruleset, const char *path,
+                            struct err *err);
+/* no_new_privs, Landlock, seccomp: nothing is given back after this. */
+int lockdown_enforce(const struct lockdown *l, int ruleset, struct err *err);
+int lockdown_install(const struct sock_fprog *filter);

@@ -1,0 +1,29 @@
+#pragma once
+/* The launcher's own mount namespace: a tiny root that holds one template tree for each root kind,
+ * ready to be cloned, and nothing of the host's but /proc. A second process, the binder, stays with
+ * the host's mounts and turns a passed directory descriptor into a mount that can be handed to a
+ * sandbox, because the kernel clones mounts only from within their own namespace. */
+
+#include "base/err.h"
+#include "wire/sandbox.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct stage {
+    bool root;
+    uid_t uid;
+    gid_t gid;
+    int proc;   /* the host's /proc: pids are those of the launcher's namespace */
+    int binder; /* socket */
+    pid_t binder_pid;
+    char **names; /* root kinds; names[0] is "" */
+    size_t nroots;
+};
+
+int stage_open(struct stage *s, const struct sandbox_config *config, struct err *err);
+/* A detached copy of the template, CLOEXEC. */
+int stage_clone_root(const struct stage *s, const char *name, int *ret_fd, struct err *err);
+/* A detached mount of the directory. As root, files of the directory's owner become the guest's,
+ * whose host uid and gid are given. */
+int stage_clone_bind(struct stage *s, int dirfd, bool rw, uid_t uid, struct err *err, int *ret_fd);

@@ -1,0 +1,582 @@
+/* Runs inside a sandbox and tries to get out. `probe NAME [ARG]` makes one attempt and prints
+ * "NAME=ERRNO" (0: it worked), or what it counted. Static, so that it needs nothing of the guest.
+ */
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/bpf.h>
+#include <linux/capability.h>
+#include <linux/if_packet.h>
+#include <linux/io_uring.h>
+#include <linux/keyctl.h>
+#include <linux/perf_event.h>
+#include <linux/reboot.h>
+#include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/personality.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char *arg = "";
+
+static int result(long rc) {
+    return rc < 0 ? errno : 0;
+}
+
+static void ignore(int signo) {
+    struct sigaction a = {.sa_handler = SIG_IGN};
+    sigaction(signo, &a, NULL);
+}
+
+/* ---- system calls ---- */
+
+static int p_mount(void) {
+    return result(mount("none", "/tmp", "tmpfs", 0, NULL));
+}
+static int p_remount(void) {
+    return result(mount(NULL, "/usr", NULL, MS_REMOUNT | MS_BIND, NULL));
+}
+static int p_umount(void) {
+    return result(umount2("/proc", MNT_DETACH));
+}
+static int p_pivot_root(void) {
+    return result(syscall(SYS_pivot_root, "/tmp", "/tmp"));
+}
+static int p_chroot(void) {
+    return result(chroot("/tmp"));
+}
+static int p_fsopen(void) {
+    return result(syscall(SYS_fsopen, "tmpfs", 0));
+}
+static int p_open_tree(void) {
+    return result(syscall(SYS_open_tree, AT_FDCWD, "/", 1));
+}
+static int p_move_mount(void) {
+    return result(syscall(SYS_move_mount, AT_FDCWD, "/tmp", AT_FDCWD, "/work", 0));
+}
+static int p_mount_setattr(void) {
+    char attr[32] = {0};
+    return result(syscall(SYS_mount_setattr, AT_FDCWD, "/", 0, attr, sizeof(attr)));
+}
+static int p_unshare_user(void) {
+    return result(unshare(CLONE_NEWUSER));
+}
+static int p_unshare_net(void) {
+    return result(unshare(CLONE_NEWNET));
+}
+static int p_clone_newuser(void) {
+    long pid = syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, 0, 0, 0, 0);
+    if (pid == 0)
+        _exit(0);
+    return result(pid);
+}
+static int p_clone3(void) {
+    uint64_t args[8] = {0};
+    args[4] = SIGCHLD;
+    long pid = syscall(SYS_clone3, args, sizeof(args));
+    if (pid == 0)
+        _exit(0);
+    return result(pid);
+}
+static int p_setns(void) {
+    int fd = open("/proc/self/ns/mnt", O_RDONLY);
+    return result(syscall(SYS_setns, fd, 0));
+}
+static int p_ptrace(void) {
+    pid_t pid = fork();
+    if (pid == 0) {
+        pause();
+        _exit(0);
+    }
+    int rc = result(ptrace(PTRACE_ATTACH, pid, 0, 0));
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    return rc;
+}
+static int p_ptrace_init(void) {
+    return result(ptrace(PTRACE_SEIZE, 1, 0, 0));
+}
+static int vm(long nr) {
+    char a[8], b[8];
+    struct iovec l = {a, 8}, r = {b, 8};
+    return result(syscall(nr, getpid(), &l, 1, &r, 1, 0));
+}
+static int p_vm_readv(void) {
+    return vm(SYS_process_vm_readv);
+}
+static int p_vm_writev(void) {
+    return vm(SYS_process_vm_writev);
+}
+static int p_keyctl(void) {
+    return result(syscall(SYS_keyctl, KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING, 1));
+}
+static int p_add_key(void) {
+    return result(syscall(SYS_add_key, "user", "x", "y", 1, KEY_SPEC_PROCESS_KEYRING));
+}
+static int p_bpf(void) {
+    union bpf_attr attr;
+    memset(&attr, 0, sizeof(attr));
+    attr.map_type = BPF_MAP_TYPE_ARRAY;
+    attr.key_size = 4;
+    attr.value_size = 4;
+    attr.max_entries = 1;
+    return result(syscall(SYS_bpf, BPF_MAP_CREATE, &attr, sizeof(attr)));
+}
+static int p_userfaultfd(void) {
+    return result(syscall(SYS_userfaultfd, 1 /* UFFD_USER_MODE_ONLY */));
+}
+static int p_io_uring(void) {
+    struct io_uring_params p;
+    memset(&p, 0, sizeof(p));
+    return result(syscall(SYS_io_uring_setup, 4, &p));
+}
+static int p_perf(void) {
+    struct perf_event_attr a;
+    memset(&a, 0, sizeof(a));
+    a.type = PERF_TYPE_SOFTWARE;
+    a.size = sizeof(a);
+    a.config = PERF_COUNT_SW_DUMMY;
+    a.exclude_kernel = 1;
+    return result(syscall(SYS_perf_event_open, &a, 0, -1, -1, 0));
+}
+static int p_handle(void) {
+    char h[64] = {0};
+    return result(syscall(SYS_open_by_handle_at, AT_FDCWD, h, O_RDONLY));
+}
+static int p_name_to_handle(void) {
+    struct {
+        unsigned bytes;
+        int type;
+        char f[128];
+    } h = {.bytes = 128};
+    int id;
+    return result(syscall(SYS_name_to_handle_at, AT_FDCWD, "/tmp", &h, &id, 0));
+}
+static int p_init_module(void) {
+    return result(syscall(SYS_init_module, "", 0, ""));
+}
+static int p_finit_module(void) {
+    return result(syscall(SYS_finit_module, 0, "", 0));
+}
+static int p_delete_module(void) {
+    return result(syscall(SYS_delete_module, "loop", O_NONBLOCK));
+}
+static int p_kexec(void) {
+    return result(syscall(SYS_kexec_load, 0, 0, NULL, 0));
+}
+static int p_reboot(void) {
+    return result(
+        syscall(SYS_reboot, LINUX_REBOOT_MAGIC1, LINUX_REBOOT_MAGIC2, LINUX_REBOOT_CMD_CAD_OFF, 0));
+}
+static int p_settimeofday(void) {
+    struct timeval tv = {1, 0};
+    return result(syscall(SYS_settimeofday, &tv, NULL));
+}
+static int p_clock_settime(void) {
+    struct timespec ts = {1, 0};
+    return result(clock_settime(CLOCK_REALTIME, &ts));
+}
+static int p_sethostname(void) {
+    return result(sethostname("x", 1));
+}
+static int p_mknod(void) {
+    return result(mknod("/work/kmem", S_IFCHR | 0600, makedev(1, 2)));
+}
+static int p_mknod_fifo(void) {
+    return result(mknod("/work/fifo", S_IFIFO | 0600, 0));
+}
+static int p_iopl(void) {
+    return result(syscall(SYS_iopl, 3));
+}
+static int p_ioperm(void) {
+    return result(syscall(SYS_ioperm, 0x80, 1, 1));
+}
+static int p_setuid0(void) {
+    return result(syscall(SYS_setuid, 0));
+}
+static int p_setuid_init(void) {
+    return result(syscall(SYS_setuid, 1));
+}
+static int p_personality(void) {
+    return result(personality(0x0040000));
+}
+static int p_pidfd_getfd(void) {
+    int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    return result(syscall(SYS_pidfd_getfd, fd, 0, 0));
+}
+static int p_kcmp(void) {
+    return result(syscall(SYS_kcmp, getpid(), getpid(), 0, 0, 0));
+}
+static int p_prlimit_init(void) {
+    struct rlimit r = {0, 0};
+    return result(syscall(SYS_prlimit64, 1, RLIMIT_NOFILE, NULL, &r));
+}
+static int p_syslog(void) {
+    return result(syscall(SYS_syslog, 10, NULL, 0));
+}
+static int p_swapon(void) {
+    return result(syscall(SYS_swapon, "/work/x", 0));
+}
+static int p_acct(void) {
+    return result(syscall(SYS_acct, NULL));
+}
+static int p_fanotify(void) {
+    return result(syscall(SYS_fanotify_init, 0x200 /* FAN_REPORT_FID: no capability is asked for */,
+                          O_RDONLY));
+}
+static int p_mbind(void) {
+    void *p = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return result(syscall(SYS_mbind, p, 4096, 0, NULL, 0, 0));
+}
+static int p_syncfs(void) {
+    return result(syncfs(open("/usr", O_RDONLY)));
+}
+static int p_raise_caps(void) {
+    struct __user_cap_header_struct h = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct d[2] = {{.effective = 1 << 21, .permitted = 1 << 21}};
+    return result(syscall(SYS_capset, &h, d));
+}
+static int p_no_new_privs(void) {
+    return prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 ? EPERM : 0;
+}
+static int p_bounding(void) {
+    for (int i = 0; i < 40; i++)
+        if (prctl(PR_CAPBSET_READ, i, 0, 0, 0) > 0)
+            return 0;
+    return EPERM;
+}
+static int p_x32(void) {
+    pid_t pid = fork();
+    if (pid == 0) {
+        syscall(0x40000000 + 39);
+        _exit(0);
+    }
+    int st;
+    waitpid(pid, &st, 0);
+    return WIFSIGNALED(st) ? WTERMSIG(st) : 0;
+}
+static int p_int80(void) {
+#ifdef __x86_64__
+    pid_t pid = fork();
+    if (pid == 0) {
+        long r;
+        __asm__ volatile("int $0x80" : "=a"(r) : "a"(20L) : "memory");
+        _exit(r > 0 ? 0 : 1);
+    }
+    int st;
+    waitpid(pid, &st, 0);
+    return WIFSIGNALED(st) ? WTERMSIG(st) : 0;
+#else
+    return SIGSYS;
+#endif
+}
+
+/* ---- terminals ---- */
+
+static int sti(unsigned long nr) {
+    int m = open("/dev/ptmx", O_RDWR | O_NOCTTY), unlock = 0;
+    if (m < 0 || ioctl(m, TIOCSPTLCK, &unlock) < 0)
+        return 1000;
+    setsid();
+    int s = ioctl(m, TIOCGPTPEER, O_RDWR);
+    if (s < 0 || ioctl(s, TIOCSCTTY, 0) < 0)
+        return 1001;
+    return result(syscall(SYS_ioctl, s, nr, "x"));
+}
+static int p_tiocsti(void) {
+    return sti(TIOCSTI);
+}
+static int p_tiocsti_high(void) {
+    return sti(TIOCSTI | 1UL << 32);
+}
+
+/* ---- sockets ---- */
+
+static int p_raw(void) {
+    return result(socket(AF_INET, SOCK_RAW, IPPROTO_ICMP));
+}
+static int p_packet(void) {
+    return result(socket(AF_PACKET, SOCK_RAW, 0));
+}
+static int p_vsock(void) {
+    return result(socket(40, SOCK_STREAM, 0));
+}
+static int p_alg(void) {
+    return result(socket(38, SOCK_SEQPACKET, 0));
+}
+static int p_netlink_audit(void) {
+    return result(socket(AF_NETLINK, SOCK_RAW, 9));
+}
+static int p_abstract(void) {
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    size_t n = strlen(arg);
+    memcpy(a.sun_path + 1, arg, n);
+    int s = socket(AF_UNIX, SOCK_STREAM, 0);
+    return result(connect(s, (struct sockaddr *)&a,
+                          (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n)));
+}
+static int connect_to(const char *ip, int port) {
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    inet_pton(AF_INET, ip, &a.sin_addr);
+    int s = socket(AF_INET, SOCK_STREAM, 0);
+    return result(connect(s, (struct sockaddr *)&a, sizeof(a)));
+}
+static int p_loopback(void) {
+    return connect_to("127.0.0.1", (int)strtol(arg, NULL, 10));
+}
+static int p_metadata(void) {
+    return connect_to("169.254.169.254", 80);
+}
+static int p_scm_rights(void) {
+    for (int fd = 0; fd < 3; fd++) {
+        char space[CMSG_SPACE(sizeof(int))] = {0}, c = 'x';
+        struct iovec v = {&c, 1};
+        struct msghdr m = {
+            .msg_iov = &v, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof(space)};
+        struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+        h->cmsg_level = SOL_SOCKET;
+        h->cmsg_type = SCM_RIGHTS;
+        h->cmsg_len = CMSG_LEN(sizeof(int));
+        if (sendmsg(fd, &m, 0) >= 0)
+            return 0;
+    }
+    return errno;
+}
+
+/* ---- files ---- */
+
+static int p_read(void) {
+    return result(open(arg, O_RDONLY));
+}
+static int p_write(void) {
+    return result(open(arg, O_WRONLY));
+}
+static int p_create(void) {
+    return result(open(arg, O_WRONLY | O_CREAT, 0644));
+}
+static int p_suid(void) {
+    char path[256];
+    snprintf(path, sizeof(path), "%s/suid", arg);
+    int fd = open(path, O_WRONLY | O_CREAT, 0755);
+    if (fd < 0)
+        return 1000 + errno;
+    return result(fchmod(fd, 04755));
+}
+static int p_suid_open(void) {
+    char path[256];
+    snprintf(path, sizeof(path), "%s/suid2", arg);
+    return result(open(path, O_WRONLY | O_CREAT, 04755));
+}
+static int p_kill(void) {
+    return result(kill((pid_t)strtol(arg, NULL, 10), 0));
+}
+static int p_kill_init(void) {
+    (void)kill(1, SIGKILL);
+    (void)kill(1, SIGSTOP);
+    (void)kill(1, SIGTERM);
+    (void)kill(1, SIGUSR1);
+    (void)kill(1, SIGCHLD);
+    return 0;
+}
+static int p_fds(void) {
+    int n = 0;
+    struct stat st;
+    for (int fd = 3; fd < 1024; fd++)
+        if (fstat(fd, &st) == 0)
+            n++;
+    return n;
+}
+
+/* ---- bombs: print what was reached ---- */
+
+static int p_forks(void) {
+    int n = 0;
+    setpgid(0, 0);
+    for (; n < 5000; n++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            pause();
+            _exit(0);
+        }
+        if (pid < 0)
+            break;
+    }
+    int sys = errno;
+    printf("forks=%d\n", n);
+    fflush(stdout);
+    kill(0, SIGCONT);
+    ignore(SIGTERM);
+    if (strcmp(arg, "stay") == 0)
+        for (;;)
+            pause();
+    kill(0, SIGTERM);
+    return n == 5000 ? 0 : sys;
+}
+static int p_memory(void) {
+    size_t total = 0;
+    for (int i = 0; i < 4096; i++) {
+        char *p = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (p == MAP_FAILED) {
+            printf("mib=%zu\n", total >> 20);
+            return errno;
+        }
+        memset(p, 1, 1 << 20);
+        total += 1 << 20;
+    }
+    printf("mib=%zu\n", total >> 20);
+    return 0;
+}
+/* Many processes with a little each: no limit of one process catches them. */
+static int p_memory_many(void) {
+    for (int i = 0; i < 16; i++)
+        if (fork() == 0) {
+            char *p =
+                mmap(NULL, 32 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            if (p != MAP_FAILED)
+                memset(p, 1, 32 << 20);
+            sleep(3);
+            _exit(0);
+        }
+    int killed = 0, st;
+    while (wait(&st) > 0)
+        killed += WIFSIGNALED(st) && WTERMSIG(st) == SIGKILL;
+    printf("killed=%d\n", killed);
+    return killed;
+}
+static int p_disk(void) {
+    static char chunk[1 << 20];
+    memset(chunk, 'x', sizeof(chunk));
+    size_t total = 0;
+    ignore(SIGXFSZ);
+    for (int f = 0; f < 64; f++) {
+        char name[64];
+        snprintf(name, sizeof(name), "%s/fill%d", f % 2 ? "/tmp" : "/work", f);
+        int fd = open(name, O_WRONLY | O_CREAT, 0644);
+        for (int i = 0; fd >= 0 && i < 16; i++) {
+            ssize_t n = write(fd, chunk, sizeof(chunk));
+            if (n < 0) {
+                printf("mib=%zu\n", total >> 20);
+                return errno;
+            }
+            total += (size_t)n;
+        }
+    }
+    printf("mib=%zu\n", total >> 20);
+    return 0;
+}
+static int p_inodes(void) {
+    int n = 0;
+    for (; n < 200000; n++) {
+        char name[64];
+        snprintf(name, sizeof(name), "/tmp/i%d", n);
+        int fd = open(name, O_WRONLY | O_CREAT | O_EXCL, 0644);
+        if (fd < 0)
+            break;
+        close(fd);
+    }
+    int sys = errno;
+    printf("files=%d\n", n);
+    return n == 200000 ? 0 : sys;
+}
+static int p_open_files(void) {
+    int n = 0;
+    while (n < 100000 && dup(0) >= 0)
+        n++;
+    int sys = errno;
+    printf("fds=%d\n", n);
+    return n == 100000 ? 0 : sys;
+}
+static int p_sparse(void) {
+    ignore(SIGXFSZ);
+    int fd = open("/work/sparse", O_WRONLY | O_CREAT, 0644);
+    return result(ftruncate(fd, 1LL << 40));
+}
+static int p_flood(void) {
+    static char chunk[65536];
+    memset(chunk, 'x', sizeof(chunk));
+    for (long i = 0; i < 16384; i++) /* 1 GiB */
+        if (write(1, chunk, sizeof(chunk)) < 0)
+            return errno;
+    return 0;
+}
+
+#define P(name)                                                                                    \
+    { #name, p_##name }
+static const struct {
+    const char *name;
+    int (*run)(void);
+} probes[] = {
+    P(mount),         P(remount),
+    P(umount),        P(pivot_root),
+    P(chroot),        P(fsopen),
+    P(open_tree),     P(move_mount),
+    P(mount_setattr), P(unshare_user),
+    P(unshare_net),   P(clone_newuser),
+    P(clone3),        P(setns),
+    P(ptrace),        P(ptrace_init),
+    P(vm_readv),      P(vm_writev),
+    P(keyctl),        P(add_key),
+    P(bpf),           P(userfaultfd),
+    P(io_uring),      P(perf),
+    P(handle),        P(name_to_handle),
+    P(init_module),   P(finit_module),
+    P(delete_module), P(kexec),
+    P(reboot),        P(settimeofday),
+    P(clock_settime), P(sethostname),
+    P(mknod),         P(mknod_fifo),
+    P(iopl),          P(ioperm),
+    P(setuid0),       P(setuid_init),
+    P(personality),   P(pidfd_getfd),
+    P(kcmp),          P(prlimit_init),
+    P(syslog),        P(swapon),
+    P(acct),          P(fanotify),
+    P(mbind),         P(syncfs),
+    P(raise_caps),    P(no_new_privs),
+    P(bounding),      P(x32),
+    P(int80),         P(tiocsti),
+    P(tiocsti_high),  P(raw),
+    P(packet),        P(vsock),
+    P(alg),           P(netlink_audit),
+    P(abstract),      P(loopback),
+    P(metadata),      P(scm_rights),
+    P(read),          P(write),
+    P(create),        P(suid),
+    P(suid_open),     P(kill),
+    P(kill_init),     P(fds),
+    P(forks),         P(memory),
+    P(memory_many),   P(disk),
+    P(inodes),        P(open_files),
+    P(sparse),        P(flood),
+};
+
+int main(int argc, char **argv) {
+    if (argc > 2)
+        arg = argv[2];
+    for (size_t i = 0; argc > 1 && i < sizeof(probes) / sizeof(probes[0]); i++)
+        if (strcmp(argv[1], probes[i].name) == 0) {
+            int r = probes[i].run();
+            printf("%s=%d\n", argv[1], r);
+            return 0;
+        }
+    return 2;
+}

@@ -1,0 +1,220 @@
+/* Where cgroups are looked for and what is written to them, on a made-up tree: version 2 with
+ * delegation cannot be had on every machine that runs the tests. */
+
+#include "sandbox/cgroup.h"
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "base/path.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char root[64];
+
+static void put(const char *path, const char *text) {
+    _cleanup_(free) char *full = xasprintf("%s%s", root, path);
+    _cleanup_(free) char *dir = xstrndup(full, (size_t)(strrchr(full, '/') - full));
+    struct err err;
+    assert_int_equal(path_mkdirs(dir, 0755, &err), 0);
+    _cleanup_(close) int fd = open(full, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    assert_true(fd >= 0);
+    assert_int_equal(fd_write_all(fd, text, strlen(text)), 0);
+}
+
+static char *get(const char *path) {
+    _cleanup_(free) char *full = xasprintf("%s%s", root, path);
+    struct buf b;
+    struct err err;
+    buf_init(&b, 4096);
+    if (fd_read_file(AT_FDCWD, full, &b, &err) < 0)
+        return NULL;
+    return b.data ? buf_steal(&b, NULL) : xstrdup("");
+}
+
+static void is(const char *path, const char *want) {
+    _cleanup_(free) char *got = get(path);
+    if (!got)
+        fail_msg("%s is missing", path);
+    assert_string_equal(got, want);
+}
+
+static int make_root(void **state) {
+    (void)state;
+    (void)snprintf(root, sizeof(root), "/tmp/cay-cgroup-XXXXXX");
+    return mkdtemp(root) ? 0 : -1;
+}
+
+static int remove_root(void **state) {
+    (void)state;
+    pid_t pid = fork();
+    if (pid == 0) {
+        execl("/bin/rm", "rm", "-rf", root, (char *)NULL);
+        _exit(127);
+    }
+    return waitpid(pid, NULL, 0) == pid ? 0 : -1;
+}
+
+static void paths_are_seen_through_the_mount(void **state) {
+    (void)state;
+    char out[256];
+    cgroup_path("/sys/fs/cgroup", "/", "/", out, sizeof(out));
+    assert_string_equal(out, "/sys/fs/cgroup");
+    cgroup_path("/sys/fs/cgroup", "/", "/system.slice/cay.service", out, sizeof(out));
+    assert_string_equal(out, "/sys/fs/cgroup/system.slice/cay.service");
+    /* A container that sees a part of the hierarchy. */
+    cgroup_path("/sys/fs/cgroup/memory", "/docker/abc", "/docker/abc/x", out, sizeof(out));
+    assert_string_equal(out, "/sys/fs/cgroup/memory/x");
+    cgroup_path("/sys/fs/cgroup/memory", "/docker/abc", "/docker/abc", out, sizeof(out));
+    assert_string_equal(out, "/sys/fs/cgroup/memory");
+    cgroup_path("/sys/fs/cgroup/memory", "/docker/ab", "/docker/abc", out, sizeof(out));
+    assert_string_equal(out, "/sys/fs/cgroup/memory");
+}
+
+#define STAT "42 (a) b) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 777 0 0\n"
+
+static void version_two_with_delegation(void **state) {
+    (void)state;
+    put("/proc/42/stat", STAT);
+    put("/proc/self/cgroup", "0::/system.slice/cay.service\n");
+    put("/proc/self/mountinfo", "30 1 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n");
+    put("/sys/fs/cgroup/system.slice/cay.service/cgroup.controllers",
+        "cpuset cpu io memory pids\n");
+    struct cgroups c;
+    struct cgroup_slot s;
+    struct err err;
+    char why[128];
+    cgroups_open(&c, root, 42, why, sizeof(why));
+    assert_int_equal(c.version, SANDBOX_CGROUP_V2);
+    assert_int_equal(c.n, 1);
+    assert_int_equal(c.controllers, 15);
+    assert_string_equal(why, "");
+    assert_string_equal(c.name, "cay.42.777");
+#define BASE "/sys/fs/cgroup/system.slice/cay.service/cay.42.777"
+    is("/sys/fs/cgroup/system.slice/cay.service/cgroup.subtree_control", "+cpu");
+    is(BASE "/cgroup.subtree_control", "+cpu");
+    assert_int_equal(cgroup_slot_open(&c, 3, &s, &err), 0);
+    assert_int_equal(cgroup_slot_limit(&c, &s, 1 << 20, 50, 1500, &err), 0);
+    is(BASE "/s3/memory.max", "1048576");
+    is(BASE "/s3/memory.swap.max", "0");
+    is(BASE "/s3/pids.max", "50");
+    is(BASE "/s3/cpu.max", "150000 100000");
+    /* What stays the same is not written again; no quota is "max". */
+    put(BASE "/s3/pids.max", "untouched");
+    assert_int_equal(cgroup_slot_limit(&c, &s, 1 << 20, 50, 0, &err), 0);
+    is(BASE "/s3/pids.max", "untouched");
+    is(BASE "/s3/cpu.max", "max 100000");
+    assert_true(cgroup_slot_freeze(&c, &s, true));
+    is(BASE "/s3/cgroup.freeze", "1");
+    put(BASE "/s3/memory.current", "4096\n");
+    put(BASE "/s3/memory.peak", "8192\n");
+    put(BASE "/s3/memory.events", "low 0\nhigh 0\nmax 9\noom 2\noom_kill 3\n");
+    put(BASE "/s3/cpu.stat", "usage_usec 1234\nuser_usec 1\n");
+    put(BASE "/s3/pids.current", "7\n");
+    struct sandbox_stats st;
+    cgroup_slot_stats(&c, &s, &st);
+    assert_int_equal(st.memory_bytes, 4096);
+    assert_int_equal(st.memory_peak_bytes, 8192);
+    assert_int_equal(st.cpu_us, 1234);
+    assert_int_equal(st.pids, 7);
+    assert_int_equal(st.oom_kills, 3);
+    /* The next sandbox in this slot starts from zero. */
+    cgroup_slot_reset(&c, &s, &st);
+    put(BASE "/s3/cpu.stat", "usage_usec 1300\n");
+    cgroup_slot_stats(&c, &s, &st);
+    assert_int_equal(st.cpu_us, 66);
+    assert_int_equal(st.oom_kills, 0);
+    cgroup_slot_close(&s);
+    cgroups_close(&c);
+}
+
+static void version_two_without_controllers_can_still_freeze(void **state) {
+    (void)state;
+    put("/proc/42/stat", STAT);
+    put("/proc/self/cgroup", "0::/user.slice\n");
+    put("/proc/self/mountinfo", "30 1 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+    put("/sys/fs/cgroup/user.slice/cgroup.controllers", "\n");
+    struct cgroups c;
+    char why[128];
+    cgroups_open(&c, root, 42, why, sizeof(why));
+    assert_int_equal(c.version, SANDBOX_CGROUP_V2);
+    assert_int_equal(c.controllers, SANDBOX_HAS_FREEZER);
+    assert_non_null(strstr(why, "memory"));
+    cgroups_close(&c);
+}
+
+static void version_one_is_preferred_where_both_are(void **state) {
+    (void)state;
+    put("/proc/42/stat", STAT);
+    put("/proc/self/cgroup",
+        "4:memory:/box\n3:cpu,cpuacct:/\n2:freezer:/\n1:name=systemd:/\n0::/\n");
+    put("/proc/self/mountinfo", "1 1 0:1 / /cg/memory rw - cgroup cgroup rw,memory\n"
+                                "2 1 0:2 / /cg/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
+                                "3 1 0:3 / /cg/freezer rw - cgroup cgroup rw,freezer\n"
+                                "4 1 0:4 / /cg/unified rw - cgroup2 cgroup2 rw\n");
+    put("/cg/memory/box/x", "");
+    put("/cg/cpu/x", "");
+    put("/cg/freezer/x", "");
+    put("/cg/unified/cgroup.controllers", "");
+    struct cgroups c;
+    struct cgroup_slot s;
+    struct err err;
+    char why[128];
+    cgroups_open(&c, root, 42, why, sizeof(why));
+    assert_int_equal(c.version, SANDBOX_CGROUP_V1);
+    assert_int_equal(c.n, 3); /* cpu and cpuacct are one */
+    assert_int_equal(c.controllers, SANDBOX_HAS_MEMORY | SANDBOX_HAS_CPU | SANDBOX_HAS_FREEZER);
+    assert_int_equal(cgroup_slot_open(&c, 0, &s, &err), 0);
+    assert_int_equal(cgroup_slot_limit(&c, &s, 4096, 9, 250, &err), 0);
+    is("/cg/memory/box/cay.42.777/s0/memory.limit_in_bytes", "4096");
+    is("/cg/cpu/cay.42.777/s0/cpu.cfs_quota_us", "25000");
+    assert_true(cgroup_slot_freeze(&c, &s, true));
+    is("/cg/freezer/cay.42.777/s0/freezer.state", "FROZEN");
+    assert_true(cgroup_slot_freeze(&c, &s, false));
+    is("/cg/freezer/cay.42.777/s0/freezer.state", "THAWED");
+    cgroup_slot_close(&s);
+    cgroups_close(&c);
+}
+
+static void nothing_usable_is_no_error(void **state) {
+    (void)state;
+    struct cgroups c;
+    struct cgroup_slot s;
+    struct err err;
+    char why[128];
+    cgroups_open(&c, root, 42, why, sizeof(why));
+    assert_int_equal(c.version, SANDBOX_CGROUP_NONE);
+    assert_non_null(strstr(why, "rlimits"));
+    assert_int_equal(cgroup_slot_open(&c, 0, &s, &err), 0);
+    assert_int_equal(cgroup_slot_limit(&c, &s, 4096, 9, 250, &err), 0);
+    assert_false(cgroup_slot_freeze(&c, &s, true));
+    struct sandbox_stats st;
+    cgroup_slot_stats(&c, &s, &st);
+    assert_int_equal(st.memory_bytes, 0);
+    cgroup_slot_close(&s);
+    cgroups_close(&c);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, make_root, remove_root)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        T(paths_are_seen_through_the_mount),
+        T(version_two_with_delegation),
+        T(version_two_without_controllers_can_still_freeze),
+        T(version_one_is_preferred_where_both_are),
+        T(nothing_usable_is_no_error),
+    };
+    return cmocka_run_group_tests_name("cgroup", tests, NULL, NULL);
+}

@@ -1,0 +1,1414 @@
+/* What a front can rely on, against the real program:
+ *
+ *   test-sandbox CAY-SANDBOX CAY-SANDBOX-WITHOUT-GUARDS PROBE [uid] */
+
+#include "client.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/mem.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const char *program, *weak_program;
+static struct buf probe;
+static uid_t uid;
+static struct client client;
+static struct err err;
+
+#define MIB (1024ULL * 1024)
+#define OK(call)                                                                                   \
+    do {                                                                                           \
+        err.message[0] = 0;                                                                        \
+        if ((call) < 0)                                                                            \
+            fail_msg("%s: %s", #call, err.message);                                                \
+    } while (0)
+
+static void start_client(struct client *c, struct client_options o) {
+    if (!o.program)
+        o.program = program;
+    o.uid = uid;
+    OK(client_start(c, &o, &err));
+}
+
+static int setup(void **state) {
+    (void)state;
+    start_client(&client, (struct client_options){0});
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    client_stop(&client);
+    return 0;
+}
+
+static struct guest make(struct sandbox_spec spec) {
+    struct guest g;
+    if (!spec.id)
+        spec.id = "g";
+    OK(client_create(&client, &spec, NULL, &g, &err));
+    OK(guest_wait_ready(&g, &err));
+    return g;
+}
+
+static void give_probe(struct guest *g) {
+    OK(guest_write(g, "/work/probe", probe.data, probe.len, 0755, &err));
+}
+
+/* Runs a shell command; its output without the last newline in a static buffer. */
+static const char *sh(struct guest *g, const char *command, int *ret_status) {
+    static char out[65536];
+    struct run r;
+    OK(guest_runv(g, &r, &err, "/bin/sh", "-c", command, NULL));
+    (void)snprintf(out, sizeof(out), "%.*s", (int)r.out.len, r.out.data ? r.out.data : "");
+    size_t n = strlen(out);
+    if (n > 0 && out[n - 1] == '\n')
+        out[n - 1] = 0;
+    if (ret_status)
+        *ret_status = run_status(&r);
+    else if (run_status(&r) != 0)
+        fail_msg("%s: status %d: %s", command, run_status(&r), out);
+    run_finish(&r);
+    return out;
+}
+
+static long number_after(const char *text, const char *key) {
+    const char *p = strstr(text, key);
+    return p ? strtol(p + strlen(key), NULL, 10) : -1;
+}
+
+static void done(struct guest *g) {
+    OK(client_destroy(&client, g, &err));
+}
+
+/* ---- commands ---- */
+
+static void exec_passes_the_exit_status_through(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){0});
+    int status;
+    assert_string_equal(sh(&g, "echo out; echo err >&2; exit 42", &status), "out\nerr");
+    assert_int_equal(status, 42);
+    struct run r;
+    OK(guest_runv(&g, &r, &err, "/bin/sh", "-c", "kill -SEGV $$", NULL));
+    assert_true(r.exit.signaled);
+    assert_int_equal(r.exit.code, SIGSEGV);
+    run_finish(&r);
+    done(&g);
+}
+
+static void a_command_that_cannot_start_is_an_error_not_an_exit(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){0});
+    struct run r;
+    OK(guest_runv(&g, &r, &err, "no-such-program", NULL));
+    assert_false(r.started);
+    assert_int_equal(r.err.sys, ENOENT);
+    assert_int_equal(r.err.code, ERR_NOT_FOUND);
+    run_finish(&r);
+    OK(guest_runv(&g, &r, &err, "/etc/passwd", NULL));
+    assert_false(r.started);
+    assert_int_equal(r.err.sys, EACCES);
+    run_finish(&r);
+    struct sandbox_exec e = {.cwd = "/nowhere"};
+    sandbox_strv_add(&e.argv, "true");
+    OK(guest_run(&g, &e, &r, &err));
+    assert_false(r.started);
+    assert_int_equal(r.err.sys, ENOENT);
+    sandbox_strv_finish(&e.argv);
+    run_finish(&r);
+    done(&g);
+}
+
+static void a_final_command_takes_the_sandbox_with_it(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){0});
+    struct sandbox_exec e = {.final = true};
+    sandbox_strv_add(&e.argv, "sh");
+    sandbox_strv_add(&e.argv, "-c");
+    sandbox_strv_add(&e.argv, "setsid sleep 1000 >/dev/null 2>&1 & echo last; exit 9");
+    struct run r;
+    OK(guest_run(&g, &e, &r, &err));
+    assert_int_equal(run_status(&r), 9);
+    assert_string_equal(r.out.data, "last\n");
+    OK(client_wait_exited(&client, "g", &err));
+    run_finish(&r);
+    sandbox_strv_finish(&e.argv);
+    guest_close(&g);
+}
+
+static void environment_and_directory_are_what_was_asked_for(void **state) {
+    (void)state;
+    struct sandbox_spec spec = {.id = "g", .hostname = "beach"};
+    sandbox_strv_add(&spec.env, "A=from the spec");
+    sandbox_strv_add(&spec.env, "B=spec");
+    struct guest g = make(spec);
+    sandbox_strv_finish(&spec.env);
+    struct sandbox_exec e = {.cwd = "/tmp"};
+    sandbox_strv_add(&e.argv, "sh");
+    sandbox_strv_add(&e.argv, "-c");
+    sandbox_strv_add(&e.argv, "echo $A $B $HOME; pwd; uname -n; id -u");
+    sandbox_strv_add(&e.env, "B=command");
+    struct run r;
+    OK(guest_run(&g, &e, &r, &err));
+    assert_string_equal(r.out.data, "from the spec command /home/cay\n/tmp\nbeach\n1000\n");
+    run_finish(&r);
+    sandbox_strv_finish(&e.argv);
+    sandbox_strv_finish(&e.env);
+    assert_string_equal(sh(&g, "cat /proc/self/cgroup | cut -d: -f3 | sort -u", NULL), "/");
+    done(&g);
+}
+
+static void standard_input_reaches_the_command(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){0});
+    int in[2], out[2];
+    assert_int_equal(pipe2(in, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+    struct sandbox_exec e = {.in = SANDBOX_STREAM_FD, .out = SANDBOX_STREAM_FD};
+    sandbox_strv_add(&e.argv, "/usr/bin/rev");
+    struct buf b;
+    buf_init(&b, 4096);
+    pack_sandbox_exec(&b, &e);
+    int fds[2] = {in[0], out[1]};
+    assert_int_equal(guest_send(&g, INIT_EXEC, 9, &b, fds, 2), 0);
+    buf_finish(&b);
+    sandbox_strv_finish(&e.argv);
+    close(in[0]);
+    close(out[1]);
+    assert_int_equal(fd_write_all(in[1], "sand\n", 5), 0);
+    close(in[1]);
+    char text[16] = "";
+    assert_int_equal(fd_read_all(out[0], text, sizeof(text)), 5);
+    assert_string_equal(text, "dnas\n");
+    close(out[0]);
+    done(&g);
+}
+
+static void a_signal_reaches_the_whole_group(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){0});
+    struct sandbox_exec e = {0};
+    sandbox_strv_add(&e.argv, "sh");
+    sandbox_strv_add(&e.argv, "-c");
+    sandbox_strv_add(&e.argv, "sleep 1000 & sleep 1000 & wait");
+    struct buf b;
+    buf_init(&b, 4096);
+    pack_sandbox_exec(&b, &e);
+    assert_int_equal(guest_send(&g, INIT_EXEC, 77, &b, NULL, 0), 0);
+    sandbox_strv_finish(&e.argv);
+    struct wire_frame f;
+    OK(guest_read(&g, &f, &err));
+    assert_int_equal(f.type, INIT_STARTED);
+    int n = 0; /* until both children are there */
+    for (int i = 0; i < 200 && n < 2; i++) {
+        n = (int)strtol(sh(&g, "pgrep -c sleep; true", NULL), NULL, 10);
+        (void)poll(NULL, 0, 5);
+    }
+    assert_int_equal(n, 2);
+    buf_clear(&b);
+    pack_u64(&b, 77);
+    pack_u32(&b, SIGTERM);
+    pack_u8(&b, 1);
+    assert_int_equal(guest_send(&g, INIT_SIGNAL, 78, &b, NULL, 0), 0);
+    bool exited = false, answered = false;
+    while (!exited || !answered) {
+        OK(guest_read(&g, &f, &err));
+        if (f.id == 78)
+            answered = true;
+        if (f.id == 77) {
+            struct sandbox_exit x;
+            struct unpack u;
+            unpack_init(&u, f.data, f.len);
+            unpack_sandbox_exit(&u, &x);
+            assert_true(x.signaled);
+            assert_int_equal(x.code, SIGTERM);
+            exited = true;
+        }
+    }
+    int status;
+    for (int i = 0; i < 200 && n > 0; i++)
+        n = (int)strtol(sh(&g, "pgrep -c sleep", &status), NULL, 10);
+    assert_int_equal(n, 0);
+    assert_true(guest_call(&g, INIT_SIGNAL, &b, NULL, 0, &f, &err) < 0); /* it has ended */
+    assert_int_equal(err.code, ERR_NOT_FOUND);
+    buf_finish(&b);
+    done(&g);
+}
+
+static void a_terminal_is_a_terminal(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){0});
+    struct sandbox_exec e = {.tty = true, .cols = 99, .rows = 33};
+    sandbox_strv_add(&e.argv, "sh");
+    sandbox_strv_add(&e.argv, "-c");
+    sandbox_strv_add(&e.argv, "tty; stty size; read x; stty size; echo got $x");
+    struct buf b;
+    buf_init(&b, 4096);
+    pack_sandbox_exec(&b, &e);
+    assert_int_equal(guest_send(&g, INIT_EXEC, 5, &b, NULL, 0), 0);
+    buf_finish(&b);
+    sandbox_strv_finish(&e.argv);
+    struct wire_frame f;
+    OK(guest_read(&g, &f, &err));
+    assert_int_equal(f.type, INIT_STARTED);
+    assert_int_equal(f.nfds, 1);
+    int master = wire_frame_take_fd(&f, 0);
+    char text[4096] = "";
+    size_t n = 0;
+    struct pollfd p = {.fd = master, .events = POLLIN};
+    while (!strstr(text, "33 99") && poll(&p, 1, 5000) == 1) {
+        ssize_t k = read(master, text + n, sizeof(text) - 1 - n);
+        assert_true(k > 0);
+        n += (size_t)k;
+    }
+    assert_non_null(strstr(text, "/dev/pts/0"));
+    struct winsize w = {.ws_row = 44, .ws_col = 120};
+    assert_int_equal(ioctl(master, TIOCSWINSZ, &w), 0);
+    assert_int_equal(fd_write_all(master, "hello\n", 6), 0);
+    while (!strstr(text, "got hello") && poll(&p, 1, 5000) == 1) {
+        ssize_t k = read(master, text + n, sizeof(text) - 1 - n);
+        assert_true(k > 0);
+        n += (size_t)k;
+    }
+    assert_non_null(strstr(text, "44 120"));
+    assert_non_null(strstr(text, "got hello"));
+    close(master);
+    done(&g);
+}
+
+static void limits_of_a_command_only_go_down(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){.files = 100});
+    struct sandbox_exec e = {.rlimits = {{RLIMIT_NOFILE, 50}, {RLIMIT_CORE, 1 << 20}},
+                             .nrlimits = 2};
+    sandbox_strv_add(&e.argv, "sh");
+    sandbox_strv_add(&e.argv, "-c");
+    sandbox_strv_add(&e.argv, "ulimit -n; ulimit -c");
+    struct run r;
+    OK(guest_run(&g, &e, &r, &err));
+    assert_string_equal(r.out.data, "50\n0\n");
+    run_finish(&r);
+    sandbox_strv_finish(&e.argv);
+    assert_string_equal(sh(&g, "ulimit -n", NULL), "100");
+    done(&g);
+}
+
+static void orphans_are_reaped(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){0});
+    (void)sh(&g, "for i in 1 2 3 4 5; do (sh -c 'exit 3' & ) ; done; true", NULL);
+    int status, zombies = 1;
+    for (int i = 0; i < 100 && zombies > 0; i++)
+        zombies = (int)strtol(sh(&g, "ps -eo stat | grep -c Z", &status), NULL, 10);
+    assert_int_equal(zombies, 0);
+    done(&g);
+}
+
+/* ---- files ---- */
+
+static int call_path(struct guest *g, uint16_t type, const char *path, const char *fields,
+                     struct wire_frame *f, ...) {
+    struct buf b;
+    buf_init(&b, 65536);
+    pack_str(&b, path);
+    va_list ap;
+    va_start(ap, f);
+    for (const char *p = fields; *p; p++)
+        if (*p == 's')
+            pack_str(&b, va_arg(ap, const char *));
+        else if (*p == 'q')
+            pack_u64(&b, va_arg(ap, uint64_t));
+        else if (*p == 'u')
+            pack_u32(&b, va_arg(ap, unsigned));
+        else
+            pack_u8(&b, (uint8_t)va_arg(ap, int));
+    va_end(ap);
+    int rc = guest_call(g, type, &b, NULL, 0, f, &err);
+    buf_finish(&b);
+    return rc;
+}
+
+static void files_go_in_and_out(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){0});
+    static char big[3 << 20];
+    for (size_t i = 0; i < sizeof(big); i++)
+        big[i] = (char)(i * 7);
+    OK(guest_write(&g, "/work/a/b/small", "hi", 2, 0640, &err));
+    OK(guest_write(&g, "big", big, sizeof(big), 0755, &err));
+    assert_string_equal(sh(&g, "cat a/b/small; stat -c '%a %U' a/b/small big", NULL),
+                        "hi640 cay\n755 cay");
+    struct buf out;
+    buf_init(&out, 4 << 20);
+    OK(guest_read_file(&g, "/work/big", &out, &err));
+    assert_int_equal(out.len, sizeof(big));
+    assert_memory_equal(out.data, big, sizeof(big));
+    buf_finish(&out);
+    struct wire_frame f;
+    OK(call_path(&g, INIT_FILE_MKDIR, "/work/d", "ub", &f, 0755U, 0));
+    OK(call_path(&g, INIT_FILE_MOVE, "/work/big", "s", &f, "/work/d/big2"));
+    OK(call_path(&g, INIT_FILE_STAT, "/work/d/big2", "b", &f, 1));
+    struct unpack u;
+    struct sandbox_stat st;
+    unpack_init(&u, f.data, f.len);
+    unpack_sandbox_stat(&u, &st);
+    assert_int_equal(st.kind, SANDBOX_FILE);
+    assert_int_equal(st.size, sizeof(big));
+    OK(call_path(&g, INIT_FILE_LIST, "/work", "q", &f, (uint64_t)0));
+    unpack_init(&u, f.data, f.len);
+    assert_int_equal(unpack_u32(&u), 2);
+    OK(call_path(&g, INIT_FILE_DELETE, "/work/d", "b", &f, 1));
+    assert_int_equal(f.type, INIT_OK);
+    unpack_init(&u, f.data, f.len);
+    assert_int_equal(unpack_u64(&u), 2);
+    assert_true(call_path(&g, INIT_FILE_STAT, "/work/d", "b", &f, 1) < 0);
+    assert_int_equal(err.sys, ENOENT);
+    assert_true(call_path(&g, INIT_FILE_DELETE, "/work/a", "b", &f, 0) < 0);
+    assert_int_equal(err.sys, ENOTEMPTY);
+    assert_true(guest_write(&g, "/usr/x", "", 0, 0644, &err) < 0);
+    done(&g);
+}
+
+static void long_lists_come_in_pages(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){0});
+    (void)sh(&g, "mkdir m; cd m; seq 1 2500 | xargs touch", NULL);
+    uint64_t seen = 0;
+    for (int page = 0; page < 4; page++) {
+        struct wire_frame f;
+        struct unpack u;
+        OK(call_path(&g, INIT_FILE_LIST, "/work/m", "q", &f, seen));
+        unpack_init(&u, f.data, f.len);
+        uint32_t n = unpack_u32(&u);
+        for (uint32_t i = 0; i < n; i++) {
+            size_t len;
+            struct sandbox_stat st;
+            (void)unpack_bytes(&u, &len);
+            unpack_sandbox_stat(&u, &st);
+        }
+        bool more = unpack_u8(&u) != 0;
+        assert_true(unpack_ok(&u));
+        seen += n;
+        if (!more)
+            break;
+    }
+    assert_int_equal(seen, 2500);
+    done(&g);
+}
+
+/* Trap: a link in the guest must never lead the file interface to what init or the host can see. */
+static void links_lead_nowhere_but_into_the_guest(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){0});
+    (void)sh(&g,
+             "ln -s /etc/shadow shadow; ln -s /proc/1/environ env; ln -s /proc/self/mem mem; "
+             "ln -s /proc/1/root/etc/passwd root; ln -s /proc/self/fd/3 fd; ln -s /etc/passwd pw; "
+             "ln -s ../../../../../../etc/shadow up; mkfifo fifo; ln -s /dev/zero zero",
+             NULL);
+    static const struct {
+        const char *path;
+        int a, b;
+    } refused[] = {{"/work/shadow", ENOENT, 0},
+                   {"/work/env", EACCES, ELOOP},
+                   {"/work/mem", EACCES, ELOOP},
+                   {"/work/root", EACCES, ELOOP},
+                   {"/work/fd", ELOOP, ENOENT},
+                   {"/work/up", ENOENT, 0},
+                   {"/work/fifo", EINVAL, 0},
+                   {"/work/zero", EINVAL, 0},
+                   {"/proc/1/environ", EACCES, 0},
+                   {"/proc/self/maps", EACCES, 0},
+                   {"/proc/1/root/etc/passwd", ELOOP, 0},
+                   {"../../etc/shadow", ENOENT, 0},
+                   {"/work", EISDIR, 0}};
+    for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
+        struct buf out;
+        buf_init(&out, 1 << 20);
+        err = (struct err){0};
+        int rc = guest_read_file(&g, refused[i].path, &out, &err);
+        if (rc == 0 || (err.sys != refused[i].a && err.sys != refused[i].b))
+            fail_msg("%s: rc %d errno %d", refused[i].path, rc, err.sys);
+        buf_finish(&out);
+    }
+    struct buf out;
+    buf_init(&out, 1 << 20);
+    OK(guest_read_file(&g, "/work/pw", &out, &err)); /* the guest's own, as the guest sees it */
+    assert_non_null(strstr(out.data, "cay guest"));
+    buf_finish(&out);
+    assert_true(guest_write(&g, "/proc/1/oom_score_adj", "0", 1, 0644, &err) < 0);
+    assert_true(guest_write(&g, "/work/fifo", "0", 1, 0644, &err) < 0);
+    struct wire_frame f;
+    assert_true(call_path(&g, INIT_FILE_LIST, "/proc/1/fd", "q", &f, (uint64_t)0) < 0);
+    done(&g);
+}
+
+/* The guest swaps a folder for a link while it is deleted: what the link names must stay. */
+static void a_race_with_delete_loses_nothing_else(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){0});
+    (void)sh(&g,
+             "mkdir /home/cay/keep; touch /home/cay/keep/file; "
+             "(i=0; while [ $i -lt 3000 ]; do mkdir -p d/x; touch d/x/1 d/x/2; mv d/x d/y; "
+             "ln -s /home/cay/keep d/x; rm -rf d/y d/x; i=$((i+1)); done) >/dev/null 2>&1 &",
+             NULL);
+    for (int i = 0; i < 200; i++) {
+        struct wire_frame f;
+        (void)call_path(&g, INIT_FILE_DELETE, "/work/d", "b", &f, 1);
+    }
+    assert_string_equal(sh(&g, "ls /home/cay/keep", NULL), "file");
+    done(&g);
+}
+
+static int tar_call(struct guest *g, uint16_t type, const struct buf *payload, int fd) {
+    uint64_t id = ++g->next_id;
+    assert_int_equal(guest_send(g, type, id, payload, &fd, 1), 0);
+    close(fd);
+    return (int)id;
+}
+
+static int tar_status(struct guest *g) {
+    for (;;) {
+        struct wire_frame f;
+        OK(guest_read(g, &f, &err));
+        struct unpack u;
+        unpack_init(&u, f.data, f.len);
+        if (f.type == INIT_ERROR)
+            return unpack_sandbox_error(&u, &err);
+        if (f.type == INIT_EXITED) {
+            struct sandbox_exit x;
+            unpack_sandbox_exit(&u, &x);
+            return (int)x.code + (x.signaled ? 128 : 0);
+        }
+    }
+}
+
+static void archives_and_snapshots_round_trip(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){0});
+    (void)sh(&g,
+             "mkdir -p p/q; echo one > p/q/1; echo two > p/2; chmod 700 p/2; ln -s 2 p/l; "
+             "echo dot > /home/cay/.rc; echo t > /tmp/t",
+             NULL);
+    int file = memfd_create("snapshot", MFD_CLOEXEC);
+    (void)tar_call(&g, INIT_SNAPSHOT, NULL, dup(file));
+    assert_int_equal(tar_status(&g), 0);
+    done(&g);
+    struct stat st;
+    assert_int_equal(fstat(file, &st), 0);
+    assert_true(st.st_size > 1024);
+
+    g = make((struct sandbox_spec){.id = "again"});
+    assert_int_equal(lseek(file, 0, SEEK_SET), 0);
+    struct buf b;
+    buf_init(&b, 4096);
+    pack_str(&b, "/");
+    (void)tar_call(&g, INIT_TAR_IN, &b, dup(file));
+    assert_int_equal(tar_status(&g), 0);
+    assert_string_equal(
+        sh(&g, "cat p/q/1 p/l /home/cay/.rc /tmp/t; stat -c %a p/2 /tmp /work", NULL),
+        "one\ntwo\ndot\nt\n700\n1777\n755");
+    buf_clear(&b);
+    pack_str(&b, "/work/p");
+    pack_u32(&b, 1);
+    pack_str(&b, "q");
+    assert_int_equal(ftruncate(file, 0), 0);
+    assert_int_equal(lseek(file, 0, SEEK_SET), 0);
+    (void)tar_call(&g, INIT_TAR_OUT, &b, dup(file));
+    assert_int_equal(tar_status(&g), 0);
+    char head[16] = "";
+    assert_true(pread(file, head, 8, 0) == 8);
+    assert_string_equal(head, "q/");
+    buf_finish(&b);
+    close(file);
+    done(&g);
+}
+
+/* ---- network ---- */
+
+static void a_port_inside_can_be_reached_from_the_front(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){0});
+    struct sandbox_exec e = {0};
+    static const char server[] =
+        "import http.server,sys\n"
+        "class H(http.server.BaseHTTPRequestHandler):\n"
+        "  def do_GET(s):\n"
+        "    s.send_response(200); s.end_headers(); s.wfile.write(b'from inside')\n"
+        "http.server.HTTPServer(('127.0.0.1',8080),H).serve_forever()\n";
+    sandbox_strv_add(&e.argv, "/usr/bin/python3");
+    sandbox_strv_add(&e.argv, "-c");
+    sandbox_strv_add(&e.argv, server);
+    struct buf b;
+    buf_init(&b, 8192);
+    pack_sandbox_exec(&b, &e);
+    assert_int_equal(guest_send(&g, INIT_EXEC, 500, &b, NULL, 0), 0);
+    sandbox_strv_finish(&e.argv);
+    buf_clear(&b);
+    pack_u32(&b, 8080);
+    struct wire_frame f;
+    int rc = -1;
+    for (int i = 0; i < 400 && rc < 0; i++) {
+        rc = guest_call(&g, INIT_CONNECT_PORT, &b, NULL, 0, &f, &err);
+        if (rc < 0)
+            (void)poll(NULL, 0, 25);
+    }
+    OK(rc);
+    int s = wire_frame_take_fd(&f, 0);
+    (void)fd_set_nonblock(s, false);
+    assert_int_equal(fd_write_all(s, "GET / HTTP/1.0\r\n\r\n", 18), 0);
+    char text[1024] = "";
+    (void)fd_read_all(s, text, sizeof(text) - 1);
+    assert_non_null(strstr(text, "from inside"));
+    close(s);
+    buf_clear(&b);
+    pack_u32(&b, 9);
+    assert_true(guest_call(&g, INIT_CONNECT_PORT, &b, NULL, 0, &f, &err) < 0);
+    assert_int_equal(err.sys, ECONNREFUSED);
+    buf_finish(&b);
+    done(&g);
+}
+
+static void the_egress_listener_is_the_only_way_out(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){.egress = true});
+    assert_true(g.listener >= 0);
+    struct sandbox_exec e = {.out = SANDBOX_STREAM_NULL};
+    sandbox_strv_add(&e.argv, "bash");
+    sandbox_strv_add(&e.argv, "-c");
+    sandbox_strv_add(&e.argv, "exec 3<>/dev/tcp/127.0.0.1/3128; echo hello >&3; cat <&3 >answer");
+    struct buf b;
+    buf_init(&b, 8192);
+    pack_sandbox_exec(&b, &e);
+    assert_int_equal(guest_send(&g, INIT_EXEC, 1000, &b, NULL, 0), 0);
+    sandbox_strv_finish(&e.argv);
+    buf_finish(&b);
+    struct pollfd p = {.fd = g.listener, .events = POLLIN};
+    assert_int_equal(poll(&p, 1, 10000), 1);
+    int s = accept4(g.listener, NULL, NULL, SOCK_CLOEXEC);
+    assert_true(s >= 0);
+    char text[16] = "";
+    assert_int_equal(read(s, text, sizeof(text) - 1), 6);
+    assert_string_equal(text, "hello\n");
+    assert_int_equal(fd_write_all(s, "proxied", 7), 0);
+    close(s);
+    for (int i = 0; i < 200; i++) {
+        if (strcmp(sh(&g, "cat answer; true", NULL), "proxied") == 0)
+            break;
+        (void)poll(NULL, 0, 5);
+    }
+    assert_string_equal(sh(&g, "cat answer", NULL), "proxied");
+    done(&g);
+    g = make((struct sandbox_spec){0});
+    assert_int_equal(g.listener, -1);
+    int status;
+    (void)sh(&g, "bash -c 'exec 3<>/dev/tcp/127.0.0.1/3128' 2>/dev/null", &status);
+    assert_int_not_equal(status, 0);
+    done(&g);
+}
+
+/* ---- roots and binds ---- */
+
+static char *temp_dir(uid_t owner) {
+    char *dir = xstrdup("/tmp/cay-test-XXXXXX");
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(chmod(dir, 0755), 0);
+    if (geteuid() == 0)
+        assert_int_equal(chown(dir, owner, owner), 0);
+    return dir;
+}
+
+static void put(const char *dir, const char *name, const char *text) {
+    _cleanup_(free) char *path = xasprintf("%s/%s", dir, name);
+    _cleanup_(close) int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    assert_true(fd >= 0);
+    assert_int_equal(fd_write_all(fd, text, strlen(text)), 0);
+}
+
+static void remove_tree(char *dir) {
+    pid_t pid = fork();
+    if (pid == 0) {
+        execl("/bin/rm", "rm", "-rf", dir, (char *)NULL);
+        _exit(127);
+    }
+    (void)waitpid(pid, NULL, 0);
+    free(dir);
+}
+
+static void binds_are_read_only_unless_asked(void **state) {
+    (void)state;
+    uid_t owner = uid ? uid : geteuid() == 0 ? 4321 : geteuid();
+    char *ro = temp_dir(owner), *rw = temp_dir(owner);
+    put(ro, "in", "read me");
+    int fds[2] = {open(ro, O_PATH | O_DIRECTORY | O_CLOEXEC),
+                  open(rw, O_PATH | O_DIRECTORY | O_CLOEXEC)};
+    struct sandbox_spec spec = {
+        .id = "g",
+        .binds = {{"/mnt/ro", SANDBOX_BIND_RO}, {"/work/deep/rw", SANDBOX_BIND_RW}},
+        .nbinds = 2};
+    struct guest g;
+    OK(client_create(&client, &spec, fds, &g, &err));
+    OK(guest_wait_ready(&g, &err));
+    int status;
+    assert_string_equal(sh(&g, "cat /mnt/ro/in", NULL), "read me");
+    (void)sh(&g, "echo x > /mnt/ro/out", &status);
+    assert_int_not_equal(status, 0);
+    (void)sh(&g, "echo written > /work/deep/rw/out; mkdir /work/deep/rw/d", NULL);
+    _cleanup_(free) char *out = xasprintf("%s/out", rw);
+    struct stat st;
+    assert_int_equal(stat(out, &st), 0);
+    assert_int_equal(st.st_uid, owner); /* and not some uid of the sandbox's range */
+    /* A setuid program must not be left behind on the host. */
+    give_probe(&g);
+    assert_int_equal(number_after(sh(&g, "./probe suid /work/deep/rw", NULL), "suid="), EPERM);
+    assert_int_equal(number_after(sh(&g, "./probe suid_open /work/deep/rw", NULL), "suid_open="),
+                     EPERM);
+    /* Out of a bind leads nowhere. */
+    assert_string_equal(sh(&g, "ls /work/deep/rw/../..", NULL), "deep\nprobe");
+    done(&g);
+    close(fds[0]);
+    close(fds[1]);
+    remove_tree(ro);
+    remove_tree(rw);
+}
+
+static void without_the_guard_a_setuid_file_could_be_left(void **state) {
+    (void)state;
+    struct client c;
+    start_client(&c, (struct client_options){.program = weak_program, .without = "suid"});
+    uid_t owner = uid ? uid : geteuid() == 0 ? 4321 : geteuid();
+    char *rw = temp_dir(owner);
+    int fd = open(rw, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    struct sandbox_spec spec = {.id = "g", .binds = {{"/work/rw", SANDBOX_BIND_RW}}, .nbinds = 1};
+    struct guest g;
+    OK(client_create(&c, &spec, &fd, &g, &err));
+    give_probe(&g);
+    assert_int_equal(number_after(sh(&g, "./probe suid /work/rw", NULL), "suid="), 0);
+    guest_close(&g);
+    close(fd);
+    client_stop(&c);
+    remove_tree(rw);
+}
+
+static void a_bind_of_roots_folder_is_not_writable(void **state) {
+    (void)state;
+    if (geteuid() != 0)
+        skip();
+    char *dir = temp_dir(0);
+    int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    struct sandbox_spec spec = {.id = "g", .binds = {{"/work/rw", SANDBOX_BIND_RW}}, .nbinds = 1};
+    struct guest g;
+    int rc = client_create(&client, &spec, &fd, &g, &err);
+    if (!uid) {
+        assert_int_equal(rc, -ERR_FORBIDDEN);
+    } else { /* the kernel itself refuses another user */
+        OK(rc);
+        int status;
+        (void)sh(&g, "echo > /work/rw/x", &status);
+        assert_int_not_equal(status, 0);
+        done(&g);
+    }
+    close(fd);
+    remove_tree(dir);
+    spec.binds[0].path = "/nowhere/deep";
+    fd = open("/usr", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    spec.binds[0].mode = SANDBOX_BIND_RO;
+    OK(client_create(&client, &spec, &fd, &g, &err));
+    assert_true(guest_wait_ready(&g, &err) < 0);
+    assert_non_null(strstr(err.message, "/nowhere/deep"));
+    OK(client_wait_exited(&client, "g", &err));
+    guest_close(&g);
+    close(fd);
+}
+
+static void a_root_file_system_can_be_a_folder_or_an_archive(void **state) {
+    (void)state;
+    char *dir = temp_dir(uid), *keep = temp_dir(uid);
+    _cleanup_(free) char *bin = xasprintf("%s/bin", dir);
+    _cleanup_(free) char *etc = xasprintf("%s/etc", dir);
+    _cleanup_(free) char *tool = xasprintf("%s/bin/probe", dir);
+    _cleanup_(free) char *tar = xasprintf("%s/root.tar", keep);
+    assert_int_equal(mkdir(bin, 0755), 0);
+    assert_int_equal(mkdir(etc, 0755), 0);
+    put(etc, "marker", "mine");
+    int fd = open(tool, O_WRONLY | O_CREAT | O_CLOEXEC, 0755);
+    assert_int_equal(fd_write_all(fd, probe.data, probe.len), 0);
+    close(fd);
+    pid_t pid = fork();
+    if (pid == 0) {
+        execl("/usr/bin/tar", "tar", "-cf", tar, "-C", dir, ".", (char *)NULL);
+        _exit(127);
+    }
+    (void)waitpid(pid, NULL, 0);
+    struct sandbox_root roots[] = {{"folder", dir}, {"archive", tar}};
+    struct client c;
+    start_client(&c, (struct client_options){.roots = roots, .nroots = 2, .state_dir = keep});
+    for (int i = 0; i < 2; i++) {
+        struct sandbox_spec spec = {.id = "g", .root = roots[i].name};
+        struct guest g;
+        OK(client_create(&c, &spec, NULL, &g, &err));
+        struct run r;
+        OK(guest_runv(&g, &r, &err, "/bin/probe", "read", "/etc/marker", NULL));
+        assert_string_equal(r.out.data, "read=0\n");
+        run_finish(&r);
+        OK(guest_runv(&g, &r, &err, "/bin/probe", "create", "/etc/x", NULL));
+        assert_string_not_equal(r.out.data, "create=0\n");
+        run_finish(&r);
+        OK(guest_runv(&g, &r, &err, "/bin/probe", "read", "/usr",
+                      NULL)); /* the host's is not there */
+        assert_int_equal(number_after(r.out.data, "read="), ENOENT);
+        run_finish(&r);
+        OK(client_destroy(&c, &g, &err));
+    }
+    struct sandbox_spec bad = {.id = "g", .root = "other"};
+    struct guest g;
+    assert_int_equal(client_create(&c, &bad, NULL, &g, &err), -ERR_NOT_FOUND);
+    client_stop(&c);
+    remove_tree(dir);
+    remove_tree(keep);
+}
+
+/* ---- the pool, pausing, counting ---- */
+
+static void a_pool_gives_the_same_sandbox_sooner(void **state) {
+    (void)state;
+    struct client c;
+    start_client(&c, (struct client_options){.pool = 3, .max = 8});
+    (void)poll(NULL, 0, 100);
+    for (int i = 0; i < 12; i++) {
+        struct sandbox_spec spec = {.id = "g", .memory_bytes = 200 * MIB, .files = 77};
+        sandbox_strv_add(&spec.env, "ROUND=x");
+        struct guest g;
+        OK(client_create(&c, &spec, NULL, &g, &err));
+        sandbox_strv_finish(&spec.env);
+        assert_string_equal(
+            sh(&g, "ls /work | wc -l; ulimit -n; echo $ROUND; touch /work/left", NULL), "0\n77\nx");
+        OK(client_destroy(&c, &g, &err));
+    }
+    struct sandbox_spec big = {.id = "big", .disk_bytes = 3 * MIB};
+    struct guest g;
+    OK(client_create(&c, &big, NULL, &g, &err)); /* not from the pool: another disk */
+    assert_string_equal(sh(&g, "df --output=size -BM /work | tail -1 | tr -d ' '", NULL), "3M");
+    OK(client_destroy(&c, &g, &err));
+    client_stop(&c);
+}
+
+static void too_many_sandboxes_are_refused_by_name(void **state) {
+    (void)state;
+    struct client c;
+    start_client(&c, (struct client_options){.max = 2});
+    struct guest g[3];
+    struct sandbox_spec spec = {.id = "a"};
+    OK(client_create(&c, &spec, NULL, &g[0], &err));
+    assert_int_equal(client_create(&c, &spec, NULL, &g[2], &err), -ERR_CONFLICT);
+    spec.id = "b";
+    OK(client_create(&c, &spec, NULL, &g[1], &err));
+    spec.id = "c";
+    assert_int_equal(client_create(&c, &spec, NULL, &g[2], &err), -ERR_LIMIT);
+    assert_non_null(strstr(err.message, "2 sandboxes"));
+    OK(client_destroy(&c, &g[0], &err));
+    OK(client_create(&c, &spec, NULL, &g[2], &err));
+    guest_close(&g[1]); /* closing the channel ends a sandbox */
+    OK(client_wait_exited(&c, "b", &err));
+    guest_close(&g[2]);
+    client_stop(&c);
+}
+
+static void a_paused_sandbox_stands_still(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){0});
+    (void)sh(&g,
+             "(i=0; while [ $i -lt 100000 ]; do i=$((i+1)); echo $i > n; sleep 0.005; done) "
+             ">/dev/null 2>&1 &",
+             NULL);
+    struct buf a, b;
+    buf_init(&a, 4096);
+    buf_init(&b, 4096);
+    for (int i = 0; i < 200 && a.len == 0; i++) {
+        (void)poll(NULL, 0, 5);
+        (void)guest_read_file(&g, "/work/n", &a, &err);
+    }
+    OK(client_request(&client, SANDBOX_PAUSE, "g", NULL, &err));
+    if (client.features.controllers & SANDBOX_HAS_FREEZER) {
+        /* init itself is frozen: nothing answers until it is resumed. */
+        struct pollfd p = {.fd = g.channel, .events = POLLIN};
+        assert_int_equal(guest_send(&g, INIT_SYNC, 4000, NULL, NULL, 0), 0);
+        assert_int_equal(poll(&p, 1, 100), 0);
+    } else {
+        struct wire_frame f;
+        (void)poll(NULL, 0, 50);
+        struct unpack u;
+        struct sandbox_stat s1, s2;
+        OK(call_path(&g, INIT_FILE_STAT, "/work/n", "b", &f, 1));
+        unpack_init(&u, f.data, f.len);
+        unpack_sandbox_stat(&u, &s1);
+        (void)poll(NULL, 0, 100);
+        OK(call_path(&g, INIT_FILE_STAT, "/work/n", "b", &f, 1));
+        unpack_init(&u, f.data, f.len);
+        unpack_sandbox_stat(&u, &s2);
+        assert_int_equal(s1.mtime_ms, s2.mtime_ms);
+    }
+    OK(client_request(&client, SANDBOX_RESUME, "g", NULL, &err));
+    bool moved = false;
+    buf_clear(&a);
+    for (int i = 0; i < 400 && !moved; i++) {
+        buf_clear(&b);
+        OK(guest_read_file(&g, "/work/n", &b, &err));
+        if (a.len == 0 && b.len > 0)
+            (void)buf_add(&a, b.data, b.len);
+        moved = b.len > 0 && a.len > 0 && (a.len != b.len || memcmp(a.data, b.data, a.len) != 0);
+        (void)poll(NULL, 0, 5);
+    }
+    assert_true(moved);
+    OK(client_request(&client, SANDBOX_PAUSE, "g", NULL, &err));
+    done(&g); /* a paused one can be destroyed */
+    buf_finish(&a);
+    buf_finish(&b);
+}
+
+static void what_a_sandbox_used_is_told(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){0});
+    (void)sh(&g, "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done", NULL);
+    struct sandbox_stats st = {0};
+    OK(client_request(&client, SANDBOX_STATS, "g", &st, &err));
+    if (client.features.controllers & SANDBOX_HAS_MEMORY) {
+        assert_true(st.memory_bytes > 0 && st.memory_bytes < 64 * MIB);
+        assert_true(st.cpu_us > 10000);
+        assert_int_equal(st.pids, 1);
+        assert_int_equal(st.oom_kills, 0);
+    }
+    assert_int_equal(client_request(&client, SANDBOX_STATS, "nobody", &st, &err), -ERR_NOT_FOUND);
+    done(&g);
+    if (client.features.controllers & SANDBOX_HAS_MEMORY)
+        assert_true(client.last_stats.cpu_us > 10000);
+}
+
+/* ---- bombs: bounded, and the neighbour does not notice ---- */
+
+static struct guest neighbour;
+
+static void neighbour_in(void) {
+    struct sandbox_spec spec = {.id = "neighbour"};
+    OK(client_create(&client, &spec, NULL, &neighbour, &err));
+    OK(guest_wait_ready(&neighbour, &err));
+}
+
+static void neighbour_is_well(void) {
+    int64_t t = clock_mono_ms();
+    assert_string_equal(sh(&neighbour, "echo well > f; cat f", NULL), "well");
+    assert_true(clock_mono_ms() - t < 5000);
+    done(&neighbour);
+}
+
+static void a_fork_bomb_hits_its_limit(void **state) {
+    (void)state;
+    neighbour_in();
+    struct guest g = make((struct sandbox_spec){.pids = 40});
+    give_probe(&g);
+    const char *out = sh(&g, "./probe forks", NULL);
+    long forks = number_after(out, "forks=");
+    assert_true(forks > 20 && forks <= 40);
+    assert_int_equal(number_after(strstr(out, "\nforks="), "forks="), EAGAIN);
+    done(&g);
+    /* While one stands, init can still run a command, and destroy takes them all. */
+    g = make((struct sandbox_spec){.pids = 40});
+    give_probe(&g);
+    struct sandbox_exec e = {0};
+    sandbox_strv_add(&e.argv, "/work/probe");
+    sandbox_strv_add(&e.argv, "forks");
+    sandbox_strv_add(&e.argv, "stay");
+    struct buf b;
+    buf_init(&b, 4096);
+    pack_sandbox_exec(&b, &e);
+    assert_int_equal(guest_send(&g, INIT_EXEC, 900, &b, NULL, 0), 0);
+    sandbox_strv_finish(&e.argv);
+    struct wire_frame f;
+    OK(guest_read(&g, &f, &err));
+    (void)poll(NULL, 0, 200);
+    struct run r;
+    OK(guest_runv(&g, &r, &err, "/work/probe", "kill", "1", NULL));
+    assert_true(r.started || r.err.sys == EAGAIN);
+    run_finish(&r);
+    buf_clear(&b);
+    pack_u64(&b, 0);
+    pack_u32(&b, SIGKILL);
+    pack_u8(&b, 0);
+    OK(guest_call(&g, INIT_SIGNAL, &b, NULL, 0, &f, &err));
+    buf_finish(&b);
+    OK(guest_runv(&g, &r, &err, "/usr/bin/true", NULL)); /* and all is well again */
+    assert_int_equal(run_status(&r), 0);
+    run_finish(&r);
+    done(&g);
+    neighbour_is_well();
+}
+
+static void a_memory_bomb_is_killed(void **state) {
+    (void)state;
+    neighbour_in();
+    struct guest g = make((struct sandbox_spec){.memory_bytes = 64 * MIB, .disk_bytes = 16 * MIB});
+    give_probe(&g);
+    struct run r;
+    OK(guest_runv(&g, &r, &err, "/work/probe", "memory", NULL));
+    if (client.features.controllers & SANDBOX_HAS_MEMORY) {
+        assert_int_equal(run_status(&r), 137);
+        struct sandbox_stats st;
+        OK(client_request(&client, SANDBOX_STATS, "g", &st, &err));
+        assert_int_equal(st.oom_kills, 1);
+    } else { /* RLIMIT_DATA refuses, or the watch kills */
+        assert_true((run_status(&r) == 137 && r.exit.oom) ||
+                    number_after(r.out.data, "memory=") == ENOMEM);
+    }
+    run_finish(&r);
+    OK(guest_runv(&g, &r, &err, "/usr/bin/true", NULL));
+    assert_int_equal(run_status(&r), 0);
+    run_finish(&r);
+    done(&g);
+    neighbour_is_well();
+}
+
+static void many_small_memory_eaters_are_bounded_together(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){.memory_bytes = 128 * MIB, .disk_bytes = 16 * MIB});
+    give_probe(&g);
+    int status;
+    const char *out = sh(&g, "./probe memory_many", &status); /* 16 times 32 MiB */
+    assert_true(status == 137 || number_after(out, "killed=") >= 10);
+    done(&g);
+}
+
+static void the_disk_has_an_end(void **state) {
+    (void)state;
+    neighbour_in();
+    struct guest g = make((struct sandbox_spec){.disk_bytes = 24 * MIB, .disk_inodes = 500});
+    give_probe(&g);
+    const char *out = sh(&g, "./probe disk", NULL);
+    assert_int_equal(number_after(out, "disk="), ENOSPC);
+    assert_in_range(number_after(out, "mib="), 18, 24);
+    (void)sh(&g, "rm -f /work/fill* /tmp/fill*", NULL);
+    out = sh(&g, "./probe inodes", NULL);
+    assert_int_equal(number_after(out, "inodes="), ENOSPC);
+    assert_in_range(number_after(out, "files="), 400, 500);
+    (void)sh(&g, "find /tmp -name 'i*' -delete", NULL);
+    out = sh(&g, "./probe sparse", NULL);
+    assert_int_equal(number_after(out, "sparse="), EFBIG);
+    out = sh(&g, "./probe open_files", NULL);
+    assert_int_equal(number_after(out, "open_files="), EMFILE);
+    assert_in_range(number_after(out, "fds="), 4000, 4096);
+    /* The file interface names the limit. */
+    static char big[30 << 20];
+    assert_true(guest_write(&g, "/work/big", big, sizeof(big), 0644, &err) < 0);
+    assert_int_equal(err.code, ERR_LIMIT);
+    /* An archive that is larger than the disk fails inside. */
+    int tar = memfd_create("tar", MFD_CLOEXEC);
+    pid_t pid = fork();
+    if (pid == 0) {
+        dup2(tar, 1);
+        execl("/bin/sh", "sh", "-c",
+              "d=$(mktemp -d); head -c 40000000 /dev/zero > $d/zeros; tar -C $d -cf - zeros; rm -r "
+              "$d",
+              (char *)NULL);
+        _exit(127);
+    }
+    (void)waitpid(pid, NULL, 0);
+    (void)lseek(tar, 0, SEEK_SET);
+    struct buf b;
+    buf_init(&b, 4096);
+    pack_str(&b, "/work");
+    (void)tar_call(&g, INIT_TAR_IN, &b, tar);
+    assert_int_not_equal(tar_status(&g), 0);
+    buf_finish(&b);
+    done(&g);
+    neighbour_is_well();
+}
+
+static void without_its_guard_each_bomb_goes_further(void **state) {
+    (void)state;
+    static const struct {
+        const char *without, *probe, *key;
+        long at_least;
+    } bombs[] = {{"disk,rlimit", "disk", "mib=", 200},
+                 {"inodes", "inodes", "files=", 60000},
+                 {"rlimit,cgroup", "forks", "forks=", 1000},
+                 {"rlimit", "open_files", "fds=", 5000},
+                 {"cgroup,rlimit,watch", "memory", "mib=", 300}};
+    for (size_t i = 0; i < ARRAY_LEN(bombs); i++) {
+        struct client c;
+        start_client(&c,
+                     (struct client_options){.program = weak_program, .without = bombs[i].without});
+        struct sandbox_spec spec = {.id = "g",
+                                    .memory_bytes = 256 * MIB,
+                                    .disk_bytes = 24 * MIB,
+                                    .disk_inodes = 500,
+                                    .pids = 40};
+        if (strcmp(bombs[i].probe, "disk") == 0)
+            spec.memory_bytes = 2048 * MIB;
+        struct guest g;
+        OK(client_create(&c, &spec, NULL, &g, &err));
+        give_probe(&g);
+        _cleanup_(free) char *command = xasprintf("./probe %s", bombs[i].probe);
+        int status;
+        const char *out = sh(&g, command, &status);
+        long reached = number_after(out, bombs[i].key);
+        if (reached < bombs[i].at_least)
+            fail_msg("%s without %s reached %ld only (status %d, %s)", bombs[i].probe,
+                     bombs[i].without, reached, status, out);
+        guest_close(&g);
+        client_stop(&c);
+    }
+}
+
+static void a_flood_of_output_waits_for_its_reader(void **state) {
+    (void)state;
+    neighbour_in();
+    struct guest g = make((struct sandbox_spec){0});
+    give_probe(&g);
+    int out[2];
+    assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+    struct sandbox_exec e = {.out = SANDBOX_STREAM_FD};
+    sandbox_strv_add(&e.argv, "/work/probe");
+    sandbox_strv_add(&e.argv, "flood");
+    struct buf b;
+    buf_init(&b, 4096);
+    pack_sandbox_exec(&b, &e);
+    assert_int_equal(guest_send(&g, INIT_EXEC, 600, &b, &out[1], 1), 0);
+    close(out[1]);
+    sandbox_strv_finish(&e.argv);
+    buf_finish(&b);
+    struct wire_frame f;
+    OK(guest_read(&g, &f, &err));
+    (void)poll(NULL, 0, 100);
+    int waiting = 0;
+    assert_int_equal(ioctl(out[0], FIONREAD, &waiting), 0);
+    assert_true(waiting <= 1 << 20); /* what the pipe holds, and no more anywhere */
+    struct sandbox_stats st = {0};
+    OK(client_request(&client, SANDBOX_STATS, "g", &st, &err));
+    assert_true(st.memory_bytes < 32 * MIB);
+    close(out[0]); /* the reader has enough */
+    OK(guest_read(&g, &f, &err));
+    struct sandbox_exit x;
+    struct unpack u;
+    unpack_init(&u, f.data, f.len);
+    unpack_sandbox_exit(&u, &x);
+    assert_true(x.signaled);
+    assert_int_equal(x.code, SIGPIPE);
+    done(&g);
+    neighbour_is_well();
+}
+
+/* ---- nothing is left behind ---- */
+
+/* Host processes that run in sandboxes of our launcher: those whose command line is ours. */
+static int count_processes(const char *marker) {
+    int n = 0;
+    DIR *d = opendir("/proc");
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char path[300], text[4096];
+        if (e->d_name[0] < '0' || e->d_name[0] > '9')
+            continue;
+        (void)snprintf(path, sizeof(path), "/proc/%s/cmdline", e->d_name);
+        _cleanup_(close) int fd = open(path, O_RDONLY | O_CLOEXEC);
+        ssize_t k = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+        if (k > 0 && memmem(text, (size_t)k, marker, strlen(marker)))
+            n++;
+    }
+    if (d)
+        closedir(d);
+    return n;
+}
+
+static int count_groups(pid_t launcher) {
+    char name[64];
+    (void)snprintf(name, sizeof(name), "cay.%d.", (int)launcher);
+    struct buf b;
+    buf_init(&b, 65536);
+    int n = 0;
+    if (fd_read_file(AT_FDCWD, "/proc/self/cgroup", &b, NULL) < 0)
+        return 0;
+    for (char *p = b.data; p && *p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL) {
+        char controller[64], path[512], full[700];
+        if (sscanf(p, "%*d:%63[^:]:%511s", controller, path) != 2)
+            continue;
+        (void)snprintf(full, sizeof(full), "/sys/fs/cgroup/%s%s", controller, path);
+        DIR *d = opendir(full);
+        for (struct dirent *e; d && (e = readdir(d));)
+            n += strncmp(e->d_name, name, strlen(name)) == 0;
+        if (d)
+            closedir(d);
+    }
+    buf_finish(&b);
+    return n;
+}
+
+static void start_sleepers(struct client *c, struct guest *g, int n, const char *marker) {
+    for (int i = 0; i < n; i++) {
+        char id[16];
+        (void)snprintf(id, sizeof(id), "g%d", i);
+        struct sandbox_spec spec = {.id = id};
+        OK(client_create(c, &spec, NULL, &g[i], &err));
+        struct sandbox_exec e = {0};
+        sandbox_strv_add(&e.argv, "sh");
+        sandbox_strv_add(&e.argv, "-c");
+        _cleanup_(free) char *command = xasprintf("setsid sleep 1000 & : %s; wait", marker);
+        sandbox_strv_add(&e.argv, command);
+        struct buf b;
+        buf_init(&b, 4096);
+        pack_sandbox_exec(&b, &e);
+        assert_int_equal(guest_send(&g[i], INIT_EXEC, 1, &b, NULL, 0), 0);
+        buf_finish(&b);
+        sandbox_strv_finish(&e.argv);
+        struct wire_frame f;
+        OK(guest_read(&g[i], &f, &err));
+        assert_int_equal(f.type, INIT_STARTED);
+    }
+}
+
+/* The kernel lets init go on a moment before the command line can be read. */
+static void sleepers_are_there(const char *marker) {
+    for (int i = 0; i < 500 && count_processes(marker) < 4; i++)
+        (void)poll(NULL, 0, 10);
+    assert_true(count_processes(marker) >= 4);
+}
+
+static void all_gone_soon(pid_t launcher, const char *marker) {
+    int processes = 1, groups = 1;
+    for (int i = 0; i < 600 && (processes || groups); i++) {
+        processes = count_processes(marker);
+        groups = count_groups(launcher);
+        (void)poll(NULL, 0, 10);
+    }
+    assert_int_equal(processes, 0);
+    assert_int_equal(groups, 0);
+}
+
+static void killing_the_launcher_leaves_nothing(void **state) {
+    (void)state;
+    struct client c;
+    struct guest g[4];
+    char marker[64];
+    (void)snprintf(marker, sizeof(marker), "cay-sleeper-%d-a", (int)getpid());
+    start_client(&c, (struct client_options){.pool = 2, .max = 8});
+    start_sleepers(&c, g, 4, marker);
+    sleepers_are_there(marker);
+    if (c.features.cgroup == SANDBOX_CGROUP_V1)
+        assert_true(count_groups(c.pid) > 0);
+    pid_t pid = c.pid;
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    (void)waitpid(pid, NULL, 0);
+    c.pid = 0;
+    all_gone_soon(pid, marker);
+    for (int i = 0; i < 4; i++)
+        guest_close(&g[i]);
+    client_stop(&c);
+}
+
+static void killing_the_front_leaves_nothing(void **state) {
+    (void)state;
+    char marker[64];
+    (void)snprintf(marker, sizeof(marker), "cay-sleeper-%d-b", (int)getpid());
+    int pair[2];
+    assert_int_equal(pipe2(pair, O_CLOEXEC), 0);
+    pid_t front = fork();
+    if (front == 0) {
+        struct client c;
+        struct guest g[4];
+        start_client(&c, (struct client_options){.pool = 2, .max = 8});
+        start_sleepers(&c, g, 4, marker);
+        (void)!write(pair[1], &c.pid, sizeof(c.pid));
+        for (;;)
+            pause();
+    }
+    close(pair[1]);
+    pid_t launcher = 0;
+    assert_int_equal(read(pair[0], &launcher, sizeof(launcher)), sizeof(launcher));
+    close(pair[0]);
+    sleepers_are_there(marker);
+    assert_int_equal(kill(front, SIGKILL), 0);
+    (void)waitpid(front, NULL, 0);
+    all_gone_soon(launcher, marker);
+    for (int i = 0; i < 500 && kill(launcher, 0) == 0; i++)
+        (void)poll(NULL, 0, 10);
+    assert_true(kill(launcher, 0) < 0);
+}
+
+static void leftovers_of_a_dead_launcher_are_swept(void **state) {
+    (void)state;
+    if (client.features.cgroup != SANDBOX_CGROUP_V1 || uid)
+        skip();
+    struct buf b;
+    char path[512] = "", full[700], slot[720];
+    buf_init(&b, 65536);
+    assert_int_equal(fd_read_file(AT_FDCWD, "/proc/self/cgroup", &b, NULL), 0);
+    char *p = strstr(b.data, ":pids:");
+    assert_non_null(p);
+    (void)sscanf(p, ":pids:%511s", path);
+    buf_finish(&b);
+    (void)snprintf(full, sizeof(full), "/sys/fs/cgroup/pids%s/cay.1.999999999", path);
+    (void)snprintf(slot, sizeof(slot), "%s/s0", full);
+    assert_int_equal(mkdir(full, 0755), 0);
+    assert_int_equal(mkdir(slot, 0755), 0);
+    pid_t left = fork();
+    if (left == 0)
+        for (;;)
+            pause();
+    char procs[760], text[32];
+    (void)snprintf(procs, sizeof(procs), "%s/cgroup.procs", slot);
+    (void)snprintf(text, sizeof(text), "%d", (int)left);
+    _cleanup_(close) int fd = open(procs, O_WRONLY | O_CLOEXEC);
+    assert_true(fd >= 0 && write(fd, text, strlen(text)) > 0);
+    struct client c;
+    /* What was left is a child of this test: it must be reaped for its group to go. */
+    struct sigaction auto_reap = {.sa_handler = SIG_IGN, .sa_flags = SA_NOCLDWAIT}, old;
+    (void)sigaction(SIGCHLD, &auto_reap, &old);
+    start_client(&c, (struct client_options){0});
+    (void)sigaction(SIGCHLD, &old, NULL);
+    struct stat st;
+    assert_true(stat(full, &st) < 0);
+    assert_true(kill(left, 0) < 0);
+    c.pid = c.pid > 0 ? c.pid : 0;
+    client_stop(&c);
+}
+
+static void no_descriptor_or_process_leaks_in_the_launcher(void **state) {
+    (void)state;
+    char path[64];
+    (void)snprintf(path, sizeof(path), "/proc/%d/fd", (int)client.pid);
+    int counts[2] = {0, 0};
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 40; i++) {
+            struct guest g = make((struct sandbox_spec){.egress = i % 2 == 0});
+            (void)sh(&g, "true", NULL);
+            done(&g);
+        }
+        DIR *d = opendir(path);
+        assert_non_null(d);
+        while (readdir(d))
+            counts[round]++;
+        closedir(d);
+    }
+    assert_int_equal(counts[0], counts[1]);
+}
+
+/* ---- the tools people use ---- */
+
+static void the_usual_tools_work_inside(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){0});
+    static const struct {
+        const char *tool, *command, *want;
+    } tools[] = {
+        {"/usr/bin/python3",
+         "python3 -c 'import os,subprocess,threading,json,ssl;t=threading.Thread(target=lambda:0);"
+         "t.start();t.join();print(subprocess.check_output([\"echo\",\"py\"]).decode(),end=\"\")'",
+         "py"},
+        {"/usr/bin/node",
+         "node -e 'require(\"fs\").writeFileSync(\"n\",\"x\");"
+         "console.log(require(\"child_process\").execSync(\"echo node\").toString().trim(),"
+         "require(\"os\").cpus().length>0)'",
+         "node true"},
+        {"/usr/bin/node",
+         "node -e 'const{Worker}=require(\"worker_threads\");"
+         "new Worker(\"console.log(40+2)\",{eval:true})'",
+         "42"},
+        {"/usr/bin/git",
+         "git init -q r && cd r && echo 1 > f && git add f && git commit -qm first && "
+         "git clone -q . ../r2 && git -C ../r2 log --format=%s",
+         "first"},
+        {"/usr/bin/gcc",
+         "echo 'int main(void){return 7;}' > m.c && gcc -O2 -o m m.c && (./m; echo $?)", "7"},
+        {"/usr/bin/npm",
+         "mkdir np; cd np; npm init -y >/dev/null 2>&1; node -p "
+         "'require(\"./package.json\").version'",
+         "1.0.0"},
+        {"/usr/bin/tar", "echo a > a1; tar -cf t.tar a1 && tar -tf t.tar", "a1"},
+        {"/bin/bash",
+         "bash -c 'coproc cat; echo hi >&${COPROC[1]}; read x <&${COPROC[0]}; echo $x'", "hi"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(tools); i++) {
+        struct stat st;
+        if (stat(tools[i].tool, &st) < 0)
+            continue;
+        assert_string_equal(sh(&g, tools[i].command, NULL), tools[i].want);
+    }
+    done(&g);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(int argc, char **argv) {
+    if (argc < 4) {
+        (void)fprintf(stderr, "usage: test-sandbox CAY-SANDBOX WEAK PROBE [UID] [ONE]\n");
+        return 2;
+    }
+    program = argv[1];
+    weak_program = argv[2];
+    uid = argc > 4 ? (uid_t)strtoul(argv[4], NULL, 10) : 0;
+    if (uid && geteuid() != 0)
+        return 77;
+    if (argc > 5)
+        cmocka_set_test_filter(argv[5]);
+    buf_init(&probe, 16 << 20);
+    if (fd_read_file(AT_FDCWD, argv[3], &probe, &err) < 0)
+        return 1;
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    (void)sigaction(SIGPIPE, &ignore, NULL);
+    const struct CMUnitTest tests[] = {
+        T(exec_passes_the_exit_status_through),
+        T(a_command_that_cannot_start_is_an_error_not_an_exit),
+        T(a_final_command_takes_the_sandbox_with_it),
+        T(environment_and_directory_are_what_was_asked_for),
+        T(standard_input_reaches_the_command),
+        T(a_signal_reaches_the_whole_group),
+        T(a_terminal_is_a_terminal),
+        T(limits_of_a_command_only_go_down),
+        T(orphans_are_reaped),
+        T(files_go_in_and_out),
+        T(long_lists_come_in_pages),
+        T(links_lead_nowhere_but_into_the_guest),
+        T(a_race_with_delete_loses_nothing_else),
+        T(archives_and_snapshots_round_trip),
+        T(a_port_inside_can_be_reached_from_the_front),
+        T(the_egress_listener_is_the_only_way_out),
+        T(binds_are_read_only_unless_asked),
+        T(without_the_guard_a_setuid_file_could_be_left),
+        T(a_bind_of_roots_folder_is_not_writable),
+        T(a_root_file_system_can_be_a_folder_or_an_archive),
+        T(a_pool_gives_the_same_sandbox_sooner),
+        T(too_many_sandboxes_are_refused_by_name),
+        T(a_paused_sandbox_stands_still),
+        T(what_a_sandbox_used_is_told),
+        T(a_fork_bomb_hits_its_limit),
+        T(a_memory_bomb_is_killed),
+        T(many_small_memory_eaters_are_bounded_together),
+        T(the_disk_has_an_end),
+        T(without_its_guard_each_bomb_goes_further),
+        T(a_flood_of_output_waits_for_its_reader),
+        T(killing_the_launcher_leaves_nothing),
+        T(killing_the_front_leaves_nothing),
+        T(leftovers_of_a_dead_launcher_are_swept),
+        T(no_descriptor_or_process_leaks_in_the_launcher),
+        T(the_usual_tools_work_inside),
+    };
+    return cmocka_run_group_tests_name("sandbox", tests, NULL, NULL);
+}
