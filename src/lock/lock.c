@@ -231,6 +231,10 @@ static int add_rules(scmp_filter_ctx ctx, const struct lock_options *options) {
     /* Its own limits, which it can only lower. */
     if (rc == 0)
         rc = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1, SCMP_A0(SCMP_CMP_EQ, 0));
+    if (rc == 0 && options->ioctl_request)
+        rc = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 2,
+                              SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)options->ioctl_fd),
+                              SCMP_A1(SCMP_CMP_EQ, options->ioctl_request));
     return rc;
 }
 

@@ -146,6 +146,7 @@ static void run_request(struct http_req *req, void *ctx) {
         http_stream_begin(req, 200, "text/event-stream");
     }
     _cleanup_(free) char *title = make_title(&code);
+    _cleanup_(free) char *domain = code.reset ? code_domain(&code, owner) : NULL;
     struct run_request q = {.owner = owner,
                             .kind = "run",
                             .title = title,
@@ -155,6 +156,7 @@ static void run_request(struct http_req *req, void *ctx) {
                             .spec = code.spec.data,
                             .spec_len = code.spec.len,
                             .env = &env,
+                            .domain = domain,
                             .limits = code.limits,
                             .callbacks = {.on_log = on_log, .on_done = on_done_later},
                             .ctx = w};

@@ -22,6 +22,7 @@ static const char *const code_keys[] = {"code",
                                         "args",
                                         "props",
                                         "id",
+                                        "isolation",
                                         "title",
                                         "verify",
                                         "tails",
@@ -200,6 +201,12 @@ static int check_rest(struct code *c, const json_t *json, struct err *err) {
                      "\"id\" must have 1 to 40 characters of a-z, 0-9 and \"-\"");
     if (rc == 0)
         rc = json_get_str(json, "title", &c->title, err);
+    const char *isolation = "fresh";
+    if (rc == 0)
+        rc = json_get_str(json, "isolation", &isolation, err);
+    c->reset = strcmp(isolation, "reset") == 0;
+    if (rc == 0 && !c->reset && strcmp(isolation, "fresh") != 0)
+        rc = err_set(err, ERR_BAD_REQUEST, "\"isolation\" must be fresh or reset");
     c->env = json_object_get(json, "env");
     c->tails = json_object_get(json, "tails");
     if (rc == 0 && c->tails && !json_is_array(c->tails))
@@ -230,6 +237,16 @@ void code_finish(struct code *c) {
     buf_finish(&c->spec);
     free(c->main_code);
     c->main_code = NULL;
+}
+
+char *code_domain(const struct code *c, const char *owner) {
+    struct buf b;
+    buf_init(&b, (size_t)8 << 20);
+    (void)buf_add_str(&b, owner);
+    (void)buf_add_char(&b, '\n');
+    if (c->env)
+        (void)json_dump(c->env, &b);
+    return buf_steal(&b, NULL);
 }
 
 /* --- env --- */

@@ -1,8 +1,8 @@
 #pragma once
 /* WorkerCode: the JSON that describes a program, as the Worker Loader has it, read and checked.
  *   {"code"} or {"mainModule","modules"}, "env", "globalOutbound": null, "limits", "entrypoint",
- *   "method", "args", "props", "id", "title", "verify", "tails", "compatibilityDate",
- *   "compatibilityFlags" */
+ *   "method", "args", "props", "id", "isolation": "fresh" | "reset", "title", "verify", "tails",
+ * "compatibilityDate", "compatibilityFlags" */
 
 #include "front/run/runner.h"
 
@@ -12,6 +12,7 @@ struct code {
     char *main_code;   /* source of the main module (or of user-code.js beside a harness) */
     const char *id;    /* NULL: one-shot. Borrowed from the JSON, like the next two */
     const char *title;
+    bool reset; /* "isolation": "reset" */
     const json_t *env;
     const json_t *tails;
     struct run_limits limits;
@@ -22,6 +23,9 @@ int code_read(struct code *c, const json_t *json, const struct run_limits *max, 
 void code_finish(struct code *c);
 /* 1 to 63 of [a-z0-9-], not at the ends "-": fits a host name. */
 bool code_is_worker_id(const char *id);
+
+/* The trust domain of a program: the owner and what its env gives it. The caller frees. */
+char *code_domain(const struct code *c, const char *owner);
 
 struct workers;
 /* Whose names the env may use. */

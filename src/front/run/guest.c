@@ -51,6 +51,7 @@ struct guest {
     struct run_limits limits;
     bool warm;
     char *label;
+    char *domain;
     struct program *program;
     struct compiler_ticket *compile;
     struct pool_ticket *ticket;
@@ -203,6 +204,10 @@ static void on_call_done(struct guest *g, struct guest_call *c, const struct wir
         return;
     }
     bool warm = g->warm;
+    if (g->domain) {
+        struct isolate *i = steal_ptr(&g->isolate);
+        isolate_rest(i);
+    }
     finish_call(c, NULL); /* may destroy a warm guest */
     if (!warm)
         end_guest(g, NULL);
@@ -295,6 +300,7 @@ static void free_guest(struct guest *g) {
     buf_finish(&g->env);
     json_decref(g->compile_error);
     free(g->label);
+    free(g->domain);
     free(g);
 }
 
@@ -389,7 +395,7 @@ static void start_running(struct guest *g) {
     buf_init(&head, 256);
     buf_init(&spec, ISOLATE_FRAME_MAX);
     write_run_spec(g, first, &spec);
-    pack_u32(&head, g->warm ? ISOLATE_RUN_WARM : 0);
+    pack_u32(&head, g->warm ? ISOLATE_RUN_WARM : g->domain ? ISOLATE_RUN_RESET : 0);
     pack_u32(&head, g->limits.cpu_ms);
     pack_u64(&head, g->limits.memory_bytes);
     pack_u32(&head, g->limits.output_bytes);
@@ -432,7 +438,8 @@ static void check_prepared(struct guest *g) {
         return;
     if (!g->isolate) {
         if (!g->ticket) {
-            struct pool_ticket *t = pool_take(g->runner->pool, on_taken, g);
+            struct pool *pool = g->domain ? runner_reset_pool(g->runner) : g->runner->pool;
+            struct pool_ticket *t = pool_take(pool, g->domain, on_taken, g);
             if (g->state == GUEST_PREPARING && !g->isolate)
                 g->ticket = t;
         }
@@ -499,6 +506,7 @@ struct guest *guest_start(struct runner *r, const struct guest_spec *spec,
     g->limits = spec->limits;
     g->warm = spec->warm;
     g->label = xstrdup(spec->label ? spec->label : "run");
+    g->domain = spec->domain && !spec->warm ? xstrdup(spec->domain) : NULL;
     g->on_end = on_end;
     g->end_ctx = ctx;
     g->starting = true;

@@ -42,6 +42,8 @@ struct guest_spec {
     struct run_limits limits;
     bool warm;
     const char *label; /* for the facets' audit */
+    /* Not NULL: take an isolate that served this trust domain before and put its memory back. */
+    const char *domain;
 };
 
 struct guest_request {

@@ -15,7 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { QUEUE_BYTES = 64 << 20, END_WAIT_MS = 2000 };
+enum { QUEUE_BYTES = 64 << 20, REST_MS = 10000, RESET_WAIT_MS = 2000 };
 
 /* One life of cay-isolate. There are two while one takes over from the other. */
 struct zygote {
@@ -40,15 +40,20 @@ struct isolate {
     struct isolate_callbacks callbacks;
     void *ctx;
     struct isolate_end end;
-    bool ready;   /* in the pool's list */
-    bool taken;   /* somebody owns it */
-    bool hung_up; /* its channel ended */
-    bool told;    /* on_end was called */
-    bool exited;  /* the zygote reported its end */
+    bool ready;    /* in the pool's list */
+    bool taken;    /* somebody owns it */
+    bool hung_up;  /* its channel ended */
+    bool told;     /* on_end was called */
+    char *domain;  /* whom it served, in a pool that resets */
+    bool resting;  /* given back, waiting for its domain */
+    bool pristine; /* it has put its memory back */
+    int64_t rest_ms;
+    bool exited; /* the zygote reported its end */
 };
 
 struct pool_ticket {
     struct pool_ticket *next;
+    char *domain;
     pool_taken taken; /* NULL when cancelled */
     void *ctx;
     int64_t deadline_ms;
@@ -70,10 +75,12 @@ struct pool {
 static void refill(struct pool *p);
 static struct zygote *zygote_create(struct pool *p);
 static void check_retired(struct zygote *z);
+static void serve_waiting(struct pool *p);
 
 /* --- isolates --- */
 
 static void free_isolate(struct isolate *i) {
+    free(i->domain);
     channel_close(i->channel);
     fd_close(&i->pidfd);
     free(i);
@@ -112,8 +119,22 @@ static void check_end(struct isolate *i) {
 
 static void on_frame(void *ctx, struct wire_frame *f) {
     struct isolate *i = ctx;
+    if (i->resting && !i->taken) {
+        if (f->type == ISOLATE_RESET_READY) {
+            i->pristine = true;
+            serve_waiting(i->zygote->pool);
+        }
+        return;
+    }
     if (i->taken && !i->told && i->callbacks.on_frame)
         i->callbacks.on_frame(i->ctx, f);
+}
+
+static void stop_resting(struct isolate *i) {
+    if (!i->resting)
+        return;
+    i->resting = false;
+    i->zygote->pool->stats.resting--;
 }
 
 static void on_hang_up(void *ctx, const struct err *err) {
@@ -123,30 +144,48 @@ static void on_hang_up(void *ctx, const struct err *err) {
     struct pool *p = i->zygote->pool;
     i->hung_up = true;
     unlink_ready(i);
+    stop_resting(i);
     kill_isolate(i);
     check_end(i); /* its owner may release it in there */
     refill(p);
 }
 
-static void hand_out(struct pool *p, struct isolate *i, pool_taken taken, void *ctx) {
+static void hand_out(struct pool *p, struct isolate *i, const char *domain, pool_taken taken,
+                     void *ctx) {
     unlink_ready(i);
+    stop_resting(i);
+    i->pristine = false;
     i->taken = true;
+    if (domain && !i->domain)
+        i->domain = xstrdup(domain);
     p->stats.busy++;
     refill(p);
     taken(ctx, i, NULL);
 }
 
-static bool may_work(const struct pool *p) {
-    return p->ready && p->stats.busy < p->opt.max;
+/* One that served the domain before and is as new, else one that served nobody. A process never
+ * crosses domains. */
+static struct isolate *choose(const struct pool *p, const char *domain) {
+    for (const struct zygote *z = domain ? p->zygotes : NULL; z; z = z->next)
+        for (struct isolate *i = z->isolates; i; i = i->next)
+            if (i->resting && i->pristine && !z->retired && strcmp(i->domain, domain) == 0)
+                return i;
+    return p->ready;
 }
 
 static void serve_waiting(struct pool *p) {
-    while (p->waiting && (may_work(p) || !p->waiting->taken)) {
+    while (p->waiting) {
         struct pool_ticket *t = p->waiting;
+        struct isolate *i = t->taken && p->stats.busy < p->opt.max ? choose(p, t->domain) : NULL;
+        if (t->taken && !i)
+            return;
         p->waiting = t->next;
         p->stats.waiting--;
-        if (t->taken)
-            hand_out(p, p->ready, t->taken, t->ctx);
+        if (i) {
+            p->stats.reused += i->resting;
+            hand_out(p, i, t->domain, t->taken, t->ctx);
+        }
+        free(t->domain);
         free(t);
     }
 }
@@ -200,6 +239,34 @@ void isolate_release(struct isolate *i) {
         serve_waiting(p);
 }
 
+void isolate_rest(struct isolate *i) {
+    struct pool *p = i->zygote->pool;
+    if (!p->opt.reset || i->hung_up || i->exited || i->zygote->retired || p->stopping ||
+        p->stats.resting >= p->opt.max) {
+        isolate_release(i);
+        return;
+    }
+    i->taken = false;
+    i->told = false;
+    i->callbacks = (struct isolate_callbacks){0};
+    p->stats.busy--;
+    p->stats.resting++;
+    i->resting = true;
+    i->rest_ms = clock_mono_ms();
+    serve_waiting(p);
+}
+
+/* Ends those that nobody came back for, and those that do not get ready again. */
+static void end_resting(struct pool *p) {
+    int64_t now = clock_mono_ms();
+    for (struct zygote *z = p->zygotes; z; z = z->next)
+        for (struct isolate *i = z->isolates; i; i = i->next)
+            if (i->resting && now - i->rest_ms > (i->pristine ? REST_MS : RESET_WAIT_MS)) {
+                stop_resting(i);
+                kill_isolate(i);
+            }
+}
+
 /* --- zygotes --- */
 
 /* The process is gone, and all that it forked with it. */
@@ -211,6 +278,7 @@ static void zygote_lost(struct zygote *z) {
     while (i) {
         i->exited = i->hung_up = true;
         unlink_ready(i);
+        stop_resting(i);
         if (i->taken && !i->told) {
             tell_end(i);
             i = z->isolates;
@@ -321,6 +389,7 @@ static void on_exited(struct zygote *z, struct wire_frame *f) {
     }
     z->pool->stats.ended++;
     unlink_ready(i);
+    stop_resting(i);
     i->exited = true;
     i->end = end;
     /* Its owner is told when the last frames have been read; it may release it in there. */
@@ -337,7 +406,7 @@ static void on_zygote_start(void *ctx, struct channel *channel) {
     _cleanup_(buf) struct buf b;
     buf_init(&b, 256);
     pack_u32(&b, ISOLATE_VERSION);
-    pack_u32(&b, 0);
+    pack_u32(&b, o->reset ? ISOLATE_CONFIG_RESET : 0);
     pack_u32(&b, o->levers);
     pack_u64(&b, o->memory_max_bytes);
     pack_u32(&b, o->cpu_max_s);
@@ -450,8 +519,10 @@ static void on_timer(uv_timer_t *t) {
             p->stats.refused++;
             k->taken(k->ctx, NULL, &err);
         }
+        free(k->domain);
         free(k);
     }
+    end_resting(p);
     refill(p);
 }
 
@@ -465,9 +536,11 @@ struct pool *pool_create(const struct pool_options *options) {
     return p;
 }
 
-struct pool_ticket *pool_take(struct pool *p, pool_taken taken, void *ctx) {
-    if (may_work(p) && !p->waiting) {
-        hand_out(p, p->ready, taken, ctx);
+struct pool_ticket *pool_take(struct pool *p, const char *domain, pool_taken taken, void *ctx) {
+    struct isolate *i = !p->waiting && p->stats.busy < p->opt.max ? choose(p, domain) : NULL;
+    if (i) {
+        p->stats.reused += i->resting;
+        hand_out(p, i, domain, taken, ctx);
         return NULL;
     }
     if (p->stats.waiting >= p->opt.max_waiting) {
@@ -481,6 +554,7 @@ struct pool_ticket *pool_take(struct pool *p, pool_taken taken, void *ctx) {
     struct pool_ticket *t = xcalloc(1, sizeof(*t));
     t->taken = taken;
     t->ctx = ctx;
+    t->domain = domain ? xstrdup(domain) : NULL;
     t->deadline_ms = clock_mono_ms() + p->opt.wait_ms;
     struct pool_ticket **at = &p->waiting;
     while (*at)

@@ -29,6 +29,9 @@ struct pool_options {
     uint64_t memory_max_bytes;
     uint32_t cpu_max_s;
     uint32_t levers;
+    /* Isolates put their memory back after a run and serve again, but only the trust domain that
+     * they served before. */
+    bool reset;
 };
 
 struct isolate_end {
@@ -48,8 +51,9 @@ struct isolate_callbacks {
 typedef void (*pool_taken)(void *ctx, struct isolate *isolate, const struct err *err);
 
 struct pool *pool_create(const struct pool_options *options);
-/* May call taken at once. Otherwise returns a ticket that is good until then. */
-struct pool_ticket *pool_take(struct pool *p, pool_taken taken, void *ctx);
+/* May call taken at once. Otherwise returns a ticket that is good until then. domain: for a pool
+ * that resets, whom the isolate serves; NULL otherwise. */
+struct pool_ticket *pool_take(struct pool *p, const char *domain, pool_taken taken, void *ctx);
 void pool_cancel(struct pool_ticket *t);
 
 void isolate_watch(struct isolate *i, const struct isolate_callbacks *callbacks, void *ctx);
@@ -59,10 +63,12 @@ void isolate_resume(struct isolate *i);
 pid_t isolate_pid(const struct isolate *i);
 /* Ends it and gives it back; no callback comes after this. */
 void isolate_release(struct isolate *i);
+/* Gives it back to be used again by its domain, once it has put its memory back. */
+void isolate_rest(struct isolate *i);
 
 struct pool_stats {
-    size_t ready, busy, waiting;
-    uint64_t started, ended, refused;
+    size_t ready, busy, waiting, resting;
+    uint64_t started, ended, refused, reused;
 };
 struct pool_stats pool_stats(const struct pool *p);
 /* What the zygote said of its locks and levers: JSON, or NULL while it has not. */

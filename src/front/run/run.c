@@ -303,6 +303,7 @@ struct run *run_start_warm(struct runner *r, struct store *store, const struct r
                               .env = q->env,
                               .limits = q->limits,
                               .warm = ret_guest != NULL,
+                              .domain = q->domain,
                               .label = run->id};
     struct guest *g = guest_start(r, &spec, &call, on_end, end_ctx, &run->call);
     if (ret_guest)

@@ -27,6 +27,7 @@ struct run_request {
     const char *spec; /* JSON of the call; see guest.h */
     size_t spec_len;
     const struct env *env;
+    const char *domain; /* see guest.h; NULL: a fresh isolate */
     struct run_limits limits;
     struct run_callbacks callbacks;
     void *ctx;

@@ -103,7 +103,7 @@ struct runner *runner_create(const struct runner_options *o) {
         .timeout_ms = c->compile_timeout_ms,
         .cold = o->cold,
     });
-    r->pool = pool_create(&(struct pool_options){
+    r->pool_options = (struct pool_options){
         .loop = o->loop,
         .exec_fd = o->isolate_fd,
         .drop = o->drop,
@@ -118,7 +118,8 @@ struct runner *runner_create(const struct runner_options *o) {
         .memory_max_bytes = c->limits.memory_bytes + ((uint64_t)1 << 30),
         .cpu_max_s = c->limits.cpu_ms / 1000 + 1,
         .levers = o->cold ? 0 : c->isolate_levers,
-    });
+    };
+    r->pool = pool_create(&r->pool_options);
     r->facets = facets_create(&(struct facets_options){.loop = o->loop,
                                                        .exec_fd = o->facet_fd,
                                                        .drop = o->drop,
@@ -126,6 +127,16 @@ struct runner *runner_create(const struct runner_options *o) {
                                                        .gid = o->gid,
                                                        .max = c->facets});
     return r;
+}
+
+struct pool *runner_reset_pool(struct runner *r) {
+    if (!r->reset_pool) {
+        struct pool_options o = r->pool_options;
+        o.reset = true;
+        o.ready = 2; /* most are used again */
+        r->reset_pool = pool_create(&o);
+    }
+    return r->reset_pool;
 }
 
 struct stop {
@@ -148,7 +159,10 @@ static void on_part_stopped(void *ctx) {
 
 void runner_stop(struct runner *r, void (*on_stopped)(void *ctx), void *ctx) {
     struct stop *s = xmalloc(sizeof(*s));
-    *s = (struct stop){.runner = r, .left = 3, .on_stopped = on_stopped, .ctx = ctx};
+    *s = (struct stop){
+        .runner = r, .left = r->reset_pool ? 4 : 3, .on_stopped = on_stopped, .ctx = ctx};
+    if (r->reset_pool)
+        pool_stop(r->reset_pool, on_part_stopped, s);
     keeper_stop(compiler_keeper(r->compiler), on_part_stopped, s);
     pool_stop(r->pool, on_part_stopped, s);
     facets_stop(r->facets, on_part_stopped, s);

@@ -46,7 +46,9 @@ struct runner {
     struct runner_config config;
     struct compiler *compiler;
     struct pool *pool;
+    struct pool *reset_pool; /* NULL until somebody asks for it */
     struct facets *facets;
+    struct pool_options pool_options;
 };
 
 struct runner_options {
@@ -62,6 +64,8 @@ struct runner_options {
 };
 
 struct runner *runner_create(const struct runner_options *options);
+/* The pool of isolates that put their memory back; its zygote starts with the first call. */
+struct pool *runner_reset_pool(struct runner *r);
 /* Ends all children. The pointer is dead when on_stopped is called. */
 void runner_stop(struct runner *r, void (*on_stopped)(void *ctx), void *ctx);
 
