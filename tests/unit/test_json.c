@@ -171,7 +171,7 @@ static void test_the_writer_places_commas(void **state) {
     json_writer_key(&w, "e");
     json_writer_tree(&w, NULL);
     json_writer_object_end(&w);
-    assert_string_equal(b.data, "{\"a\":[-9223372036854775808,0.10000000000000001,null,null,[],"
+    assert_string_equal(b.data, "{\"a\":[-9223372036854775808,0.1,null,null,[],"
                                 "null],\"b\":{},\"c\":[1],\"d\":false,\"e\":null}");
     json_t *j = NULL;
     assert_int_equal(parse(b.data, &j), 0);
