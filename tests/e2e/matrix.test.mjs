@@ -11,7 +11,8 @@ const run = makeId('run', 1_700_000_000_000);
 /**
  * access   public: nobody need say who they are; read, run, admin: the scope that is needed
  * path     parameters filled with a record of the owner
- * owned    true: the record is there for its owner (and admins) and 404 for others
+ * owned    true: the record is there for its owner (and admins) and 404 for others; 'alone': not for admins
+ * body     sent as JSON
  * statuses what an allowed request gets
  */
 const table = {
@@ -23,6 +24,18 @@ const table = {
   'DELETE /v1/session': { access: 'public', statuses: [204] },
   'GET /v1/runs': { access: 'read', statuses: [200] },
   'GET /v1/runs/{id}': { access: 'read', path: `/v1/runs/${run}`, owned: true, statuses: [200] },
+  'POST /v1/run': { access: 'run', body: { code: 'export default () => 1' }, statuses: [200] },
+  'GET /v1/workers': { access: 'read', statuses: [200] },
+  'GET /v1/workers/{id}': { access: 'read', path: '/v1/workers/owned', owned: 'alone', statuses: [200] },
+  'PUT /v1/workers/{id}': { access: 'run', path: '/v1/workers/other', body: { code: 'export default {}' }, statuses: [200] },
+  'DELETE /v1/workers/{id}': { access: 'run', path: '/v1/workers/none', statuses: [404] },
+  'GET /v1/agents': { access: 'read', statuses: [200] },
+  'GET /v1/agents/{agent}/{name}/messages': { access: 'read', path: '/v1/agents/sandbox-agent/a/messages', statuses: [200] },
+  'POST /v1/agents/{agent}/{name}/messages': { access: 'run', path: '/v1/agents/sandbox-agent/a/messages', body: {}, statuses: [400] },
+  'DELETE /v1/agents/{agent}/{name}/messages': { access: 'run', path: '/v1/agents/sandbox-agent/a/messages', statuses: [204] },
+  // Without an upgrade there is nothing at this address.
+  'GET /agents/{agent}/{name}': { access: 'run', path: '/agents/sandbox-agent/a', statuses: [404] },
+  'GET /agents/{agent}/{name}/get-messages': { access: 'read', path: '/agents/sandbox-agent/a/get-messages', statuses: [200] },
 };
 
 const scopes = ['read', 'run', 'admin'];
@@ -38,6 +51,8 @@ before(async () => {
   await first.halt();
   withStore(first.dataDir, (db) => addRun(db, { id: run, owner: keys.owner.id }));
   cay = await startCay({ dataDir: first.dataDir, config: { require_key: true } });
+  const put = { method: 'PUT', headers: bearer(keys.owner.text), body: JSON.stringify({ code: 'export default {}' }) };
+  assert.equal((await request(cay, '/v1/workers/owned', put)).status, 200);
   const { paths } = (await request(cay, '/openapi.json')).json();
   operations = Object.entries(paths).flatMap(([path, item]) =>
     Object.keys(item)
@@ -60,7 +75,8 @@ test('every operation, asked by everybody', async () => {
     if (!row) continue; // the test above names it
     const at = row.path ?? path;
     assert.doesNotMatch(at, /\{/, `${name}: fill the parameters`);
-    const ask = async (headers) => (await request(cay, at, { method, headers })).status;
+    const body = row.body && JSON.stringify(row.body);
+    const ask = async (headers) => (await request(cay, at, { method, headers, body })).status;
     const isPublic = row.access === 'public';
     const fine = (status, who) => assert.ok(row.statuses.includes(status), `${name} as ${who}: ${status}`);
 
@@ -73,7 +89,7 @@ test('every operation, asked by everybody', async () => {
     for (const scope of scopes) {
       const status = await ask(bearer(keys[scope].text));
       if (!isPublic && scopes.indexOf(scope) < scopes.indexOf(row.access)) assert.equal(status, 403, `${name} with scope ${scope}`);
-      else if (row.owned && scope !== 'admin') assert.equal(status, 404, `${name} of another key`);
+      else if (row.owned && (scope !== 'admin' || row.owned === 'alone')) assert.equal(status, 404, `${name} of another key`);
       else fine(status, scope);
     }
     if (row.owned) fine(await ask(bearer(keys.owner.text)), 'its owner');
