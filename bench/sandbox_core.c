@@ -529,6 +529,9 @@ int main(int argc, char **argv) {
     idle(&cold);
     client_stop(&pooled);
     client_stop(&cold);
+    char *remove_bundle[] = {"/bin/rm", "-rf", bundle, NULL};
+    if (crun)
+        run_process(remove_bundle, false);
     (void)unlink("f");
     (void)rmdir(plain_dir);
     return 0;

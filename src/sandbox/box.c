@@ -34,6 +34,7 @@ struct maker {
     int channel;
     int ruleset;
     int listener;
+    int watch;    /* a /proc for init alone, or -1 */
     bool limited; /* a cgroup limits its memory */
     struct wire_reader reader;
     struct sandbox_spec spec;
@@ -153,16 +154,26 @@ static int mask_proc(struct maker *m) {
 }
 
 static int mount_proc(struct maker *m) {
-    char options[64] = "";
-    if (guard_on(GUARD_HIDEPID))
-        (void)snprintf(options, sizeof(options), "hidepid=2,gid=%d",
-                       m->p->stage->root ? INIT_UID : SANDBOX_GUEST_UID + 1);
-    /* Without a gid that is mapped the option is refused; the guest's own must not be it. */
-    if (!m->p->stage->root && *options)
-        (void)snprintf(options, sizeof(options), "hidepid=2");
+    if (!m->p->stage->has_proc)
+        return 0;
+    const char *options = guard_on(GUARD_HIDEPID) ? "hidepid=2" : "";
     if (mount("proc", "proc", "proc", NOSUID_NODEV | NOEXEC, options) < 0)
         return err_sys(&m->err, "mount /proc");
     return mask_proc(m);
+}
+
+/* Where no cgroup counts memory, init does, and must see what hides: a process that made itself
+ * undumpable is invisible in the guest's /proc. This one is attached nowhere. */
+static int open_watch(struct maker *m) {
+    const struct cgroups *c = m->p->cgroups;
+    if (!m->p->stage->has_proc || (c->controllers & SANDBOX_HAS_MEMORY && guard_on(GUARD_CGROUP)))
+        return 0;
+    _cleanup_(close) int fs = (int)syscall(SYS_fsopen, "proc", FSOPEN_CLOEXEC);
+    if (fs < 0 || syscall(SYS_fsconfig, fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+        return err_sys(&m->err, "open the memory watch");
+    m->watch = (int)syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC,
+                            MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+    return m->watch < 0 ? err_sys(&m->err, "mount /proc for the memory watch") : 0;
 }
 
 static int build_world(struct maker *m, int tree) {
@@ -173,6 +184,8 @@ static int build_world(struct maker *m, int tree) {
     if (rc == 0 && mount("devpts", "dev/pts", "devpts", 2UL | NOEXEC,
                          "newinstance,ptmxmode=0666,mode=620") < 0)
         rc = err_sys(&m->err, "mount /dev/pts");
+    if (rc == 0)
+        rc = open_watch(m); /* before parts of /proc are covered: the kernel asks for a whole one */
     if (rc == 0)
         rc = mount_proc(m);
     if (rc == 0 &&
@@ -217,6 +230,8 @@ static int warm_up(struct maker *m, int tree) {
     static const char *const writable[] = {"/work", "/tmp", "/home", "/dev/shm"};
     if (rc == 0)
         rc = lockdown_ruleset(m->p->lockdown, writable, ARRAY_LEN(writable), &m->ruleset, &m->err);
+    if (rc == 0 && m->watch >= 0 && m->ruleset >= 0)
+        rc = lockdown_allow_read(m->ruleset, m->watch, &m->err);
     return rc;
 }
 
@@ -408,7 +423,7 @@ static _Noreturn void fail(struct maker *m) {
 }
 
 static _Noreturn void child_main(const struct box_params *p, int channel, int tree) {
-    struct maker m = {.p = p, .channel = channel, .ruleset = -1, .listener = -1};
+    struct maker m = {.p = p, .channel = channel, .ruleset = -1, .listener = -1, .watch = -1};
     wire_reader_init(&m.reader, SANDBOX_INIT_MAX);
     if (warm_up(&m, tree) < 0 || set_up(&m) < 0)
         fail(&m);
@@ -423,6 +438,7 @@ static _Noreturn void child_main(const struct box_params *p, int channel, int tr
         .lockdown = p->lockdown,
         .spec = &m.spec,
         .own_uid = p->stage->root && guard_on(GUARD_UID),
+        .proc = m.watch,
         .watch_memory = !m.limited && guard_on(GUARD_WATCH),
         .no_suid = binds_writable(&m.spec) && guard_on(GUARD_SUID),
     });

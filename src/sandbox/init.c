@@ -681,18 +681,20 @@ static void on_connect(struct init *in, struct wire_frame *f, struct unpack *u) 
 }
 
 /* Resident memory that processes do not share, and the process that has most of it. */
-static uint64_t sum_memory(pid_t *ret_largest) {
+static uint64_t sum_memory(const struct init *in, pid_t *ret_largest) {
     uint64_t total = 0, most = 0;
     long page = sysconf(_SC_PAGESIZE);
-    DIR *d = opendir("/proc");
+    int proc = in->o->proc >= 0 ? openat(in->o->proc, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+                                : open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = proc < 0 ? NULL : fdopendir(proc);
     *ret_largest = 0;
     for (struct dirent *e; d && (e = readdir(d));) {
         long pid = strtol(e->d_name, NULL, 10);
         if (pid <= 1)
             continue;
         char path[64], text[128];
-        (void)snprintf(path, sizeof(path), "/proc/%ld/statm", pid);
-        _cleanup_(close) int fd = open(path, O_RDONLY | O_CLOEXEC);
+        (void)snprintf(path, sizeof(path), "%ld/statm", pid);
+        _cleanup_(close) int fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
         ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
         unsigned long long size, resident, shared;
         if (n <= 0)
@@ -718,7 +720,7 @@ static void on_watch(struct init *in) {
     (void)!read(in->timer, &ticks, sizeof(ticks));
     for (int round = 0; round < 64; round++) {
         pid_t largest;
-        if (sum_memory(&largest) <= in->o->spec->memory_bytes || largest == 0)
+        if (sum_memory(in, &largest) <= in->o->spec->memory_bytes || largest == 0)
             return;
         for (size_t i = 0; i < SANDBOX_EXECS_MAX; i++)
             if (in->jobs[i].pid == largest)
@@ -767,7 +769,7 @@ static void on_frame(struct init *in, struct wire_frame *f) {
         on_connect(in, f, &u);
         break;
     case INIT_STATS:
-        reply_ok(in, f->id, sum_memory(&largest));
+        reply_ok(in, f->id, sum_memory(in, &largest));
         break;
     case INIT_SYNC:
         reply_ok(in, f->id, 0);

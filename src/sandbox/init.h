@@ -15,6 +15,7 @@ struct init_options {
     const struct lockdown *lockdown;
     const struct sandbox_spec *spec;
     bool own_uid;      /* init is uid 1 and becomes the guest for each command */
+    int proc;          /* a /proc in which nothing hides, or -1 */
     bool watch_memory; /* no cgroup limits it */
     bool no_suid;      /* a host folder is bound writable */
 };

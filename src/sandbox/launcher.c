@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -288,6 +289,12 @@ static int configure(struct launcher *l, struct unpack *u, char *why, size_t why
         rc = netns_open(&l->netns, l->stage.proc, err);
     if (rc == 0)
         rc = probe(l, err);
+    if (rc < 0 && err->sys == EPERM && strncmp(err->message, "mount /proc", 11) == 0) {
+        /* Inside a container whose own /proc is masked the kernel allows no new one. */
+        l->stage.has_proc = false;
+        (void)snprintf(why, why_size, "sandboxes have no /proc: this host's is masked");
+        rc = probe(l, err);
+    }
     if (rc == 0)
         l->configured = true;
     return rc;
@@ -305,7 +312,7 @@ static void on_config(struct launcher *l, struct wire_frame *f, struct unpack *u
                                         .cgroup = l->cgroups.version,
                                         .controllers = l->cgroups.controllers,
                                         .landlock = (uint32_t)l->lockdown.landlock_abi,
-                                        .proc = true,
+                                        .proc = l->stage.has_proc,
                                         .detail = why};
     struct buf b;
     buf_init(&b, 4096);

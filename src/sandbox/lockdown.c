@@ -590,6 +590,13 @@ int lockdown_allow_writable(const struct lockdown *l, int ruleset, const char *p
     return allow(ruleset, path, handled_fs(l->landlock_abi) & ~never, err);
 }
 
+int lockdown_allow_read(int ruleset, int fd, struct err *err) {
+    struct landlock_path_beneath_attr rule = {.allowed_access = LL_READ, .parent_fd = fd};
+    if (syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) < 0)
+        return err_sys(err, "landlock: allow reading");
+    return 0;
+}
+
 int lockdown_ruleset(const struct lockdown *l, const char *const *writable, size_t n, int *ret_fd,
                      struct err *err) {
     *ret_fd = -1;

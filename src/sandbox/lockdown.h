@@ -33,6 +33,8 @@ int lockdown_ruleset(const struct lockdown *l, const char *const *writable, size
 /* One more folder that may be written. */
 int lockdown_allow_writable(const struct lockdown *l, int ruleset, const char *path,
                             struct err *err);
+/* One more folder that may be read, by descriptor. */
+int lockdown_allow_read(int ruleset, int fd, struct err *err);
 /* no_new_privs, Landlock, seccomp: nothing is given back after this. */
 int lockdown_enforce(const struct lockdown *l, int ruleset, struct err *err);
 int lockdown_install(const struct sock_fprog *filter);

@@ -11,11 +11,7 @@ extern char **environ;
 
 enum { CONTROL = 3 };
 
-int main(int argc, char **argv) {
-    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
-        static const char version[] = "cay-sandbox " CAY_VERSION "\n";
-        return write(STDOUT_FILENO, version, sizeof(version) - 1) < 0;
-    }
+int main(void) {
     enum log_level level = LOG_LEVEL_INFO;
     const char *wanted = getenv("CAY_LOG");
     if (wanted)

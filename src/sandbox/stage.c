@@ -519,8 +519,13 @@ static int enter_namespaces(struct stage *s, struct err *err) {
 }
 
 int stage_open(struct stage *s, const struct sandbox_config *config, struct err *err) {
-    *s = (struct stage){
-        .root = geteuid() == 0, .uid = geteuid(), .gid = getegid(), .proc = -1, .binder = -1};
+    *s = (struct stage){.has_proc = true,
+
+                        .root = geteuid() == 0,
+                        .uid = geteuid(),
+                        .gid = getegid(),
+                        .proc = -1,
+                        .binder = -1};
     (void)umask(022);
     int rc = enter_namespaces(s, err);
     if (rc < 0)

@@ -12,6 +12,7 @@
 
 struct stage {
     bool root;
+    bool has_proc; /* sandboxes get a /proc; false where the kernel refuses (see the launcher) */
     uid_t uid;
     gid_t gid;
     int proc;   /* the host's /proc: pids are those of the launcher's namespace */

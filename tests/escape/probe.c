@@ -450,6 +450,8 @@ static int p_memory(void) {
 static int p_memory_many(void) {
     for (int i = 0; i < 16; i++)
         if (fork() == 0) {
+            if (strcmp(arg, "hidden") == 0)
+                prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
             char *p =
                 mmap(NULL, 32 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
             if (p != MAP_FAILED)

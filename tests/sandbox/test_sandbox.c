@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -22,6 +23,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -995,6 +997,8 @@ static void many_small_memory_eaters_are_bounded_together(void **state) {
     int status;
     const char *out = sh(&g, "./probe memory_many", &status); /* 16 times 32 MiB */
     assert_true(status == 137 || number_after(out, "killed=") >= 10);
+    out = sh(&g, "./probe memory_many hidden", &status); /* not to be seen in the guest's /proc */
+    assert_true(status == 137 || number_after(out, "killed=") >= 10);
     done(&g);
 }
 
@@ -1310,6 +1314,35 @@ static void no_descriptor_or_process_leaks_in_the_launcher(void **state) {
     assert_int_equal(counts[0], counts[1]);
 }
 
+/* As in a container: the host's /proc is partly covered, so that no other may be mounted. */
+static void a_masked_host_proc_means_no_proc_inside(void **state) {
+    (void)state;
+    if (geteuid() != 0)
+        skip();
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+            mount("tmpfs", "/proc/sys", "tmpfs", MS_RDONLY, NULL) < 0)
+            _exit(2);
+        struct client c;
+        struct client_options o = {.program = program, .uid = uid};
+        struct guest g;
+        struct sandbox_spec spec = {.id = "g"};
+        struct run r;
+        if (client_start(&c, &o, &err) < 0 || c.features.proc ||
+            !strstr(c.features.detail, "/proc") || client_create(&c, &spec, NULL, &g, &err) < 0 ||
+            guest_runv(&g, &r, &err, "/bin/ls", "-A", "/proc", NULL) < 0 || run_status(&r) != 0 ||
+            r.out.len != 0)
+            _exit(3);
+        client_stop(&c);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 /* ---- the tools people use ---- */
 
 static void the_usual_tools_work_inside(void **state) {
@@ -1408,6 +1441,7 @@ int main(int argc, char **argv) {
         T(killing_the_front_leaves_nothing),
         T(leftovers_of_a_dead_launcher_are_swept),
         T(no_descriptor_or_process_leaks_in_the_launcher),
+        T(a_masked_host_proc_means_no_proc_inside),
         T(the_usual_tools_work_inside),
     };
     return cmocka_run_group_tests_name("sandbox", tests, NULL, NULL);
