@@ -372,8 +372,8 @@ HOST(host_is_proxy) {
 HOST(host_limit) {
     HOST_UNUSED();
     const struct isolate_limits *l = &self->limits;
-    const uint32_t values[] = {l->binding_calls, l->result_bytes, l->wait_until_ms,
-                               l->output_bytes};
+    const uint32_t values[] = {l->binding_calls, l->result_bytes, l->wait_until_ms, l->output_bytes,
+                               (uint32_t)(l->memory_bytes >> 20)};
     size_t i = (size_t)number(ctx, argv[0]);
     return JSValueMakeNumber(ctx, i < ARRAY_LEN(values) ? values[i] : 0);
 }

@@ -139,6 +139,8 @@ static bool round_open;
 const struct kit_result *kit_round(const struct kit_run *run) {
     front_outcome_finish(&last.out);
     last.held = 0;
+    last.signal = 0;
+    last.status = -1;
     if (!round_open) {
         front_want(&front, 1);
         front_take(&front, &round_isolate);

@@ -35,6 +35,11 @@ function errorReport(e, kind) {
             report.line = +place[2];
             if (place[3] !== undefined) report.column = +place[3];
         }
+        if (report.message === "Out of memory" && report.name === "RangeError") {
+            // One allocation too large for what is left: the engine throws before the limit stops it.
+            report.kind = "limit";
+            report.message = `memory limit of ${host.limit(4)} MiB exceeded`;
+        }
         const code = dataProperty(e, "code");
         if (typeof code === "string") report.code = code;
     } else {
