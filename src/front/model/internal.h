@@ -20,7 +20,7 @@ struct models {
     struct model_catalog *catalog;
     struct fetch_pool *pool;
     char *urls[MODEL_PROVIDERS]; /* the address that requests go to; NULL for the demo */
-    unsigned streams;
+    struct model_stream *streams;
 };
 
 enum { PROVIDER_HEADERS_MAX = 8 };
@@ -41,6 +41,8 @@ extern const struct provider provider_openai;
 
 struct model_stream {
     struct models *m;
+    struct model_stream *next;
+    struct model_stream **link;
     const struct model_info *info;
     const struct provider *provider; /* NULL: the demo */
     struct model_callbacks cb;

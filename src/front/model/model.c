@@ -62,7 +62,9 @@ static void on_stream_closed(uv_handle_t *h) {
 void stream_leave(struct model_stream *s) {
     if (--s->depth > 0 || !s->dead)
         return;
-    s->m->streams--;
+    *s->link = s->next;
+    if (s->next)
+        s->next->link = s->link;
     uv_close((uv_handle_t *)&s->timer, on_stream_closed);
 }
 
@@ -615,7 +617,11 @@ int model_stream(struct models *m, const struct model_request *request,
     s->reply.provider = model_provider_name(s->info->provider);
     s->reply.used_ids = s->ids;
     (void)uv_timer_init(m->loop, &s->timer);
-    m->streams++;
+    s->next = m->streams;
+    s->link = &m->streams;
+    if (s->next)
+        s->next->link = &s->next;
+    m->streams = s;
     stream_enter(s);
     rc = begin(s, request, messages, err);
     if (rc == 0 && s->provider) {
@@ -695,6 +701,10 @@ static void on_pool_closed(void *ctx) {
 void models_close(struct models *m, void (*on_closed)(void *ctx), void *ctx) {
     if (!m)
         return;
+    for (struct model_stream *s = m->streams, *next; s; s = next) {
+        next = s->next;
+        model_stream_cancel(s);
+    }
     struct closing *c = xmalloc(sizeof(*c));
     *c = (struct closing){m, on_closed, ctx};
     fetch_pool_close(m->pool, on_pool_closed, c);
