@@ -128,11 +128,8 @@ static void tell_head(struct fetch *f) {
 }
 
 static void end(struct fetch *f, CURLcode rc) {
-    if (rc == CURLE_OK && !f->failed) {
-        f->pool->depth++;
+    if (rc == CURLE_OK && !f->failed)
         tell_head(f);
-        f->pool->depth--;
-    }
     if (f->cancelled)
         return;
     struct err err = f->err;
@@ -214,6 +211,7 @@ static curl_socket_t on_open_socket(void *ctx, curlsocktype purpose, struct curl
 }
 
 /* A connection that was made for somebody else did not pass this fetch's guard. */
+/* NOLINTNEXTLINE(readability-non-const-parameter): curl's type has no const */
 static int on_before_request(void *ctx, char *ip, char *local_ip, int port, int local_port) {
     struct fetch *f = ctx;
     (void)local_ip;

@@ -20,7 +20,7 @@ struct models {
     struct model_catalog *catalog;
     struct fetch_pool *pool;
     char *urls[MODEL_PROVIDERS]; /* the address that requests go to; NULL for the demo */
-    unsigned streams;
+    struct model_stream *streams;
 };
 
 enum { PROVIDER_HEADERS_MAX = 8 };
@@ -41,6 +41,8 @@ extern const struct provider provider_openai;
 
 struct model_stream {
     struct models *m;
+    struct model_stream *next;
+    struct model_stream **link;
     const struct model_info *info;
     const struct provider *provider; /* NULL: the demo */
     struct model_callbacks cb;
@@ -81,6 +83,8 @@ int stream_usage(struct model_stream *s);
  * gone afterwards unless it was entered. */
 void stream_done(struct model_stream *s);
 void stream_fail(struct model_stream *s, const struct err *err, bool retryable);
+/* Sends the request; fails only for what is wrong with the request itself. */
+int stream_attempt(struct model_stream *s, struct err *err);
 /* Around everything that may call back: the last leave frees a dead stream. */
 void stream_enter(struct model_stream *s);
 void stream_leave(struct model_stream *s);
@@ -93,6 +97,9 @@ int stream_parse(struct model_stream *s, const char *data, size_t len, json_t **
  * type may be NULL. */
 int stream_error(struct model_stream *s, int status, const char *type, const char *message,
                  struct err *err);
+
+/* The same for an answer that is no event stream, from its status and what was read of it. */
+void stream_body_error(struct model_stream *s, struct err *err);
 
 /* The keys that `extra` of the model replaces are not written otherwise. */
 bool extra_has(const struct model_request *r, const char *key);

@@ -97,7 +97,8 @@ struct model_callbacks {
 
 int models_create(uv_loop_t *loop, const struct models_options *options, struct models **ret_models,
                   struct err *err);
-/* No stream may be left. NULL is allowed; on_closed may be NULL. */
+/* Cancels the streams that are left. Not inside a callback of one. NULL is allowed; on_closed may
+ * be NULL. */
 void models_close(struct models *m, void (*on_closed)(void *ctx), void *ctx);
 /* The provider used when nothing is named: anthropic or openai if there is a key (or an address)
  * for it, else demo. */

@@ -1,0 +1,355 @@
+/* A stream: its life, its attempts, its end. */
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/rand.h"
+#include "front/model/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+enum {
+    /* When the content is whole, or an error page has begun, the rest is not waited for long. */
+    TAIL_MS = 5000,
+    BYTES_PER_TOKEN = 4,
+};
+
+static void fail_by_fetch(struct model_stream *s, const struct err *why);
+
+/* --- the life of a stream --- */
+
+void stream_enter(struct model_stream *s) {
+    s->depth++;
+}
+
+static void on_stream_closed(uv_handle_t *h) {
+    struct model_stream *s = h->data;
+    reply_finish(&s->reply);
+    sse_finish(&s->sse);
+    buf_finish(&s->body);
+    buf_finish(&s->error_body);
+    buf_finish(&s->signature);
+    json_decref(s->ids);
+    demo_destroy(s->demo);
+    free(s);
+}
+
+void stream_leave(struct model_stream *s) {
+    if (--s->depth > 0 || !s->dead)
+        return;
+    *s->link = s->next;
+    if (s->next)
+        s->next->link = s->link;
+    uv_close((uv_handle_t *)&s->timer, on_stream_closed);
+}
+
+static void stop_all(struct model_stream *s) {
+    (void)uv_timer_stop(&s->timer);
+    fetch_cancel(s->fetch);
+    s->fetch = NULL;
+}
+
+void model_stream_cancel(struct model_stream *s) {
+    if (!s || s->dead)
+        return;
+    stream_enter(s);
+    s->dead = true;
+    stop_all(s);
+    stream_leave(s);
+}
+
+void model_stream_pause(struct model_stream *s) {
+    s->paused = true;
+    if (s->fetch)
+        fetch_pause(s->fetch);
+    if (s->demo)
+        demo_pause(s);
+}
+
+void model_stream_resume(struct model_stream *s) {
+    if (!s->paused || s->dead)
+        return;
+    s->paused = false;
+    if (s->fetch)
+        fetch_resume(s->fetch);
+    if (s->demo)
+        demo_resume(s);
+}
+
+struct model_usage model_stream_usage(const struct model_stream *s) {
+    struct model_usage u = s->usage;
+    int64_t sent = (int64_t)(s->body.len / BYTES_PER_TOKEN) + 1;
+    int64_t came = (int64_t)((s->reply.bytes + BYTES_PER_TOKEN - 1) / BYTES_PER_TOKEN);
+    /* Before the first sign of an answer nothing is charged. A server that leaves counts out, or
+     * says 0, must not make a budget endless. */
+    if (!s->input_known && s->reply.count == 0)
+        return u;
+    if (!s->input_known || u.input_tokens + u.cache_read_tokens + u.cache_write_tokens == 0) {
+        u.input_tokens = sent;
+        u.estimated = true;
+    }
+    if (!s->output_known || (u.output_tokens == 0 && came > 0)) {
+        u.output_tokens = MAX(u.output_tokens, came);
+        u.estimated = true;
+    }
+    return u;
+}
+
+int stream_usage(struct model_stream *s) {
+    struct model_usage u = model_stream_usage(s);
+    if (s->cb.on_usage)
+        s->cb.on_usage(s->ctx, &u);
+    return s->dead ? -(int)ERR_CANCELLED : 0;
+}
+
+/* The answer is whole. The connection is worth keeping: its last bytes are on their way. */
+void stream_done(struct model_stream *s) {
+    struct err err;
+    stream_enter(s);
+    if (s->fetch)
+        fetch_detach(s->fetch);
+    s->fetch = NULL;
+    int rc = reply_close_all(&s->reply, &err);
+    if (rc == 0)
+        rc = stream_usage(s);
+    if (rc == 0) {
+        json_t *message = reply_message(&s->reply);
+        s->dead = true;
+        if (s->cb.on_done)
+            s->cb.on_done(s->ctx, s->stop, message);
+        json_decref(message);
+    }
+    stream_leave(s);
+}
+
+/* --- its end by an error --- */
+
+static void tell_error(struct model_stream *s, const struct err *err, bool retryable) {
+    stop_all(s);
+    int rc = s->reply.count > 0 ? stream_usage(s) : 0;
+    if (rc == 0) {
+        json_t *partial = s->reply.count > 0 ? reply_message(&s->reply) : NULL;
+        s->dead = true;
+        if (s->cb.on_error)
+            s->cb.on_error(s->ctx, err, retryable, partial);
+        json_decref(partial);
+    }
+}
+
+static unsigned wait_ms(const struct model_stream *s) {
+    uint64_t ms = s->m->opt.retry_base_ms;
+    for (unsigned i = 1; i < s->attempt && ms < s->m->opt.retry_wait_ms; i++)
+        ms *= 2;
+    ms = MIN(ms, (uint64_t)s->m->opt.retry_wait_ms);
+    /* Between half and all of it, so that many clients do not come back together. */
+    ms -= rand_u64() % (ms / 2 + 1);
+    return MAX((unsigned)ms, s->retry_after_ms);
+}
+
+static void on_retry(uv_timer_t *h) {
+    struct model_stream *s = h->data;
+    struct err err;
+    stream_enter(s);
+    if (stream_attempt(s, &err) < 0)
+        fail_by_fetch(s, &err);
+    stream_leave(s);
+}
+
+void stream_fail(struct model_stream *s, const struct err *err, bool retryable) {
+    if (s->dead)
+        return;
+    stream_enter(s);
+    fetch_cancel(s->fetch);
+    s->fetch = NULL;
+    unsigned wait = wait_ms(s);
+    bool again = retryable && s->reply.count == 0 && s->provider &&
+                 (int)s->attempt <= s->m->opt.retries && wait <= s->m->opt.retry_wait_ms &&
+                 clock_mono_ms() + wait < s->deadline_ms;
+    if (!again) {
+        tell_error(s, err, retryable);
+    } else {
+        if (s->cb.on_retry)
+            s->cb.on_retry(s->ctx, s->attempt, wait, err);
+        if (!s->dead) {
+            uv_update_time(s->m->loop);
+            (void)uv_timer_start(&s->timer, on_retry, wait, 0);
+        }
+    }
+    stream_leave(s);
+}
+
+/* --- one attempt --- */
+
+static unsigned retry_after_ms(const struct fetch *f) {
+    const char *ms = fetch_header(f, "retry-after-ms");
+    const char *text = ms ? ms : fetch_header(f, "retry-after");
+    if (!text)
+        return 0;
+    char *end;
+    double n = strtod(text, &end);
+    if (end != text && *end == 0 && n >= 0)
+        return (unsigned)MIN(n * (ms ? 1 : 1000), 1e9);
+    struct tm tm = {0};
+    if (!strptime(text, "%a, %d %b %Y %H:%M:%S GMT", &tm))
+        return 0;
+    int64_t left = (int64_t)timegm(&tm) * 1000 - clock_wall_ms();
+    return left > 0 ? (unsigned)MIN(left, 1000000000) : 0;
+}
+
+static bool is_type(const char *value, const char *type) {
+    return value && strncasecmp(value, type, strlen(type)) == 0;
+}
+
+static void on_head(void *ctx, struct fetch *f, int status) {
+    struct model_stream *s = ctx;
+    const char *type = fetch_header(f, "content-type");
+    const char *again = fetch_header(f, "x-should-retry");
+    s->status = status;
+    s->is_events = status == 200 && !is_type(type, "text/html") &&
+                   !is_type(type, "application/json") && !is_type(type, "text/plain");
+    s->retry_after_ms = retry_after_ms(f);
+    s->retry_told = again != NULL;
+    s->retry_wanted = again && strcmp(again, "true") == 0;
+    if (!s->is_events)
+        fetch_set_idle_timeout(f, TAIL_MS);
+}
+
+static void fail_by_body(struct model_stream *s) {
+    struct err err;
+    stream_body_error(s, &err);
+    stream_fail(s, &err, s->retryable);
+}
+
+static bool on_event(void *ctx, const char *event, const char *data, size_t len) {
+    struct model_stream *s = ctx;
+    struct err err;
+    (void)event;
+    bool knew = s->stop_known;
+    int rc = s->provider->on_event(s, data, len, &err);
+    if (s->dead)
+        return false;
+    if (rc < 0) {
+        if (rc == -(int)ERR_LIMIT)
+            s->retryable = false;
+        stream_fail(s, &err, s->retryable);
+        return false;
+    }
+    if (s->finished) {
+        stream_done(s);
+        return false;
+    }
+    if (s->stop_known && !knew)
+        fetch_set_idle_timeout(s->fetch, TAIL_MS);
+    return true;
+}
+
+static void on_data(void *ctx, const char *data, size_t len) {
+    struct model_stream *s = ctx;
+    struct err err;
+    stream_enter(s);
+    if (s->is_events) {
+        if (sse_feed(&s->sse, data, len, &err) < 0)
+            stream_fail(s, &err, false);
+    } else {
+        size_t room = LIMIT_MODEL_ERROR_BYTES - s->error_body.len;
+        (void)buf_add(&s->error_body, data, MIN(len, room));
+        if (len >= room)
+            fail_by_body(s);
+    }
+    stream_leave(s);
+}
+
+static void fail_by_fetch(struct model_stream *s, const struct err *why) {
+    const char *name = model_provider_name(s->info->provider);
+    struct err err = *why;
+    bool retryable = why->code == ERR_UNAVAILABLE || why->code == ERR_TIMEOUT;
+    /* The detail may name hosts of the operator: it is for the log alone. */
+    log_warn("model.unreachable", "provider", name, "attempt", s->attempt, "error", why->message);
+    if (why->code == ERR_TIMEOUT)
+        (void)err_set(&err, ERR_TIMEOUT, "the model server of %s did not answer in time", name);
+    else if (s->status > 0)
+        (void)err_set(&err, ERR_UNAVAILABLE,
+                      "the model server of %s broke off in the middle of its answer", name);
+    else if (why->code == ERR_UNAVAILABLE)
+        (void)err_set(&err, ERR_UNAVAILABLE, "cannot reach the model server of %s", name);
+    else
+        (void)err_set(&err, why->code, "cannot talk to the model server of %s: %s", name,
+                      why->code == ERR_UPSTREAM ? "its certificate or protocol is not accepted"
+                                                : "its base URL is not usable");
+    stream_fail(s, &err, retryable);
+}
+
+static void on_end(void *ctx, const struct err *why) {
+    struct model_stream *s = ctx;
+    const char *name = model_provider_name(s->info->provider);
+    struct err err;
+    s->fetch = NULL;
+    stream_enter(s);
+    if (s->status > 0 && !s->is_events)
+        fail_by_body(s);
+    else if (s->stop_known)
+        stream_done(s); /* all but the last words came */
+    else if (why)
+        fail_by_fetch(s, why);
+    else {
+        (void)err_set(&err, ERR_UNAVAILABLE,
+                      s->reply.count > 0
+                          ? "the model server of %s broke off in the middle of its answer"
+                          : "the model server of %s sent an empty answer",
+                      name);
+        stream_fail(s, &err, true);
+    }
+    stream_leave(s);
+}
+
+static void reset(struct model_stream *s) {
+    sse_finish(&s->sse);
+    sse_init(&s->sse, s->m->opt.event_bytes, on_event, s);
+    buf_clear(&s->error_body);
+    buf_clear(&s->signature);
+    s->usage = (struct model_usage){0};
+    s->input_known = s->output_known = false;
+    s->status = 0;
+    s->retry_after_ms = 0;
+    s->retry_told = false;
+    s->high = 0;
+    s->is_events = s->stop_known = s->finished = s->refused = false;
+}
+
+int stream_attempt(struct model_stream *s, struct err *err) {
+    struct models *m = s->m;
+    struct fetch_header headers[PROVIDER_HEADERS_MAX + 2] = {
+        {"content-type", "application/json", false}, {"accept", "text/event-stream", false}};
+    struct buf space;
+    int64_t left = s->deadline_ms - clock_mono_ms();
+    reset(s);
+    s->attempt++;
+    buf_init(&space, 65536);
+    size_t n = 2 + s->provider->headers(m, headers + 2, &space);
+    struct fetch_options o = {.url = m->urls[s->info->provider],
+                              .method = "POST",
+                              .headers = headers,
+                              .nheaders = n,
+                              .body = s->body.data,
+                              .body_len = s->body.len,
+                              .connect_timeout_ms = m->opt.connect_timeout_ms,
+                              .idle_timeout_ms = m->opt.idle_timeout_ms,
+                              .total_timeout_ms = (unsigned)MAX(left, 1),
+                              .ca_file = m->opt.ca_file,
+                              .on_head = on_head,
+                              .on_data = on_data,
+                              .on_end = on_end,
+                              .ctx = s};
+    int rc = fetch_start(m->pool, &o, &s->fetch, err);
+    if (space.data)
+        mem_wipe(space.data, space.cap);
+    buf_finish(&space);
+    if (rc == 0 && s->paused)
+        fetch_pause(s->fetch);
+    return rc;
+}
