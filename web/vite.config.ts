@@ -48,7 +48,9 @@ export default defineConfig(async ({ command, mode }) => {
 
   return {
     plugins: [react(), themeBoot()],
-    server: developing ? { proxy: { '/v1': { target, ws: true }, '/health': { target } } } : {},
+    server: developing
+      ? { proxy: { '/v1': { target }, '/agents': { target, ws: true }, '/health': { target } } }
+      : {},
     build: {
       outDir: '../build/web',
       emptyOutDir: true,
@@ -57,6 +59,8 @@ export default defineConfig(async ({ command, mode }) => {
       assetsInlineLimit: 0,
       modulePreload: { polyfill: false },
       reportCompressedSize: false,
+      // The chat is the original clients' own code, and a chunk that only the chat loads.
+      chunkSizeWarningLimit: 600,
     },
     test: {
       environment: 'jsdom',

@@ -280,6 +280,8 @@ export async function startMock({ port = 0, key = null, dir = null, runs: past =
       finish(run);
       return send(res, 200, { id: run.id, status: run.status, result: 42 });
     }
+    // The chat needs a real cay: CAY_URL=http://127.0.0.1:8787 npm run dev
+    if (pathname === '/v1/agents') return send(res, 200, { agents: [] });
     if (pathname === '/v1/runs') return listRuns(res, searchParams);
     const one = /^\/v1\/runs\/([^/]+)$/.exec(pathname);
     const run = one && runs.find(({ id }) => id === decodeURIComponent(one[1] ?? ''));

@@ -1,4 +1,4 @@
-import { useCallback, useEffect, useRef, useState } from 'react';
+import { useCallback, useEffect, useRef, useState, useSyncExternalStore } from 'react';
 import { ApiError } from './api/client.ts';
 
 /** The time in milliseconds, told anew every so often; null stops the clock. */
@@ -72,4 +72,16 @@ export function useLoad<T>(
   }, [...deps, turn, intervalMs]);
 
   return { ...state, reload: useCallback(() => setTurn((n) => n + 1), []) };
+}
+
+/** Whether a media query holds, followed as it changes. */
+export function useMedia(query: string): boolean {
+  return useSyncExternalStore(
+    (listener) => {
+      const list = matchMedia(query);
+      list.addEventListener('change', listener);
+      return () => list.removeEventListener('change', listener);
+    },
+    () => matchMedia(query).matches,
+  );
 }

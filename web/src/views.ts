@@ -22,7 +22,8 @@ export type View = {
 
 // prettier-ignore
 export const views: View[] = [
-  { title: 'Status', paths: ['/status', '/'], nav: true, view: lazy(() => import('./views/status')) },
+  { title: 'Chat', paths: ['/', '/chat/:agent/:name'], nav: true, view: lazy(() => import('./views/chat')) },
+  { title: 'Status', paths: ['/status'], nav: true, view: lazy(() => import('./views/status')) },
   { title: 'Runs', paths: ['/runs'], nav: true, view: lazy(() => import('./views/runs')) },
   { title: 'Run', paths: ['/runs/:id'], under: '/runs', view: lazy(() => import('./views/run')) },
 ];

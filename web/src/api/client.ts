@@ -94,8 +94,11 @@ export const api = {
     return read.readHealth(await json('/health', signal ? { signal } : {}));
   },
 
-  async runs(options: { limit?: number; cursor?: string | null; signal?: AbortSignal } = {}) {
+  async runs(
+    options: { limit?: number; cursor?: string | null; kind?: string; signal?: AbortSignal } = {},
+  ) {
     const query = new URLSearchParams({ limit: String(options.limit ?? 20) });
+    if (options.kind) query.set('kind', options.kind);
     if (options.cursor) query.set('cursor', options.cursor);
     const { signal } = options;
     return read.readRunPage(await json(`/v1/runs?${query}`, signal ? { signal } : {}));
@@ -104,6 +107,10 @@ export const api = {
   async run(id: string, signal?: AbortSignal) {
     const path = `/v1/runs/${encodeURIComponent(id)}`;
     return read.readRunDetail(await json(path, signal ? { signal } : {}));
+  },
+
+  async agents(signal?: AbortSignal) {
+    return read.readAgents(await json('/v1/agents', signal ? { signal } : {}));
   },
 
   async signIn(key: string) {

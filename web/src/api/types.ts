@@ -50,9 +50,19 @@ export type RunEvent = { seq: number; time: string; type: string; data: unknown 
 export type RunDetail = Run & { detail: unknown; events: RunEvent[] };
 export type RunPage = { runs: Run[]; nextCursor: string | null };
 
+/** A type of agent, and the names of its conversations. */
+export type AgentInfo = {
+  type: string;
+  title: string;
+  description: string;
+  model: string | null;
+  tries: string[];
+  names: string[];
+};
+
 type Fields = Record<string, unknown>;
 
-const object = (value: unknown): Fields =>
+export const object = (value: unknown): Fields =>
   typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Fields) : {};
 const list = (value: unknown): unknown[] => (Array.isArray(value) ? value : []);
 const text = (value: unknown, otherwise = ''): string =>
@@ -149,4 +159,19 @@ export function readRunDetail(value: unknown): RunDetail {
     };
   });
   return { ...readRun(value), detail: it.detail ?? null, events };
+}
+
+export function readAgents(value: unknown): AgentInfo[] {
+  return list(object(value).agents).map((item) => {
+    const it = object(item);
+    const texts = (some: unknown) => list(some).filter((one) => typeof one === 'string');
+    return {
+      type: text(it.type),
+      title: text(it.title) || text(it.type),
+      description: text(it.description),
+      model: textOrNull(it.model),
+      tries: texts(it.try),
+      names: texts(it.names).sort((a, b) => a.localeCompare(b, 'en', { numeric: true })),
+    };
+  });
 }

@@ -40,6 +40,24 @@ export const SystemIcon = () => (
   </Icon>
 );
 
+export const SendIcon = () => (
+  <Icon>
+    <path d="M8 13V3M3.75 7.25 8 3l4.25 4.25" />
+  </Icon>
+);
+
+export const StopIcon = () => (
+  <Icon>
+    <rect x="4" y="4" width="8" height="8" rx="1.25" fill="currentColor" />
+  </Icon>
+);
+
+export const PlayIcon = () => (
+  <Icon>
+    <path d="M5 3.25v9.5L12.5 8z" fill="currentColor" />
+  </Icon>
+);
+
 /** The mark: an island of sand with water under it. */
 export function Mark() {
   return (

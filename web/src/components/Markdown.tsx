@@ -1,0 +1,69 @@
+/**
+ * Text that a model wrote, so nothing in it is trusted: no HTML, no images fetched from anywhere,
+ * links only to http, https and mail addresses, and those tell the other side nothing.
+ */
+import { memo, type ReactNode } from 'react';
+import ReactMarkdown, { type Components } from 'react-markdown';
+import remarkGfm from 'remark-gfm';
+import { plainText } from './ansi.ts';
+import { Code } from './Code.tsx';
+import './Markdown.css';
+
+const schemes = new Set(['http:', 'https:', 'mailto:']);
+
+/** The address if it may be followed, else nothing. Relative ones would lead into this page. */
+export function safeUrl(url: string): string {
+  try {
+    return schemes.has(new URL(url).protocol) ? url : '';
+  } catch {
+    return '';
+  }
+}
+
+function OutLink({ href, children }: { href?: string | undefined; children?: ReactNode }) {
+  if (!href) return <span>{children}</span>;
+  return (
+    <a href={href} target="_blank" rel="noopener noreferrer nofollow">
+      {children}
+    </a>
+  );
+}
+
+const codeLanguages = new Set(['js', 'javascript', 'mjs', 'ts', 'typescript', 'jsx', 'tsx']);
+
+const components: Components = {
+  // The page and the conversation have the first headings.
+  h1: ({ children }) => <h3>{children}</h3>,
+  h2: ({ children }) => <h4>{children}</h4>,
+  h3: ({ children }) => <h5>{children}</h5>,
+  h4: ({ children }) => <h6>{children}</h6>,
+  h5: ({ children }) => <h6>{children}</h6>,
+  a: ({ href, children }) => <OutLink href={href}>{children}</OutLink>,
+  img: ({ src, alt }) => (
+    <OutLink href={typeof src === 'string' ? src : undefined}>[image: {alt || 'no text'}]</OutLink>
+  ),
+  pre: ({ node }) => {
+    const code = node?.children[0];
+    if (code?.type !== 'element') return null;
+    const text = code.children.map((it) => (it.type === 'text' ? it.value : '')).join('');
+    const language = /language-(\S+)/.exec(String(code.properties.className ?? ''))?.[1] ?? '';
+    return <Code text={text} label="Code" plain={!codeLanguages.has(language)} />;
+  },
+  table: ({ children }) => (
+    <div className="markdown-table" tabIndex={0} role="region" aria-label="Table">
+      <table>{children}</table>
+    </div>
+  ),
+};
+
+const plugins = [remarkGfm];
+
+export const Markdown = memo(function Markdown({ text }: { text: string }) {
+  return (
+    <div className="markdown">
+      <ReactMarkdown remarkPlugins={plugins} components={components} urlTransform={safeUrl}>
+        {plainText(text)}
+      </ReactMarkdown>
+    </div>
+  );
+});

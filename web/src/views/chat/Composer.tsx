@@ -1,0 +1,77 @@
+import { useLayoutEffect, useState, type Ref } from 'react';
+import { SendIcon, StopIcon } from '../../components/Icon.tsx';
+
+type Props = {
+  input: Ref<HTMLTextAreaElement>;
+  connected: boolean;
+  busy: boolean;
+  text: string;
+  setText: (text: string) => void;
+  onSend: (text: string) => void;
+  onStop: () => void;
+};
+
+/** Enter sends, Shift+Enter begins a line. While a turn runs the button stops it. */
+export function Composer(props: Props) {
+  const { input, connected, busy, text, setText, onSend, onStop } = props;
+  const [box, setBox] = useState<HTMLTextAreaElement | null>(null);
+
+  // As high as its text, up to the limit in the style sheet.
+  useLayoutEffect(() => {
+    if (!box) return;
+    box.style.blockSize = 'auto';
+    box.style.blockSize = `${box.scrollHeight + 2}px`;
+  }, [box, text]);
+
+  function send() {
+    if (busy || !connected || text.trim() === '') return;
+    onSend(text.trim());
+    setText('');
+  }
+
+  return (
+    <form
+      className="composer"
+      onSubmit={(event) => {
+        event.preventDefault();
+        send();
+      }}
+    >
+      <textarea
+        ref={(it) => {
+          setBox(it);
+          if (typeof input === 'function') input(it);
+          else if (input) input.current = it;
+        }}
+        rows={1}
+        aria-label="Message"
+        placeholder={connected ? 'Ask the agent' : 'Not connected'}
+        value={text}
+        maxLength={100_000}
+        enterKeyHint="send"
+        onChange={(event) => setText(event.target.value)}
+        onKeyDown={(event) => {
+          // An input method's Enter takes a word, it does not end the message.
+          if (event.key !== 'Enter' || event.shiftKey || event.nativeEvent.isComposing) return;
+          event.preventDefault();
+          send();
+        }}
+      />
+      {busy ? (
+        <button type="button" className="button stop" onClick={onStop}>
+          <StopIcon />
+          Stop
+        </button>
+      ) : (
+        <button
+          type="submit"
+          className="button primary"
+          disabled={!connected || text.trim() === ''}
+        >
+          <SendIcon />
+          Send
+        </button>
+      )}
+    </form>
+  );
+}

@@ -1,0 +1,73 @@
+import { isToolUIPart, type UIMessage } from 'ai';
+import { memo } from 'react';
+import { object } from '../../api/types.ts';
+import { plainText } from '../../components/ansi.ts';
+import { Markdown, safeUrl } from '../../components/Markdown.tsx';
+import { ToolCall } from './ToolCall.tsx';
+
+type Props = {
+  message: UIMessage;
+  /** The turn it belongs to is under way. */
+  live: boolean;
+  /** It was stopped before this page could read so from the message itself. */
+  stopped: boolean;
+};
+
+export const Message = memo(function Message({ message, live, stopped }: Props) {
+  const mine = message.role === 'user';
+  const { aborted, interrupted } = object(message.metadata);
+  return (
+    <li className="message" data-role={message.role} data-live={live || undefined}>
+      <h2 className="visually-hidden">{mine ? 'You' : 'Agent'}</h2>
+      {message.parts.map((part, index) => (
+        <Part key={index} part={part} live={live} mine={mine} />
+      ))}
+      {!live && (aborted === true || stopped) && <p className="message-note">Stopped.</p>}
+      {interrupted === true && (
+        <p className="message-note">The server ended during this turn. Ask again to go on.</p>
+      )}
+    </li>
+  );
+});
+
+function Part({
+  part,
+  live,
+  mine,
+}: {
+  part: UIMessage['parts'][number];
+  live: boolean;
+  mine: boolean;
+}) {
+  if (isToolUIPart(part)) return <ToolCall part={part} live={live} />;
+  switch (part.type) {
+    case 'text':
+      if (part.text === '') return null;
+      return mine ? <p className="said">{plainText(part.text)}</p> : <Markdown text={part.text} />;
+    case 'reasoning':
+      if (part.text === '') return null;
+      return (
+        <details className="reasoning">
+          <summary>Thinking</summary>
+          <p>{plainText(part.text)}</p>
+        </details>
+      );
+    case 'source-url':
+      return safeUrl(part.url) ? (
+        <a href={part.url} target="_blank" rel="noopener noreferrer nofollow">
+          {plainText(part.title ?? part.url)}
+        </a>
+      ) : null;
+    case 'file':
+      return <p className="message-note">[file: {plainText(part.filename ?? part.mediaType)}]</p>;
+    default:
+      return null;
+  }
+}
+
+/** The words of a message, for a screen reader that is told it is there. */
+export function textOf(message: UIMessage | undefined): string {
+  if (!message) return '';
+  const words = message.parts.map((part) => (part.type === 'text' ? part.text : '')).join(' ');
+  return plainText(words).slice(0, 2000);
+}

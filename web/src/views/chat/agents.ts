@@ -1,0 +1,38 @@
+/**
+ * The agents and the names of their conversations, kept across conversations: each is a view of its
+ * own, and the list above it should not blink.
+ */
+import { useCallback, useEffect, useSyncExternalStore } from 'react';
+import { api, ApiError } from '../../api/client.ts';
+import type { AgentInfo } from '../../api/types.ts';
+
+type Known = { agents: AgentInfo[] | null; error: ApiError | null };
+
+let known: Known = { agents: null, error: null };
+const listeners = new Set<() => void>();
+
+function subscribe(listener: () => void): () => void {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+async function load(signal?: AbortSignal): Promise<void> {
+  try {
+    known = { agents: await api.agents(signal), error: null };
+  } catch (cause) {
+    if (signal?.aborted) return;
+    const error = cause instanceof ApiError ? cause : new ApiError(0, 'unknown', 'It did not work');
+    known = { ...known, error };
+  }
+  for (const listener of listeners) listener();
+}
+
+export function useAgents(): Known & { reload: () => void } {
+  useEffect(() => {
+    const abort = new AbortController();
+    void load(abort.signal);
+    return () => abort.abort();
+  }, []);
+  const reload = useCallback(() => void load(), []);
+  return { ...useSyncExternalStore(subscribe, () => known), reload };
+}
