@@ -37,7 +37,7 @@ void facet_open_encode(struct buf *out, const struct facet_open *m) {
     for (size_t i = 0; i < m->nmethods; i++) {
         pack_str(out, m->methods[i].name);
         pack_str(out, m->methods[i].sql);
-        pack_u8(out, m->methods[i].kind);
+        pack_u8(out, (uint8_t)m->methods[i].kind);
     }
 }
 
