@@ -38,6 +38,9 @@ static int check_request(const struct key_request *r, struct err *err) {
         return err_set(err, ERR_BAD_REQUEST, "a key's scope is read, run or admin");
     if (r->rate_per_minute < 0)
         return err_set(err, ERR_BAD_REQUEST, "a rate limit is not negative");
+    if (r->grants && strlen(r->grants) >= KEY_GRANTS_SIZE)
+        return err_set(err, ERR_TOO_LARGE, "a key's grants have at most %d bytes",
+                       KEY_GRANTS_SIZE - 1);
     return 0;
 }
 
@@ -49,6 +52,7 @@ int key_create(struct store *s, const struct key_request *request, char ret_text
     struct store_key k = {.name = xstrdup(request->name),
                           .scope = xstrdup(request->scope),
                           .rate_per_minute = request->rate_per_minute,
+                          .grants = request->grants ? xstrdup(request->grants) : NULL,
                           .created_ms = clock_wall_ms()};
     id_new("key", k.id);
     unsigned char secret[SECRET_BYTES];
@@ -76,6 +80,7 @@ static void fill(const struct store_key *k, struct identity *id) {
     *id = (struct identity){.rate_per_minute = k->rate_per_minute};
     (void)snprintf(id->key_id, sizeof(id->key_id), "%s", k->id);
     (void)snprintf(id->name, sizeof(id->name), "%s", k->name);
+    (void)snprintf(id->grants, sizeof(id->grants), "%s", k->grants ? k->grants : "");
     if (!key_scope_parse(k->scope, &id->scope))
         id->scope = KEY_SCOPE_READ;
 }

@@ -7,7 +7,8 @@
 
 #include <stdbool.h>
 
-#define KEY_TEXT_SIZE 96
+#define KEY_TEXT_SIZE   96
+#define KEY_GRANTS_SIZE 2048
 
 /* What a key may do; each includes the ones before it. */
 enum key_scope { KEY_SCOPE_READ, KEY_SCOPE_RUN, KEY_SCOPE_ADMIN };
@@ -21,12 +22,15 @@ struct identity {
     char name[64];
     enum key_scope scope;
     int64_t rate_per_minute;
+    char
+        grants[KEY_GRANTS_SIZE]; /* JSON {"facets":[names],"workers":[names]}, or "": all its own */
 };
 
 struct key_request {
     const char *name;
     const char *scope;
     int64_t rate_per_minute;
+    const char *grants; /* NULL: whatever it makes itself */
 };
 
 /* Makes a key and writes its text, which is shown once and never again. */

@@ -123,12 +123,15 @@ static void run_request(struct http_req *req, void *ctx) {
     const char *owner = owner_of(req);
     _cleanup_(free) char *facets = workers_facets_dir(f->workers, owner);
     struct env env = {0};
+    const struct identity *who = front_identity(req);
+    _cleanup_(json) json_t *grants = who && *who->grants ? json_loads(who->grants, 0, NULL) : NULL;
     int rc = check_tails(code.tails, &err);
     if (rc == 0)
         rc = code_read_env(
             code.env,
-            &(struct env_scope){.facets_dir = facets, .owner = owner, .workers = f->workers}, &env,
-            &err);
+            &(struct env_scope){
+                .facets_dir = facets, .owner = owner, .workers = f->workers, .grants = grants},
+            &env, &err);
     if (rc < 0) {
         code_finish(&code);
         http_respond_err(req, &err);

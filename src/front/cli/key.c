@@ -17,7 +17,8 @@
 #include <unistd.h>
 
 static const char usage[] =
-    "usage: cay key create --name NAME [--scope read|run|admin] [--rate N]\n"
+    "usage: cay key create --name NAME [--scope read|run|admin] [--rate N] [--facet F]... "
+    "[--worker W]...\n"
     "       cay key list [--json]\n"
     "       cay key revoke ID\n\n"
     "Keys for the API, sent as \"Authorization: Bearer KEY\". A key is shown once, when it is "
@@ -26,6 +27,8 @@ static const char usage[] =
     "  --scope   read: look at its own records; run (the default): also run code;\n"
     "            admin: also see what other keys made\n"
     "  --rate    at most N requests a minute (default: no limit)\n"
+    "  --facet, --worker   its programs may use only the databases and workers of these names\n"
+    "            (default: all that the key makes itself)\n"
     "  --data-dir D, --config FILE   as for `cay serve`\n";
 
 struct args {
@@ -35,6 +38,7 @@ struct args {
     const char *config;
     long rate;
     bool json;
+    json_t *grants; /* NULL: none were named */
 };
 
 /* Files that root makes in the data folder would be closed to the server: act as its owner. */
@@ -77,6 +81,8 @@ static int create(struct store *s, const struct args *a, struct err *err) {
     struct key_request r = {.name = a->name ? a->name : "",
                             .scope = a->scope ? a->scope : "run",
                             .rate_per_minute = a->rate};
+    _cleanup_(free) char *grants = a->grants ? json_dumps(a->grants, JSON_COMPACT) : NULL;
+    r.grants = grants;
     char text[KEY_TEXT_SIZE];
     struct store_key k;
     int rc = key_create(s, &r, text, &k, err);
@@ -136,6 +142,13 @@ static int parse(int argc, char **argv, struct args *a) {
             a->rate = strtol(optarg, &end, 10);
             if (*end || end == optarg)
                 return cli_usage("key", "--rate needs a number");
+            break;
+        case 'f':
+        case 'w':
+            if (!a->grants)
+                a->grants = json_pack("{s:[],s:[]}", "facets", "workers");
+            (void)json_array_append_new(json_object_get(a->grants, c == 'f' ? "facets" : "workers"),
+                                        json_string(optarg));
             break;
         case 'd':
             a->data_dir = optarg;
