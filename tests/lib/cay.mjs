@@ -59,8 +59,8 @@ function leakless() {
   return { ASAN_OPTIONS: `${environment().ASAN_OPTIONS}:detect_leaks=0` };
 }
 
-export async function createKey(dataDir, { name = 'test', scope, rate, build } = {}) {
-  const args = ['key', 'create', '--name', name, '--data-dir', dataDir];
+export async function createKey(dataDir, { name = 'test', scope, rate, build, more = [] } = {}) {
+  const args = ['key', 'create', '--name', name, '--data-dir', dataDir, ...more];
   if (scope) args.push('--scope', scope);
   if (rate) args.push('--rate', String(rate));
   const done = await runCay(args, { build });

@@ -1,0 +1,361 @@
+// Programs over HTTP: what a client of /v1/run and /v1/workers sees, and what hostile programs do not get.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import http from 'node:http';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, before, test } from 'node:test';
+import { bearer, createKey, request, startCay } from '../lib/cay.mjs';
+
+const build = process.env.CAY_BUILD ?? path.resolve(import.meta.dirname, '../../build');
+let cay;
+before(async () => {
+  cay = await startCay({ config: { limits: { run_memory_bytes: 67108864, run_wall_ms: 20000 } } });
+});
+after(() => cay.stop());
+
+const run = async (body, options = {}) => {
+  const res = await request(cay, '/v1/run', { method: 'POST', body: JSON.stringify(body), ...options });
+  return { status: res.status, ...res.json() };
+};
+const code = (text, rest = {}) => run({ code: text, ...rest });
+
+test('a program: console lines, result, record', async () => {
+  const r = await code('export default async (env, a, b) => { console.log("hi", {a: 1}, [1, "x"]); console.warn("w"); return {sum: a + b, e: env.K} }', {
+    env: { K: 'v' },
+    args: [1, 2],
+  });
+  assert.equal(r.status, 'done');
+  assert.equal(r.output, 'hi {"a":1} [1,"x"]\nw');
+  assert.deepEqual(r.result, { sum: 3, e: 'v' });
+  assert.deepEqual(r.logs.map((l) => l.level), ['log', 'warn']);
+  assert.equal(r.error, null);
+  const record = (await request(cay, `/v1/runs/${r.id}`)).json();
+  assert.equal(record.status, 'done');
+  assert.equal(record.detail.output, r.output);
+  assert.match(record.detail.code, /export default/);
+});
+
+test('console shows what JSON cannot', async () => {
+  const r = await code(`export default () => { console.log(new Map([[1, 2]]), new Set(["a"]), undefined, 10n, Symbol("s")); const o = {}; o.o = o; console.log(o) }`);
+  assert.match(r.output, /Map/);
+  assert.match(r.output, /10n/);
+  assert.match(r.output, /undefined/);
+  assert.match(r.output, /[Cc]ircular/);
+});
+
+test('an error names the line and column of the source', async () => {
+  const r = await code('export default async () => {\n  const x = null;\n  return x.foo;\n}');
+  assert.equal(r.status, 'failed');
+  assert.equal(r.error.name, 'TypeError');
+  assert.equal(r.error.module, 'main.js');
+  assert.equal(r.error.line, 3);
+  assert.match(r.error.stack, /^TypeError: .*\n {4}at .*main\.js:3:\d+/);
+  const ts = await run({ mainModule: 'a.ts', modules: { 'a.ts': 'interface T { x: number }\nexport default (): T => {\n  throw new RangeError("no" as string);\n}' } });
+  assert.equal(ts.error.name, 'RangeError');
+  assert.equal(ts.error.line, 3);
+});
+
+test('what does not compile is an error with a position', async () => {
+  const r = await code('export default () => {\n  const x = ;\n}');
+  assert.equal(r.error.name, 'SyntaxError');
+  assert.equal(r.error.line, 2);
+  const missing = await run({ mainModule: 'a.js', modules: { 'a.js': 'import { nope } from "./b.js";\nexport default nope', 'b.js': 'export const yes = 1' } });
+  assert.equal(missing.error.name, 'SyntaxError');
+  assert.match(missing.error.message, /nope/);
+  for (const name of ['node:fs', 'https://x.example/m.js', 'lodash']) {
+    const e = await code(`import x from ${JSON.stringify(name)}; export default x`);
+    assert.match(e.error.message, new RegExp(name.slice(0, 6)));
+  }
+  for (const kind of ['wasm', 'py']) {
+    const e = await run({ mainModule: 'a.js', modules: { 'a.js': 'import x from "./m"; export default x', m: { [kind]: 'AA==' } } });
+    assert.match(e.error.message, /not supported/);
+  }
+});
+
+test('modules: ts, json, text, cjs, data, cycles, top-level await', async () => {
+  const r = await run({
+    mainModule: 'main.ts',
+    modules: {
+      'main.ts': 'import j from "./d.json" with { type: "json" }; import t from "./t.txt"; import c from "./c.cjs"; import d from "./d"; import { even } from "./even.js";\nconst later: number = await Promise.resolve(4);\nexport default () => ({ j, t, c: c.x, d: [...new Uint8Array(d)], even: even(10), later, url: typeof import.meta.url })',
+      'd.json': { json: { a: 1 } },
+      't.txt': { text: 'hello' },
+      'c.cjs': { cjs: 'exports.x = 5' },
+      d: { data: 'AQID' },
+      'even.js': 'import { odd } from "./odd.js"; export const even = (n) => n === 0 || odd(n - 1)',
+      'odd.js': 'import { even } from "./even.js"; export const odd = (n) => n !== 0 && even(n - 1)',
+    },
+  });
+  assert.deepEqual(r.result, { j: { a: 1 }, t: 'hello', c: 5, d: [1, 2, 3], even: true, later: 4, url: 'string' }, JSON.stringify(r.error));
+});
+
+test("the example's harness and user code run unchanged", async () => {
+  const r = await run({
+    mainModule: 'harness.js',
+    modules: {
+      'harness.js': 'import { WorkerEntrypoint } from "cloudflare:workers";\nimport run from "user-code.js";\nexport default class extends WorkerEntrypoint {\nverify() { console.log("not shown") }\nasync run() {\nawait run(this.env);\n}\n}\n',
+      'user-code.js': 'export default async function(env) { await env.db.execute("CREATE TABLE IF NOT EXISTS t (n)"); await env.db.execute("INSERT INTO t VALUES (1)"); console.log("rows", await env.db.query("SELECT n FROM t LIMIT 1")) }',
+    },
+    env: { db: { $facet: 'harness' } },
+    globalOutbound: null,
+    verify: true,
+  });
+  assert.equal(r.output, 'rows [{"n":1}]', JSON.stringify(r.error));
+});
+
+test('entrypoints: named classes, props, objects, waitUntil', async () => {
+  const source = 'import { WorkerEntrypoint } from "cloudflare:workers";\nexport class Admin extends WorkerEntrypoint { async hello(x) { this.ctx.waitUntil(new Promise((r) => setTimeout(r, 5)).then(() => console.log("later"))); return [x, this.ctx.props.who, this.env.K] } }\nexport default { add(a, b) { return a + b } }';
+  const named = await code(source, { entrypoint: 'Admin', method: 'hello', args: [1], props: { who: 'me' }, env: { K: 2 } });
+  assert.deepEqual(named.result, [1, 'me', 2]);
+  assert.equal(named.output, 'later');
+  assert.equal((await code(source, { method: 'add', args: [1, 2] })).result, 3);
+  assert.match((await code(source, { method: 'nope' })).error.message, /no method 'nope'/);
+});
+
+test('facets: rows, blobs, big integers, methods that were not granted', async () => {
+  const env = { db: { $facet: 'types' } };
+  const r = await code(
+    'export default async (env) => { await env.db.execute("CREATE TABLE IF NOT EXISTS t (b BLOB, i INTEGER, s TEXT)"); await env.db.execute("INSERT INTO t VALUES (?, ?, ?)", new Uint8Array([1, 2]), 9007199254740993n, "x"); const [row] = await env.db.query("SELECT * FROM t"); return [row.b instanceof Uint8Array, [...row.b], String(row.i), row.s] }',
+    { env },
+  );
+  assert.deepEqual(r.result, [true, [1, 2], '9007199254740993', 'x'], JSON.stringify(r.error));
+  const only = await code('export default async (env) => { await env.db.execute("DELETE FROM t") }', { env: { db: { $facet: 'types', methods: ['query'] } } });
+  assert.equal(only.status, 'failed');
+  const write = await code('export default async (env) => env.db.query("DELETE FROM t")', { env });
+  assert.match(write.error.message, /only reads/);
+});
+
+test('isolates of the same facet see each other\'s data, of another facet not', async () => {
+  await code('export default (env) => env.db.execute("CREATE TABLE s (x)")', { env: { db: { $facet: 'one' } } });
+  assert.equal((await code('export default (env) => env.db.query("SELECT * FROM s")', { env: { db: { $facet: 'one' } } })).status, 'done');
+  assert.match((await code('export default (env) => env.db.query("SELECT * FROM s")', { env: { db: { $facet: 'two' } } })).error.message, /no such table/);
+});
+
+test('wrong requests say what is wrong', async () => {
+  for (const [body, text] of [
+    [{}, /"code"/],
+    [{ code: 1 }, /"code" must be a string/],
+    [{ code: 'x', modules: {} }, /either/],
+    [{ code: 'x', nope: 1 }, /unknown key "nope"/],
+    [{ code: 'x', globalOutbound: 'y' }, /globalOutbound/],
+    [{ code: 'x', limits: { wall_ms: 1e9 } }, /wall_ms/],
+    [{ code: 'x', limits: { nope: 1 } }, /unknown key/],
+    [{ code: 'x', env: { d: { $facet: '../x' } } }, /\$facet/],
+    [{ code: 'x', env: { d: { $worker: 'none' } } }, /no worker/],
+    [{ code: 'x', id: 'Not Valid' }, /"id"/],
+    [{ code: 'x', args: 1 }, /"args"/],
+    [{ code: 'x', isolation: 'none' }, /"isolation"/],
+    [{ code: 'x', tails: [{ url: 'http://x' }] }, /tail/],
+  ]) {
+    const res = await request(cay, '/v1/run', { method: 'POST', body: JSON.stringify(body) });
+    assert.ok(res.status >= 400 && res.status < 600, `${JSON.stringify(body)}: ${res.status}`);
+    assert.match(res.json().error.message, text);
+  }
+});
+
+test('log lines stream as they happen', async () => {
+  const seen = await new Promise((resolve, reject) => {
+    const events = [];
+    const req = http.request({ port: cay.port, host: '127.0.0.1', path: '/v1/run', method: 'POST', headers: { accept: 'text/event-stream' } }, (res) => {
+      let text = '';
+      res.setEncoding('utf8').on('data', (d) => {
+        text += d;
+        for (let i; (i = text.indexOf('\n\n')) >= 0; text = text.slice(i + 2)) {
+          const event = /^event: (.*)$/m.exec(text.slice(0, i))[1];
+          events.push({ event, at: performance.now(), data: JSON.parse(/^data: (.*)$/m.exec(text.slice(0, i))[1]) });
+        }
+      });
+      res.on('end', () => resolve(events));
+    });
+    req.on('error', reject);
+    req.end(JSON.stringify({ code: 'export default async () => { console.log("one"); await new Promise((r) => setTimeout(r, 400)); console.log("two"); return 3 }' }));
+  });
+  assert.deepEqual(seen.map((e) => e.event), ['log', 'log', 'result']);
+  assert.equal(seen[0].data.message, 'one');
+  assert.ok(seen[1].at - seen[0].at > 200, 'the first line did not wait for the second');
+  assert.equal(seen[2].data.result, 3);
+});
+
+test('by id the isolate stays warm; another program under the id replaces it', async () => {
+  const counter = 'let n = 0; export default () => ++n';
+  assert.equal((await code(counter, { id: 'warm' })).result, 1);
+  assert.equal((await code(counter, { id: 'warm' })).result, 2);
+  assert.equal((await code('let n = 10; export default () => ++n', { id: 'warm' })).result, 11);
+  assert.equal((await code(counter)).result, 1);
+});
+
+test('reset isolates begin as new every time', async () => {
+  const source = 'globalThis.n = (globalThis.n ?? 0) + 1; Array.prototype.map = null; setInterval(() => {}, 1e6); export default () => [globalThis.n, Math.random()]';
+  const seen = new Set();
+  for (let i = 0; i < 20; i++) {
+    const r = await code(`${source} // ${i}`, { isolation: 'reset', limits: { wall_ms: 5000 } });
+    assert.equal(r.status, 'done', JSON.stringify(r.error));
+    assert.equal(r.result[0], 1);
+    seen.add(r.result[1]);
+  }
+  assert.equal(seen.size, 20, 'random numbers differ');
+});
+
+test('workers answer at their own host, and not with our origin', async () => {
+  const put = await request(cay, '/v1/workers/hello', {
+    method: 'PUT',
+    body: JSON.stringify({
+      code: 'let n = 0; export default { async fetch(req, env) { n++; return new Response(JSON.stringify({ n, m: req.method, p: new URL(req.url).pathname, b: await req.text(), cookie: req.headers.get("cookie"), auth: req.headers.get("authorization"), v: env.V }), { status: 201, headers: { "content-type": "application/json", "x-own": "1" } }) } }',
+      env: { V: 7 },
+    }),
+  });
+  assert.equal(put.status, 200);
+  assert.match(put.json().url, /^http:\/\/hello\.localhost:/);
+  const host = { host: `hello.localhost:${cay.port}` };
+  const res = await request(cay, '/a/b?c', { method: 'POST', body: 'body', headers: { ...host, cookie: 'cay_session=x', authorization: 'Bearer y' } });
+  assert.equal(res.status, 201);
+  assert.equal(res.headers['x-own'], '1');
+  assert.deepEqual(res.json(), { n: 1, m: 'POST', p: '/a/b', b: 'body', cookie: null, auth: null, v: 7 });
+  assert.equal((await request(cay, '/', { headers: host })).json().n, 2);
+  for (const at of ['/health', '/v1/status', '/']) assert.equal((await request(cay, at, { headers: { host: `nobody.localhost:${cay.port}` } })).status, 404);
+  const both = await code('export default async (env) => (await env.w.fetch("http://x/y", { method: "POST", body: "z" })).json()', { env: { w: { $worker: 'hello' } } });
+  assert.equal(both.result.b, 'z', JSON.stringify(both.error));
+  assert.equal((await request(cay, '/v1/workers/hello', { method: 'DELETE' })).status, 204);
+  assert.equal((await request(cay, '/', { headers: host })).status, 404);
+});
+
+test('worker to worker: values that JSON lacks, errors, props', async () => {
+  const put = (id, source) => request(cay, `/v1/workers/${id}`, { method: 'PUT', body: JSON.stringify({ code: source }) });
+  await put('maths', 'import { WorkerEntrypoint } from "cloudflare:workers"; export class M extends WorkerEntrypoint { add(a, b) { return new Map([[a, b], ["who", this.ctx.props.who]]) } fail() { throw new RangeError("too far") } }');
+  const r = await code('export default async (env) => { const m = await env.m.add(1, new Date(5)); let e; try { await env.m.fail() } catch (x) { e = [x.name, x.message] } return [m instanceof Map, m.get(1) instanceof Date, m.get("who"), e] }', {
+    env: { m: { $worker: 'maths', entrypoint: 'M', props: { who: 'caller' } } },
+  });
+  assert.deepEqual(r.result, [true, true, 'caller', ['RangeError', 'too far']], JSON.stringify(r.error));
+});
+
+test('a tail receives the trace of another run', async () => {
+  const first = await code('export default () => 1');
+  await code('export default () => console.log("traced")', { tails: [{ run: first.id }] });
+  const record = (await request(cay, `/v1/runs/${first.id}`)).json();
+  assert.equal(record.events.at(-1).type, 'tail');
+  assert.equal(record.events.at(-1).data.output, 'traced');
+});
+
+test('grants bound what a key\'s programs may use', async () => {
+  const key = await createKey(cay.dataDir, { name: 'bound', more: ['--facet', 'mine'] });
+  const ask = (name) => run({ code: 'export default () => 1', env: { db: { $facet: name } } }, { headers: bearer(key.text) });
+  assert.equal((await ask('mine')).status, 'done');
+  assert.equal((await request(cay, '/v1/run', { method: 'POST', headers: bearer(key.text), body: JSON.stringify({ code: 'export default 1', env: { db: { $facet: 'other' } } }) })).status, 403);
+});
+
+const hostile = {
+  'an endless loop': ['export default () => { while (true) {} }', /time limit of 700 ms/, { limits: { wall_ms: 700 } }],
+  'an endless loop at the top': ['while (true) {}', /time limit of 700 ms/, { limits: { wall_ms: 700 } }],
+  'endless microtasks': ['export default async () => { while (true) await null }', /time limit of 700 ms/, { limits: { wall_ms: 700 } }],
+  'endless queries': ['export default async (env) => { while (true) await env.db.query("SELECT 1") }', /limit/, { limits: { wall_ms: 700 }, env: { db: { $facet: 'loop' } } }],
+  'too many calls': ['export default async (env) => { for (let i = 0; i < 100; i++) await env.db.query("SELECT 1") }', /10 binding calls|binding/, { limits: { binding_calls: 10 }, env: { db: { $facet: 'loop' } } }],
+  'a catastrophic pattern': ['export default () => /^(a+)+$/.test("a".repeat(40) + "b")', /limit/, { limits: { wall_ms: 700 } }],
+  'processor time': ['export default () => { while (true) {} }', /processor time limit of 300 ms|limit of 300 ms/, { limits: { cpu_ms: 300 } }],
+  'arrays without end': ['export default () => { const a = []; while (true) a.push(new Array(1000).fill(1)) }', /memory/i],
+  'objects without end': ['export default () => { const a = []; while (true) a.push({ x: 1, y: [1, 2] }) }', /memory/i],
+  'buffers without end': ['export default () => { const a = []; while (true) a.push(new ArrayBuffer(1 << 20).slice(1)) }', /memory/i],
+  'strings without end': ['export default () => { let s = "x"; while (true) s += s + Math.random() }', /memory/i],
+  'a map without end': ['export default () => { const m = new Map(); for (let i = 0; ; i++) m.set(i, { i }) }', /memory/i],
+  'deep recursion': ['const f = (n) => f(n + 1) + 1; export default () => f(0)', /call stack/i],
+  'a rejection nobody handles': ['export default async () => { Promise.reject(new Error("lost")); await new Promise((r) => setTimeout(r, 50)); return 1 }', /lost/],
+  'a thrown text': ['export default () => { throw "just text" }', /just text/],
+  'a thrown nothing': ['export default () => { throw undefined }', /undefined/],
+  'a promise that never settles': ['export default () => new Promise(() => {})', /never settled/],
+  'a result that cannot be sent': ['export default () => { const o = {}; o.o = o; return o }', /circular|cyclic|cannot/i],
+  'a proxy as argument': ['export default (env) => env.db.query(new Proxy({}, { get() { throw new Error("trap") } }))', /./, { env: { db: { $facet: 'loop' } } }],
+  eval: ['export default () => eval("1")', /eval/],
+  'new Function': ['export default () => new Function("return 1")()', /Function|eval/],
+  fetch: ['export default () => fetch("http://127.0.0.1/")', /no network/],
+  connect: ['import { connect } from "cloudflare:sockets"; export default () => connect("127.0.0.1:80")', /no network/],
+};
+for (const [name, [source, error, rest]] of Object.entries(hostile))
+  test(`hostile: ${name}`, async () => {
+    const neighbour = code('export default async () => { await new Promise((r) => setTimeout(r, 200)); return 7 }');
+    const bad = code(source, { limits: { wall_ms: 15000 }, ...rest });
+    const health = await request(cay, '/health');
+    assert.equal(health.status, 200);
+    const r = await bad;
+    assert.equal(r.status, 'failed', JSON.stringify(r));
+    assert.match(`${r.error.name}: ${r.error.message}`, error);
+    assert.equal((await neighbour).result, 7);
+  });
+
+test('hostile: floods of output are bounded and say so', async () => {
+  for (const source of ['export default () => { const s = "x".repeat(1 << 16); for (let i = 0; i < 800; i++) console.log(s) }', 'export default () => { for (let i = 0; i < 200000; i++) console.log(i) }']) {
+    const r = await code(source);
+    assert.equal(r.status, 'done', JSON.stringify(r.error));
+    assert.ok(r.output.length < 600_000, String(r.output.length));
+    assert.match(r.output, /bytes left out/);
+  }
+});
+
+test('hostile: getters that throw inside console.log', async () => {
+  const r = await code('export default () => { console.log({ get x() { throw new Error("boom") } }, new Proxy({}, { ownKeys() { throw 1 } })); console.log("still here") }');
+  assert.equal(r.status, 'done', JSON.stringify(r.error));
+  assert.match(r.output, /still here$/);
+});
+
+test('hostile: replaced intrinsics neither break nor hijack a binding', async () => {
+  const r = await code(
+    `const stolen = []; const trap = function (...a) { stolen.push(a.length); throw new Error("hijacked") };
+     Promise.prototype.then = trap; Array.prototype[Symbol.iterator] = trap; JSON.parse = trap; JSON.stringify = trap; Map.prototype.get = trap;
+     Object.defineProperty(Object.prototype, "columns", { set: trap, get: trap, configurable: true });
+     export default async (env) => { const r = await env.db.query("SELECT 1 AS x"); return r[0].x + stolen.length }`,
+    { env: { db: { $facet: 'loop' } } },
+  );
+  assert.equal(r.result, 1, JSON.stringify(r.error));
+});
+
+test('hostile: timers without end, and a hundred thousand of them', async () => {
+  const r = await code('export default async () => { setInterval(() => {}, 1); for (let i = 0; i < 100000; i++) setTimeout(() => {}, 1e6); return 5 }', { limits: { wall_ms: 10000 } });
+  assert.ok(r.result === 5 || /timers/.test(r.error?.message), JSON.stringify(r));
+});
+
+test('a client that leaves takes its run along', async () => {
+  const id = await new Promise((resolve) => {
+    const req = http.request({ port: cay.port, host: '127.0.0.1', path: '/v1/run', method: 'POST', headers: { accept: 'text/event-stream' } }, (res) => {
+      res.once('data', () => {
+        req.destroy();
+        resolve();
+      });
+    });
+    req.on('error', () => {});
+    req.end(JSON.stringify({ code: 'export default async () => { console.log("up"); await new Promise((r) => setTimeout(r, 15000)) }', title: 'left alone' }));
+  });
+  assert.equal(id, undefined);
+  for (let i = 0; ; i++) {
+    const runs = (await request(cay, '/v1/runs?limit=10')).json().runs;
+    const it = runs.find((r) => r.title === 'left alone');
+    if (it?.status === 'cancelled') break;
+    assert.ok(i < 100, JSON.stringify(it));
+    await new Promise((r) => setTimeout(r, 50));
+  }
+});
+
+test('cay run: files, arguments, database, errors with an excerpt', () => {
+  const dir = mkdtempSync(path.join(tmpdir(), 'cay-run-'));
+  try {
+    writeFileSync(path.join(dir, 'main.ts'), 'import { add } from "./lib.ts";\nexport default async (env: any, x: string) => {\n  console.log("n", await env.db.query("SELECT 2 AS n"), env.K, x);\n  return add(1, 2);\n}\n');
+    writeFileSync(path.join(dir, 'lib.ts'), 'export const add = (a: number, b: number): number => a + b;\n');
+    const cli = (args, input) => {
+      try {
+        return { status: 0, out: execFileSync(path.join(build, 'cay'), ['run', ...args], { input, encoding: 'utf8', stdio: 'pipe', timeout: 60000 }) };
+      } catch (e) {
+        return { status: e.status, out: e.stdout, err: e.stderr };
+      }
+    };
+    const r = cli(['--db', path.join(dir, 'x.sqlite'), '--env', 'K=v', path.join(dir, 'main.ts'), 'arg']);
+    assert.equal(r.out, 'n [{"n":2}] v arg\n3\n', r.err);
+    const bad = cli(['-'], 'export default () => {\n  throw new Error("mine");\n}\n');
+    assert.equal(bad.status, 1);
+    assert.match(bad.err, /Error: mine/);
+    assert.match(bad.err, /> {4}2 \| {3}throw new Error/);
+    assert.equal(JSON.parse(cli(['--json', '-'], 'export default () => 5').out).result, 5);
+    assert.equal(cli(['-q', '-'], 'export default () => 5').out, '');
+    assert.match(cli(['--timeout', '300ms', '-'], 'export default () => { while (true) {} }').err, /time limit of 300 ms/);
+    assert.equal(cli([]).status, 2);
+  } finally {
+    rmSync(dir, { recursive: true, force: true });
+  }
+});
