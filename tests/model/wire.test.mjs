@@ -166,6 +166,15 @@ describe('broken answers', () => {
         assert.equal(r.status, 0);
       });
 
+  test('nobody listens', async () => {
+    const env = await withServer(() => {}, (server) => server.anthropic);
+    const r = await stream({ ...claude, ...ask('x') }, { env, options: { retries: 1 } });
+    assert.equal(r.retries, 1);
+    assert.equal(r.end.code, 'unavailable');
+    assert.equal(r.end.message, 'cannot reach the model server of anthropic', 'the address is for the log');
+    assert.match(r.stderr, /127\.0\.0\.1/);
+  });
+
   test('control characters of a server do not come through', async () => {
     const r = await against((s) => s.write(plain(400, 'application/json', JSON.stringify({ error: { message: 'a\u001b[31mred\u0007\nb' } }))), ask('x'));
     assert.match(r.end.message, /a {1}\[31mred {2}b/);
