@@ -1,5 +1,9 @@
 // What a well-behaved mock never does: odd splits, broken streams, hostile and half-compatible servers.
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
@@ -117,9 +121,12 @@ describe('the event stream', () => {
   });
 
   test('an answer that is too large is an error', async () => {
-    const r = await against(whole(sse(...anthropicAnswer([textBlock(...Array(100).fill('y'.repeat(100)))]))), ask('x'), { options: { reply_bytes: 5000 } });
-    assert.equal(r.end.code, 'limit_exceeded');
-    assert.match(r.end.message, /5000 bytes/);
+    const piece = 'y'.repeat(100);
+    for (const blocks of [[textBlock(...Array(60).fill(piece))], Array(60).fill(textBlock(piece))]) {
+      const r = await against(whole(sse(...anthropicAnswer(blocks))), ask('x'), { options: { reply_bytes: 5000 } });
+      assert.equal(r.end.code, 'limit_exceeded');
+      assert.match(r.end.message, /5000 bytes/);
+    }
   });
 
   test('an answer of too many parts is an error', async () => {
@@ -158,6 +165,15 @@ describe('broken answers', () => {
         assert.ok(!/127\.0\.0\.1/.test(r.end.message), 'no address');
         assert.equal(r.status, 0);
       });
+
+  test('nobody listens', async () => {
+    const env = await withServer(() => {}, (server) => server.anthropic);
+    const r = await stream({ ...claude, ...ask('x') }, { env, options: { retries: 1 } });
+    assert.equal(r.retries, 1);
+    assert.equal(r.end.code, 'unavailable');
+    assert.equal(r.end.message, 'cannot reach the model server of anthropic', 'the address is for the log');
+    assert.match(r.stderr, /127\.0\.0\.1/);
+  });
 
   test('control characters of a server do not come through', async () => {
     const r = await against((s) => s.write(plain(400, 'application/json', JSON.stringify({ error: { message: 'a\u001b[31mred\u0007\nb' } }))), ask('x'));
@@ -252,6 +268,33 @@ describe('cancel and pause', () => {
     const r = await against((s) => { closed = new Promise((done) => s.on('close', done)); }, ask('x'), { cancel_after_ms: 50 });
     assert.equal(r.end.event, 'cancelled');
     await closed;
+  });
+
+  test('cancel while the name is being looked up does not wait for it', async (t) => {
+    // In namespaces of its own, with a name server that never answers.
+    const inside = `
+import ctypes, fcntl, os, socket, struct, subprocess, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+fcntl.ioctl(s, 0x8914, struct.pack('16sh', b'lo', 1 | 64))
+s.bind(('127.0.0.1', 53))
+path = sys.argv[1] + '/resolv.conf'
+open(path, 'w').write('nameserver 127.0.0.1\\n')
+if ctypes.CDLL(None).mount(path.encode(), os.path.realpath('/etc/resolv.conf').encode(), None, 4096, None):
+    sys.exit('mount')
+began = time.monotonic()
+out = subprocess.run([os.environ['CAY_MODEL_CLI']], input=sys.argv[2].encode(), stdout=subprocess.PIPE,
+                     env={'OPENAI_BASE_URL': 'http://never.example/v1'}, timeout=20).stdout
+print(time.monotonic() - began, out.decode())
+`;
+    const can = spawnSync('unshare', ['-rmn', 'python3', '-c', 'pass']);
+    if (can.status !== 0) return t.skip('no user namespaces here');
+    const dir = mkdtempSync(join(tmpdir(), 'cay-dns-'));
+    const input = JSON.stringify({ request: { ...gpt, ...ask('x') }, cancel_after_ms: 300 });
+    const r = spawnSync('unshare', ['-rmn', 'python3', '-c', inside, dir, input], { encoding: 'utf8', timeout: 25_000 });
+    rmSync(dir, { recursive: true });
+    assert.equal(r.status, 0, r.stderr);
+    assert.match(r.stdout, /"cancelled"/);
+    assert.ok(Number.parseFloat(r.stdout) < 4, r.stdout);
   });
 
   test('while it is paused nothing comes, and the server is held back', async () => {
