@@ -58,3 +58,13 @@
 #define LIMIT_MODEL_TOTAL_MS      600000
 #define LIMIT_MODEL_RETRIES       3
 #define LIMIT_MODEL_RETRY_WAIT_MS 30000
+
+/* An agent's conversation. Clients send all of it with each message, so that the history must fit
+ * into a WebSocket message; a turn's stream must fit into a WebSocket's queue. */
+#define LIMIT_AGENT_TURNS         16
+#define LIMIT_AGENT_MESSAGE_BYTES (1024 * 1024)
+#define LIMIT_AGENT_HISTORY_BYTES (2 * 1024 * 1024)
+#define LIMIT_AGENT_CONTEXT_BYTES (600 * 1024)
+#define LIMIT_AGENT_STREAM_BYTES  (6 * 1024 * 1024)
+#define LIMIT_AGENT_TOOL_BYTES    (256 * 1024)
+#define LIMIT_AGENT_INSTANCES     10000

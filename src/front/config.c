@@ -19,6 +19,7 @@ enum { CONFIG_MAX_BYTES = 1 << 20 };
 void config_init(struct config *c) {
     *c = (struct config){.log_level = LOG_LEVEL_INFO,
                          .http = http_limits_default(),
+                         .agents = agent_limits_default(),
                          .runner = runner_config_default(),
                          .drain_timeout_ms = LIMIT_DRAIN_TIMEOUT_MS};
 }
@@ -126,6 +127,13 @@ static int read_limits(struct config *c, const json_t *obj, struct err *err) {
         {"idle_timeout_ms", NULL, &c->http.idle_timeout_ms, 100, 3600000},
         {"write_timeout_ms", NULL, &c->http.write_timeout_ms, 100, 3600000},
         {"drain_timeout_ms", NULL, &c->drain_timeout_ms, 0, 3600000},
+        {"agent_turns", &c->agents.turns, NULL, 1, 10000},
+        {"agent_message_bytes", &c->agents.message_bytes, NULL, 1024, 1 << 30},
+        {"agent_history_bytes", &c->agents.history_bytes, NULL, 1024, 1 << 30},
+        {"agent_context_bytes", &c->agents.context_bytes, NULL, 1024, 1 << 30},
+        {"agent_stream_bytes", &c->agents.stream_bytes, NULL, 1024, 1 << 30},
+        {"agent_tool_bytes", &c->agents.tool_bytes, NULL, 1024, 1 << 30},
+        {"agent_instances", &c->agents.instances, NULL, 1, 10000000},
     };
     const char *keys[ARRAY_LEN(table) + 32] = {NULL};
     for (size_t i = 0; i < ARRAY_LEN(table); i++)

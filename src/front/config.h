@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "front/agent/limits.h"
 #include "front/http/server.h"
 #include "front/run/runner.h"
 
@@ -28,6 +29,7 @@ struct config {
     enum log_level log_level;
     struct http_limits http;
     struct runner_config runner;
+    struct agent_limits agents;
     unsigned drain_timeout_ms;
 };
 

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "front/agent/definition.h"
+#include "front/agent/limits.h"
 #include "front/model/model.h"
 #include "front/run/run.h"
 #include "front/store/store.h"
@@ -24,17 +25,25 @@ struct agents_options {
     const struct agent_def *defs;
     const char *model; /* for agents that name none; NULL: the models' own default */
     const char *data_dir;
+    struct agent_limits limits;
 };
 
 struct agents *agents_create(const struct agents_options *options);
+/* Ends every turn and forgets every listener. */
 void agents_destroy(struct agents *a);
 const struct agent_def *agents_defs(const struct agents *a);
 
-/* The instance, opened if it is not. ERR_NOT_FOUND if there is no such type. Stays open while it
- * has listeners or a turn. */
+/* The instance, made if there is none yet. ERR_NOT_FOUND if there is no such type. Stays open while
+ * it has listeners or a turn; the pointer is good until the loop goes on. */
 int agents_get(struct agents *a, const char *owner, const char *type, const char *name,
                struct agent **ret_agent, struct err *err);
-/* Names of the instances of a type that have a history. */
+/* The same, but one that is not there is not made: *ret_agent is NULL then. */
+int agents_find(struct agents *a, const char *owner, const char *type, const char *name,
+                struct agent **ret_agent, struct err *err);
+/* Ends the instance and removes what it has stored, its databases too. */
+int agents_remove(struct agents *a, const char *owner, const char *type, const char *name,
+                  struct err *err);
+/* Names of the instances of a type, at most 1,000. */
 json_t *agents_names(struct agents *a, const char *owner, const char *type);
 
 const struct agent_def *agent_def(const struct agent *a);
@@ -44,33 +53,36 @@ const char *agent_name(const struct agent *a);
 struct agent_events {
     /* One chunk of the AI SDK's UI message stream. */
     void (*on_chunk)(void *ctx, const char *turn, size_t seq, const char *json, size_t len);
-    /* The turn failed; text is for people. on_end follows. */
-    void (*on_fail)(void *ctx, const char *turn, const char *text);
-    /* The turn is over: outcome NULL (whole), "error" or "aborted". user_ids: a list. */
+    /* The turn failed; text is for people. on_end follows. user_ids: a list, of the messages that
+     * it was to answer. */
+    void (*on_fail)(void *ctx, const char *turn, const char *text, const json_t *user_ids);
+    /* The turn is over: outcome NULL (whole), "error" or "aborted". */
     void (*on_end)(void *ctx, const char *turn, const char *outcome, const json_t *user_ids);
     /* The history changed other than by the listener's own doing. */
     void (*on_messages)(void *ctx, const json_t *messages);
     void (*on_state)(void *ctx, const json_t *state);
     void (*on_clear)(void *ctx);
+    /* The instance is no more: the listener has left already. */
+    void (*on_gone)(void *ctx);
 };
 
 struct agent_listener {
     struct agent_listener *next;
-    struct agent *agent;
+    struct agent *agent; /* NULL when it does not listen */
     const struct agent_events *events;
     void *ctx;
     bool waiting; /* it has not asked for the running turn's stream yet */
 };
 
-/* The listener's memory is the caller's. */
+/* The listener's memory is the caller's. It may leave at any time, inside an event too. */
 void agent_listen(struct agent *a, struct agent_listener *l);
 void agent_unlisten(struct agent_listener *l);
 
 /* Borrowed until the next call. NULL while the agent has no state. */
-const json_t *agent_state(const struct agent *a);
-/* Calls back when the state has been read for the first time. */
+const json_t *agent_state(struct agent *a);
+/* Calls back, at once or later, when the state has been read for the first time. */
 void agent_when_ready(struct agent *a, void (*cb)(void *ctx), void *ctx);
-void agent_cancel_ready(struct agent *a, void *ctx);
+void agent_cancel_ready(struct agent *a, const void *ctx);
 /* A client's state replaces ours; others are told. */
 int agent_set_state(struct agent *a, const struct agent_listener *from, const json_t *state,
                     struct err *err);
@@ -84,20 +96,22 @@ int agent_clear(struct agent *a, const struct agent_listener *from, struct err *
 struct agent_chat {
     const char *turn; /* the client's id for it */
     const json_t *messages;
+    bool whole; /* messages is the client's whole history: what it has dropped goes here too */
     bool regenerate;
 };
 /* Queues a turn. from may be NULL. */
 int agent_chat(struct agent *a, const struct agent_listener *from, const struct agent_chat *chat,
                struct err *err);
-/* Stops the turn, running or queued. */
-void agent_cancel(struct agent *a, const char *turn);
-/* The id of the running turn, or NULL; and its chunks so far. */
+/* Stops the turn, running or queued. False if there is none. */
+bool agent_cancel(struct agent *a, const char *turn);
+/* The id of the running turn, or NULL; and its stream so far, with adjacent deltas joined. */
 const char *agent_turn(const struct agent *a);
 size_t agent_chunk_count(const struct agent *a);
-const char *agent_chunk(const struct agent *a, size_t i, size_t *ret_len);
+const char *agent_chunk(const struct agent *a, size_t i, size_t *ret_seq, size_t *ret_len);
 
-/* A callable method of agent.json. The answer is JSON or an error text. */
-typedef void (*agent_rpc_done)(void *ctx, const json_t *result, const char *error);
+/* A callable method of agent.json. The answer is JSON or an error text; it comes at once or later,
+ * and always. */
+typedef void (*agent_rpc_done)(void *ctx, const json_t *result, const json_t *error);
 void agent_rpc(struct agent *a, const char *method, const json_t *args, agent_rpc_done done,
                void *ctx);
 

@@ -5,15 +5,18 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "front/agent/history.h"
+#include "front/model/script.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { FILE_MAX_BYTES = 4 << 20, FACET_IDLE_MS = 60000, AGENTS_MAX = 256 };
+enum { FILE_MAX_BYTES = 4 << 20, FACET_IDLE_MS = 60000, AGENTS_MAX = 256, TYPE_MAX_BYTES = 60 };
 
 static int read_text(const char *dir, const char *name, bool optional, char **ret_text,
                      struct err *err) {
@@ -135,7 +138,7 @@ static int read_facets(struct agent_def *d, const char *dir, const json_t *obj, 
 
 /* --- env and rpc --- */
 
-static bool facet_has(const struct agent_facet *f, const char *method) {
+bool agent_facet_has(const struct agent_facet *f, const char *method) {
     static const char *const always[] = {"query", "execute", "batch"};
     for (size_t i = 0; i < ARRAY_LEN(always); i++)
         if (strcmp(always[i], method) == 0)
@@ -146,8 +149,15 @@ static bool facet_has(const struct agent_facet *f, const char *method) {
     return false;
 }
 
+bool agent_facet_changes(const struct agent_facet *f, const char *method) {
+    for (size_t i = 0; i < f->open.nmethods; i++)
+        if (strcmp(f->open.methods[i].name, method) == 0)
+            return f->open.methods[i].kind == FACET_KIND_EXECUTE;
+    return strcmp(method, "query") != 0;
+}
+
 static int add_method(struct agent_binding *b, const json_t *name, struct err *err) {
-    if (!json_is_string(name) || !facet_has(b->facet, json_string_value(name)))
+    if (!json_is_string(name) || !agent_facet_has(b->facet, json_string_value(name)))
         return err_set(err, ERR_BAD_REQUEST, "the facet \"%s\" has no method %s%.60s%s",
                        b->facet->name, json_is_string(name) ? "\"" : "",
                        json_is_string(name) ? json_string_value(name) : "of that type",
@@ -249,6 +259,8 @@ static int read_tool(struct agent_def *d, const json_t *v, struct err *err) {
             p - name >= 64)
             return err_set(err, ERR_BAD_REQUEST,
                            "\"name\" must have up to 64 letters, digits, \"_\" and \"-\"");
+    if (!*name || agent_def_tool(d, name))
+        return err_set(err, ERR_BAD_REQUEST, "\"name\" must be there once: \"%s\"", name);
     d->tools[d->ntools++] = (struct agent_tool){.name = xstrdup(name),
                                                 .kind = code ? AGENT_TOOL_CODE : AGENT_TOOL_QUERY,
                                                 .facet = facet ? xstrdup(facet) : NULL};
@@ -281,10 +293,14 @@ static int read_state_item(struct agent_def *d, struct agent_state_item *s, cons
     const json_t *executions = json_object_get(v, "executions");
     const json_t *facet = json_object_get(v, "facet");
     const json_t *method = json_object_get(v, "method");
+    static const char *const executions_keys[] = {"executions", NULL};
+    static const char *const facet_keys[] = {"facet", "method", NULL};
     if (executions) {
         s->kind = AGENT_STATE_EXECUTIONS;
         s->limit = 20;
-        return json_get_int(v, "executions", 1, 1000, &s->limit, err);
+        if (json_check_keys(v, "the item", executions_keys, err) < 0)
+            return -(int)err->code;
+        return json_get_int(v, "executions", 1, HISTORY_EXECUTIONS_MAX, &s->limit, err);
     }
     if (!facet) {
         s->kind = AGENT_STATE_VALUE;
@@ -292,8 +308,11 @@ static int read_state_item(struct agent_def *d, struct agent_state_item *s, cons
         return 0;
     }
     s->kind = AGENT_STATE_FACET;
+    if (json_check_keys(v, "the item", facet_keys, err) < 0)
+        return -(int)err->code;
     s->facet = json_is_string(facet) ? find_facet(d, json_string_value(facet)) : NULL;
-    if (!s->facet || !json_is_string(method) || !facet_has(s->facet, json_string_value(method)))
+    if (!s->facet || !json_is_string(method) ||
+        !agent_facet_has(s->facet, json_string_value(method)))
         return err_set(err, ERR_BAD_REQUEST,
                        "\"facet\" and \"method\" must name a facet and one of its methods");
     s->method = xstrdup(json_string_value(method));
@@ -346,6 +365,33 @@ static int copy_str(const json_t *j, const char *key, char **ret, struct err *er
     return rc;
 }
 
+static int read_tries(struct agent_def *d, const json_t *list, struct err *err) {
+    size_t i;
+    const json_t *v;
+    if (!list)
+        return 0;
+    bool ok = json_is_array(list);
+    json_array_foreach(list, i, v) ok = ok && json_is_string(v);
+    if (!ok)
+        return err_set(err, ERR_BAD_REQUEST, "\"try\" must be a list of texts");
+    d->tries = json_incref((json_t *)(uintptr_t)list);
+    return 0;
+}
+
+static uint64_t hash_text(uint64_t hash, const char *text) {
+    for (const char *p = text; p && *p; p++)
+        hash = (hash ^ (unsigned char)*p) * UINT64_C(0x100000001b3); /* FNV-1a */
+    return hash;
+}
+
+static void set_version(struct agent_def *d, const json_t *j) {
+    _cleanup_(free) char *text = json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS);
+    uint64_t hash = hash_text(UINT64_C(0xcbf29ce484222325), text);
+    for (size_t i = 0; i < d->nfacets; i++)
+        hash = hash_text(hash, d->facets[i].open.schema);
+    d->version = xasprintf("%016" PRIx64, hash);
+}
+
 static int read_def(struct agent_def *d, const char *dir, const json_t *j, struct err *err) {
     static const char *const keys[] = {
         "title", "description", "model", "max_steps", "max_tokens", "facets",  "env",
@@ -373,11 +419,10 @@ static int read_def(struct agent_def *d, const char *dir, const json_t *j, struc
         rc = read_tools(d, json_object_get(j, "tools"), err);
     if (rc == 0)
         rc = read_state(d, json_object_get(j, "state"), err);
-    const json_t *tries = json_object_get(j, "try");
-    if (rc == 0 && tries && !json_is_array(tries))
-        rc = err_set(err, ERR_BAD_REQUEST, "\"try\" must be a list of texts");
-    if (rc == 0 && tries)
-        d->tries = json_incref((json_t *)(uintptr_t)tries);
+    if (rc == 0)
+        rc = read_tries(d, json_object_get(j, "try"), err);
+    if (rc == 0)
+        set_version(d, j);
     return rc;
 }
 
@@ -417,6 +462,7 @@ static void free_def(struct agent_def *d) {
     free(d->description);
     free(d->model);
     free(d->prompt);
+    free(d->version);
     json_decref(d->tool_specs);
     json_decref(d->tries);
     json_decref(d->demo);
@@ -449,6 +495,8 @@ static int load_one(const char *root, const char *type, struct agent_def **ret_d
     if (rc == 0) {
         file = "demo.json";
         rc = read_json(dir, file, true, &d->demo, err);
+        if (rc == 0 && d->demo)
+            rc = script_check(d->demo, err);
     }
     if (rc < 0) {
         free_def(d);
@@ -462,6 +510,16 @@ static int load_one(const char *root, const char *type, struct agent_def **ret_d
     return 0;
 }
 
+/* Clients write the type into addresses, in lower case with "-" between the words. */
+static int check_type(const char *type, struct err *err) {
+    if (strspn(type, "abcdefghijklmnopqrstuvwxyz0123456789-") != strlen(type) ||
+        strlen(type) > TYPE_MAX_BYTES)
+        return err_set(err, ERR_BAD_REQUEST,
+                       "agents/%.80s: a folder's name has up to %d of a-z, 0-9 and \"-\"", type,
+                       TYPE_MAX_BYTES);
+    return 0;
+}
+
 int agent_defs_load(const char *dir, struct agent_def **ret_defs, struct err *err) {
     struct dirent **names = NULL;
     int n = scandir(dir, &names, NULL, alphasort);
@@ -469,12 +527,16 @@ int agent_defs_load(const char *dir, struct agent_def **ret_defs, struct err *er
         return err_sys(err, "agents folder %s", dir);
     struct agent_def *first = NULL;
     struct agent_def **last = &first;
+    size_t count = 0;
     int rc = 0;
     for (int i = 0; i < n; i++) {
         _cleanup_(free) char *path = xasprintf("%s/%s/agent.json", dir, names[i]->d_name);
-        if (rc == 0 && i < AGENTS_MAX && names[i]->d_name[0] != '.' &&
-            faccessat(AT_FDCWD, path, F_OK, 0) == 0) {
-            rc = load_one(dir, names[i]->d_name, last, err);
+        if (rc == 0 && names[i]->d_name[0] != '.' && faccessat(AT_FDCWD, path, F_OK, 0) == 0) {
+            rc = count++ < AGENTS_MAX
+                     ? check_type(names[i]->d_name, err)
+                     : err_set(err, ERR_LIMIT, "%s has over %d agents", dir, AGENTS_MAX);
+            if (rc == 0)
+                rc = load_one(dir, names[i]->d_name, last, err);
             if (rc == 0)
                 last = &(*last)->next;
         }

@@ -73,6 +73,7 @@ struct agent_def {
     json_t *tool_specs; /* as a model reads them */
     struct agent_state_item *state;
     size_t nstate;
+    char *version; /* changes with what the state is made from */
     json_t *tries; /* what the page offers to ask */
     json_t *demo;  /* demo.json, or NULL */
 };
@@ -82,3 +83,6 @@ int agent_defs_load(const char *dir, struct agent_def **ret_defs, struct err *er
 void agent_defs_free(struct agent_def *defs);
 const struct agent_def *agent_defs_find(const struct agent_def *defs, const char *type);
 const struct agent_tool *agent_def_tool(const struct agent_def *def, const char *name);
+/* Whether the facet has the method, and whether it may change the database. */
+bool agent_facet_has(const struct agent_facet *f, const char *method);
+bool agent_facet_changes(const struct agent_facet *f, const char *method);

@@ -2,17 +2,22 @@
 
 #include "base/cleanup.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 
 #include <sqlite3.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct history {
-    sqlite3 *db;
+    char *path;
+    sqlite3 *db; /* NULL: it rests */
+    char failure[160];
 };
 
 static const char schema[] =
     "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA trusted_schema = OFF;"
+    "PRAGMA cache_size = -256;"
     "CREATE TABLE IF NOT EXISTS messages (seq INTEGER PRIMARY KEY AUTOINCREMENT,"
     " id TEXT NOT NULL UNIQUE, json TEXT NOT NULL);"
     "CREATE TABLE IF NOT EXISTS executions (seq INTEGER PRIMARY KEY AUTOINCREMENT,"
@@ -20,19 +25,32 @@ static const char schema[] =
     " timestamp TEXT NOT NULL DEFAULT (datetime('now')));"
     "CREATE TABLE IF NOT EXISTS keys (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;";
 
-static int db_error(struct history *h, struct err *err, const char *what) {
-    return err_set(err, ERR_IO, "history: %s: %s", what, sqlite3_errmsg(h->db));
+static int db_error(const struct history *h, struct err *err, const char *what) {
+    return err_set(err, ERR_IO, "history: %s: %s", what,
+                   h->db ? sqlite3_errmsg(h->db) : h->failure);
+}
+
+static bool wake(struct history *h) {
+    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW;
+    if (h->db)
+        return true;
+    sqlite3 *db = NULL;
+    if (sqlite3_open_v2(h->path, &db, flags, NULL) == SQLITE_OK &&
+        sqlite3_busy_timeout(db, 5000) == SQLITE_OK &&
+        sqlite3_exec(db, schema, NULL, NULL, NULL) == SQLITE_OK) {
+        h->db = db;
+        return true;
+    }
+    (void)snprintf(h->failure, sizeof(h->failure), "%s", sqlite3_errmsg(db));
+    (void)sqlite3_close(db);
+    return false;
 }
 
 int history_open(const char *path, struct history **ret_history, struct err *err) {
     struct history *h = xcalloc(1, sizeof(*h));
-    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW;
-    int rc = 0;
-    if (sqlite3_open_v2(path, &h->db, flags, NULL) != SQLITE_OK ||
-        sqlite3_busy_timeout(h->db, 5000) != SQLITE_OK ||
-        sqlite3_exec(h->db, schema, NULL, NULL, NULL) != SQLITE_OK)
-        rc = db_error(h, err, "open");
-    if (rc < 0) {
+    h->path = xstrdup(path);
+    if (!wake(h)) {
+        int rc = db_error(h, err, "open");
         history_close(h);
         return rc;
     }
@@ -40,10 +58,16 @@ int history_open(const char *path, struct history **ret_history, struct err *err
     return 0;
 }
 
+void history_rest(struct history *h) {
+    (void)sqlite3_close(h->db);
+    h->db = NULL;
+}
+
 void history_close(struct history *h) {
     if (!h)
         return;
-    (void)sqlite3_close(h->db);
+    history_rest(h);
+    free(h->path);
     free(h);
 }
 
@@ -53,7 +77,8 @@ static void cleanup_statement(sqlite3_stmt **st) {
 
 static sqlite3_stmt *prepare(struct history *h, const char *sql) {
     sqlite3_stmt *st = NULL;
-    (void)sqlite3_prepare_v2(h->db, sql, -1, &st, NULL);
+    if (wake(h))
+        (void)sqlite3_prepare_v2(h->db, sql, -1, &st, NULL);
     return st;
 }
 
@@ -62,8 +87,26 @@ static void bind(sqlite3_stmt *st, int i, const char *v) {
         (void)sqlite3_bind_text(st, i, v, -1, SQLITE_STATIC);
 }
 
-static int step(struct history *h, sqlite3_stmt *st, const char *what, struct err *err) {
+static int step(const struct history *h, sqlite3_stmt *st, const char *what, struct err *err) {
     return st && sqlite3_step(st) == SQLITE_DONE ? 0 : db_error(h, err, what);
+}
+
+static int change(struct history *h, const char *sql, const char *id, const char *what,
+                  struct err *err) {
+    _cleanup_(statement) sqlite3_stmt *st = prepare(h, sql);
+    bind(st, 1, id);
+    return step(h, st, what, err);
+}
+
+int history_begin(struct history *h, struct err *err) {
+    return change(h, "BEGIN IMMEDIATE", NULL, "begin", err);
+}
+
+int history_end(struct history *h, bool keep, struct err *err) {
+    int rc = change(h, keep ? "COMMIT" : "ROLLBACK", NULL, "end", err);
+    if (rc < 0 && keep)
+        (void)change(h, "ROLLBACK", NULL, "end", NULL);
+    return rc;
 }
 
 int history_messages(struct history *h, json_t **ret_messages, struct err *err) {
@@ -84,22 +127,63 @@ int history_messages(struct history *h, json_t **ret_messages, struct err *err) 
     return 0;
 }
 
-int history_put(struct history *h, const json_t *message, struct err *err) {
+int history_put_at(struct history *h, int64_t place, const json_t *message, struct err *err) {
     _cleanup_(statement) sqlite3_stmt *st =
-        prepare(h, "INSERT INTO messages (id, json) VALUES (?1, ?2)"
+        prepare(h, "INSERT INTO messages (id, json, seq) VALUES (?1, ?2, ?3)"
                    " ON CONFLICT (id) DO UPDATE SET json = ?2");
     _cleanup_(free) char *text = json_dumps(message, JSON_COMPACT);
     bind(st, 1, json_string_value(json_object_get(message, "id")));
     bind(st, 2, text);
+    if (st && place > 0)
+        (void)sqlite3_bind_int64(st, 3, place);
     return step(h, st, "write a message", err);
 }
 
-int history_truncate(struct history *h, const char *id, struct err *err) {
+int history_put(struct history *h, const json_t *message, struct err *err) {
+    return history_put_at(h, 0, message, err);
+}
+
+int history_reserve(struct history *h, int64_t *ret_place, struct err *err) {
+    int rc = change(h,
+                    "UPDATE sqlite_sequence SET seq ="
+                    " MAX(seq, (SELECT COALESCE(MAX(seq), 0) FROM messages)) + 1"
+                    " WHERE name = 'messages'",
+                    NULL, "keep a place", err);
+    if (rc < 0)
+        return rc;
     _cleanup_(statement) sqlite3_stmt *st =
-        prepare(h, "DELETE FROM messages WHERE ?1 IS NULL OR"
-                   " seq > (SELECT seq FROM messages WHERE id = ?1)");
-    bind(st, 1, id);
-    return step(h, st, "remove messages", err);
+        prepare(h, "SELECT seq FROM sqlite_sequence WHERE name = 'messages'");
+    if (!st)
+        return db_error(h, err, "keep a place");
+    /* No row: nothing was ever stored, and the end will do. */
+    *ret_place = sqlite3_step(st) == SQLITE_ROW ? sqlite3_column_int64(st, 0) : 0;
+    return 0;
+}
+
+int history_bytes(struct history *h, int64_t *ret_bytes, struct err *err) {
+    _cleanup_(statement) sqlite3_stmt *st =
+        prepare(h, "SELECT COALESCE(SUM(LENGTH(CAST(json AS BLOB))), 0) FROM messages");
+    if (!st || sqlite3_step(st) != SQLITE_ROW)
+        return db_error(h, err, "measure messages");
+    *ret_bytes = sqlite3_column_int64(st, 0);
+    return 0;
+}
+
+int history_remove(struct history *h, const char *id, struct err *err) {
+    return change(h, "DELETE FROM messages WHERE ?1 IS NULL OR id = ?1", id, "remove messages",
+                  err);
+}
+
+int history_truncate(struct history *h, const char *id, struct err *err) {
+    return change(h, "DELETE FROM messages WHERE seq > (SELECT seq FROM messages WHERE id = ?1)",
+                  id, "remove messages", err);
+}
+
+int history_move_last(struct history *h, const char *id, struct err *err) {
+    return change(h,
+                  "UPDATE messages SET seq = (SELECT MAX(seq) + 1 FROM messages)"
+                  " WHERE id = ?1 AND seq < (SELECT MAX(seq) FROM messages)",
+                  id, "move a message", err);
 }
 
 int history_add_execution(struct history *h, const char *id, const char *code, const char *output,
@@ -110,15 +194,28 @@ int history_add_execution(struct history *h, const char *id, const char *code, c
     bind(st, 2, code);
     bind(st, 3, output);
     bind(st, 4, error);
-    return step(h, st, "record an execution", err);
+    int rc = step(h, st, "record an execution", err);
+    _cleanup_(statement) sqlite3_stmt *prune =
+        prepare(h, "DELETE FROM executions WHERE seq <= (SELECT MAX(seq) FROM executions) - ?1");
+    if (prune)
+        (void)sqlite3_bind_int64(prune, 1, HISTORY_EXECUTIONS_MAX);
+    return rc < 0 ? rc : step(h, prune, "prune executions", err);
 }
 
-static json_t *column_json(sqlite3_stmt *st, int i) {
+static json_t *column_json(sqlite3_stmt *st, int i, size_t max) {
     const char *v = (const char *)sqlite3_column_text(st, i);
-    return v ? json_stringn(v, (size_t)sqlite3_column_bytes(st, i)) : json_null();
+    if (!v)
+        return json_null();
+    size_t n = (size_t)sqlite3_column_bytes(st, i);
+    size_t kept = utf8_floor(v, n, max);
+    if (kept == n)
+        return json_stringn(v, n);
+    _cleanup_(free) char *cut = xasprintf("%.*s\n... (%zu more bytes)", (int)kept, v, n - kept);
+    return json_string(cut);
 }
 
-int history_executions(struct history *h, int64_t limit, json_t **ret_list, struct err *err) {
+int history_executions(struct history *h, int64_t limit, size_t text_max, json_t **ret_list,
+                       struct err *err) {
     _cleanup_(statement) sqlite3_stmt *st =
         prepare(h, "SELECT id, code, output, error, timestamp FROM executions"
                    " ORDER BY seq DESC LIMIT ?1");
@@ -130,7 +227,7 @@ int history_executions(struct history *h, int64_t limit, json_t **ret_list, stru
     while (st && (rc = sqlite3_step(st)) == SQLITE_ROW) {
         json_t *e = json_object();
         for (int i = 0; i < (int)ARRAY_LEN(keys); i++)
-            (void)json_object_set_new(e, keys[i], column_json(st, i));
+            (void)json_object_set_new(e, keys[i], column_json(st, i, text_max));
         (void)json_array_append_new(list, e);
     }
     if (rc != SQLITE_DONE) {

@@ -3,22 +3,29 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/mem.h"
+#include "front/agent/uimessage.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { FRAME_MAX_BYTES = 16 << 20, TURN_ID_MAX_BYTES = 128, RPC_MAX = 64 };
+enum { FRAME_MAX_BYTES = 16 << 20, TURN_ID_MAX_BYTES = 128 };
 
 struct socket {
-    struct http_ws *ws; /* NULL when it is closed */
-    struct agent *agent;
-    struct agent_listener listener;
-    size_t calls; /* rpc that are under way */
+    struct http_ws *ws;             /* NULL when it is closed */
+    struct agent_listener listener; /* its agent is NULL when the instance is gone */
+    size_t holders;                 /* calls under way, and functions of this file at work */
     bool ready_wait;
 };
 
+/* Sending may find the connection gone, which closes the socket at once: who touches it afterwards
+ * must hold it. */
+static struct socket *hold(struct socket *s) {
+    s->holders++;
+    return s;
+}
+
 static void release(struct socket *s) {
-    if (!s->ws && s->calls == 0)
+    if (--s->holders == 0)
         free(s);
 }
 
@@ -70,9 +77,10 @@ static void on_chunk(void *ctx, const char *turn, size_t seq, const char *json, 
     send_chunk(ctx, turn, seq, json, len, false);
 }
 
-static void on_fail(void *ctx, const char *turn, const char *text) {
-    send_tree(ctx, json_pack("{s:b,s:s,s:b,s:s,s:s}", "error", 1, "body", text, "done", 0, "id",
-                             turn, "type", "cf_agent_use_chat_response"));
+static void on_fail(void *ctx, const char *turn, const char *text, const json_t *user_ids) {
+    send_tree(ctx, json_pack("{s:b,s:o,s:b,s:s,s:s,s:O?}", "error", 1, "body", uimessage_text(text),
+                             "done", 0, "id", turn, "type", "cf_agent_use_chat_response",
+                             "messageIds", user_ids));
 }
 
 static void on_end(void *ctx, const char *turn, const char *outcome, const json_t *user_ids) {
@@ -80,7 +88,8 @@ static void on_end(void *ctx, const char *turn, const char *outcome, const json_
                           "cf_agent_use_chat_response");
     if (outcome)
         (void)json_object_set_new(f, "outcome", json_string(outcome));
-    (void)json_object_set(f, "messageIds", (json_t *)(uintptr_t)user_ids);
+    if (user_ids)
+        (void)json_object_set(f, "messageIds", (json_t *)(uintptr_t)user_ids);
     send_tree(ctx, f);
 }
 
@@ -99,6 +108,13 @@ static void on_clear(void *ctx) {
     send_tree(ctx, json_pack("{s:s}", "type", "cf_agent_chat_clear"));
 }
 
+/* The client comes again by itself, to a new instance. */
+static void on_gone(void *ctx) {
+    struct socket *s = ctx;
+    if (s->ws)
+        http_ws_close(s->ws, 1012, "the agent was removed");
+}
+
 static const struct agent_events events = {
     .on_chunk = on_chunk,
     .on_fail = on_fail,
@@ -106,6 +122,7 @@ static const struct agent_events events = {
     .on_messages = on_messages,
     .on_state = on_state,
     .on_clear = on_clear,
+    .on_gone = on_gone,
 };
 
 /* --- frames from the client --- */
@@ -126,50 +143,48 @@ static void on_request(struct socket *s, const json_t *f) {
     const char *trigger = text_of(j, "trigger");
     struct agent_chat chat = {.turn = id,
                               .messages = json_object_get(j, "messages"),
+                              .whole = true,
                               .regenerate = trigger && strcmp(trigger, "regenerate-message") == 0};
     if (rc == 0)
-        rc = agent_chat(s->agent, &s->listener, &chat, &err);
+        rc = agent_chat(s->listener.agent, &s->listener, &chat, &err);
     if (rc < 0) {
-        _cleanup_(json) json_t *none = json_array();
-        on_fail(s, id, err.message);
-        on_end(s, id, "error", none);
+        on_fail(s, id, err.message, NULL);
+        on_end(s, id, "error", NULL);
     }
 }
 
 struct rpc_call {
     struct socket *socket;
-    char *id;
+    json_t *id;
 };
 
-static void on_rpc_done(void *ctx, const json_t *result, const char *error) {
+static void on_rpc_done(void *ctx, const json_t *result, const json_t *error) {
     struct rpc_call *c = ctx;
     struct socket *s = c->socket;
-    s->calls--;
     if (error)
-        send_tree(s, json_pack("{s:s,s:s,s:b,s:s}", "error", error, "id", c->id, "success", 0,
+        send_tree(s, json_pack("{s:O,s:O,s:b,s:s}", "error", error, "id", c->id, "success", 0,
                                "type", "rpc"));
     else
-        send_tree(s, json_pack("{s:b,s:s,s:O,s:b,s:s}", "done", 1, "id", c->id, "result", result,
+        send_tree(s, json_pack("{s:b,s:O,s:O,s:b,s:s}", "done", 1, "id", c->id, "result", result,
                                "success", 1, "type", "rpc"));
-    free(c->id);
+    json_decref(c->id);
     free(c);
     release(s);
 }
 
 static void on_rpc(struct socket *s, const json_t *f) {
-    const char *id = text_of(f, "id");
+    json_t *id = json_object_get(f, "id");
     const char *method = text_of(f, "method");
     const json_t *args = json_object_get(f, "args");
-    if (!id || !method || !json_is_array(args) || s->calls >= RPC_MAX)
+    if (!json_is_string(id) || !method || !json_is_array(args))
         return;
     struct rpc_call *c = xmalloc(sizeof(*c));
-    *c = (struct rpc_call){.socket = s, .id = xstrdup(id)};
-    s->calls++;
-    agent_rpc(s->agent, method, args, on_rpc_done, c);
+    *c = (struct rpc_call){.socket = hold(s), .id = json_incref(id)};
+    agent_rpc(s->listener.agent, method, args, on_rpc_done, c);
 }
 
 static void on_resume_request(struct socket *s, const json_t *f) {
-    const char *turn = agent_turn(s->agent);
+    const char *turn = agent_turn(s->listener.agent);
     json_t *answer =
         turn ? json_pack("{s:s,s:s}", "type", "cf_agent_stream_resuming", "id", turn)
              : json_pack("{s:s,s:s}", "type", "cf_agent_stream_resume_none", "reason", "idle");
@@ -181,17 +196,24 @@ static void on_resume_request(struct socket *s, const json_t *f) {
     send_tree(s, answer);
 }
 
-/* Replays the running turn from its beginning; live chunks follow without a gap. */
+/* Replays the running turn from its beginning; live chunks follow without a gap. A turn that is
+ * over meanwhile has told its messages already. */
 static void on_resume_ack(struct socket *s, const json_t *f) {
     const char *id = text_of(f, "id");
-    const char *turn = agent_turn(s->agent);
-    if (!id || !turn || strcmp(id, turn) != 0)
+    const char *turn = agent_turn(s->listener.agent);
+    if (!id || (turn && strcmp(id, turn) != 0))
         return;
-    size_t n = agent_chunk_count(s->agent);
-    for (size_t i = 0; i < n && s->ws; i++) {
+    if (!turn) {
+        send_tree(s, json_pack("{s:s,s:b,s:s,s:s,s:b}", "body", "", "done", 1, "id", id, "type",
+                               "cf_agent_use_chat_response", "replay", 1));
+        return;
+    }
+    size_t n = agent_chunk_count(s->listener.agent);
+    for (size_t i = 0; i < n && s->listener.agent; i++) {
         size_t len;
-        const char *json = agent_chunk(s->agent, i, &len);
-        send_chunk(s, turn, i, json, len, true);
+        size_t seq;
+        const char *json = agent_chunk(s->listener.agent, i, &seq, &len);
+        send_chunk(s, turn, seq, json, len, true);
     }
     send_tree(s, json_pack("{s:s,s:b,s:s,s:s,s:b,s:b}", "body", "", "done", 0, "id", turn, "type",
                            "cf_agent_use_chat_response", "replay", 1, "replayComplete", 1));
@@ -208,18 +230,19 @@ static void on_frame(struct socket *s, const json_t *f) {
         on_request(s, f);
     } else if (strcmp(type, "cf_agent_chat_request_cancel") == 0) {
         if (text_of(f, "id"))
-            agent_cancel(s->agent, text_of(f, "id"));
+            (void)agent_cancel(s->listener.agent, text_of(f, "id"));
     } else if (strcmp(type, "cf_agent_state") == 0) {
-        rc = agent_set_state(s->agent, &s->listener, json_object_get(f, "state"), &err);
+        rc = agent_set_state(s->listener.agent, &s->listener, json_object_get(f, "state"), &err);
         if (rc < 0)
-            send_tree(s,
-                      json_pack("{s:s,s:s}", "type", "cf_agent_state_error", "error", err.message));
+            send_tree(s, json_pack("{s:s,s:o}", "type", "cf_agent_state_error", "error",
+                                   uimessage_text(err.message)));
     } else if (strcmp(type, "rpc") == 0) {
         on_rpc(s, f);
     } else if (strcmp(type, "cf_agent_chat_clear") == 0) {
-        rc = agent_clear(s->agent, &s->listener, &err);
+        rc = agent_clear(s->listener.agent, &s->listener, &err);
     } else if (strcmp(type, "cf_agent_chat_messages") == 0) {
-        rc = agent_set_messages(s->agent, &s->listener, json_object_get(f, "messages"), &err);
+        rc = agent_set_messages(s->listener.agent, &s->listener, json_object_get(f, "messages"),
+                                &err);
     } else if (strcmp(type, "cf_agent_stream_resume_request") == 0) {
         on_resume_request(s, f);
     } else if (strcmp(type, "cf_agent_stream_resume_ack") == 0) {
@@ -230,10 +253,12 @@ static void on_frame(struct socket *s, const json_t *f) {
 
 static void on_message(void *ctx, struct http_ws *ws, const char *data, size_t len, bool text) {
     (void)ws;
-    struct socket *s = ctx;
+    struct socket *s = hold(ctx);
     _cleanup_(json) json_t *f = NULL;
-    if (text && json_parse(data, len, "frame", &f, NULL) == 0 && json_is_object(f))
+    if (text && s->listener.agent && json_parse(data, len, "frame", &f, NULL) == 0 &&
+        json_is_object(f))
         on_frame(s, f);
+    release(s);
 }
 
 static void on_close(void *ctx, struct http_ws *ws, int code) {
@@ -241,8 +266,8 @@ static void on_close(void *ctx, struct http_ws *ws, int code) {
     (void)code;
     struct socket *s = ctx;
     s->ws = NULL;
-    if (s->ready_wait)
-        agent_cancel_ready(s->agent, s);
+    if (s->ready_wait && s->listener.agent)
+        agent_cancel_ready(s->listener.agent, s);
     agent_unlisten(&s->listener);
     release(s);
 }
@@ -250,17 +275,17 @@ static void on_close(void *ctx, struct http_ws *ws, int code) {
 /* --- the beginning --- */
 
 static void greet(void *ctx) {
-    struct socket *s = ctx;
+    struct socket *s = hold(ctx);
     s->ready_wait = false;
-    const struct agent_def *d = agent_def(s->agent);
-    const json_t *state = d->nstate > 0 ? agent_state(s->agent) : NULL;
-    const char *turn = agent_turn(s->agent);
+    const struct agent_def *d = agent_def(s->listener.agent);
+    const json_t *state = agent_state(s->listener.agent);
+    const char *turn = agent_turn(s->listener.agent);
+    json_t *identity = json_pack("{s:s,s:s,s:s}", "type", "cf_agent_identity", "name",
+                                 agent_name(s->listener.agent), "agent", d->type);
     if (turn) {
         s->listener.waiting = true;
         send_tree(s, json_pack("{s:s,s:s}", "type", "cf_agent_stream_resuming", "id", turn));
     }
-    json_t *identity = json_pack("{s:s,s:s,s:s}", "type", "cf_agent_identity", "name",
-                                 agent_name(s->agent), "agent", d->type);
     if (state)
         (void)json_object_set_new(identity, "stateFollows", json_true());
     send_tree(s, identity);
@@ -268,19 +293,20 @@ static void greet(void *ctx) {
         send_tree(s, json_pack("{s:s,s:O}", "type", "cf_agent_state", "state", state));
     send_tree(s, json_pack("{s:{s:[],s:[],s:{},s:[]},s:s}", "mcp", "prompts", "resources",
                            "servers", "tools", "type", "cf_agent_mcp_servers"));
+    release(s);
 }
 
 void agent_socket_accept(struct http_req *req, struct agent *agent) {
     static const struct http_ws_callbacks callbacks = {.on_message = on_message,
                                                        .on_close = on_close};
     struct socket *s = xcalloc(1, sizeof(*s));
-    s->agent = agent;
     s->listener = (struct agent_listener){.events = &events, .ctx = s};
     s->ws = http_ws_accept(req, NULL, &callbacks, s);
     if (!s->ws) {
         free(s);
         return;
     }
+    s->holders = 1; /* until on_close */
     agent_listen(agent, &s->listener);
     s->ready_wait = true;
     agent_when_ready(agent, greet, s);

@@ -1,5 +1,6 @@
 #include "front/agent/uimessage.h"
 
+#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/mem.h"
 
@@ -27,7 +28,18 @@ static const char *tool_name(const json_t *part) {
     return name ? name : str(part, "type") + 5;
 }
 
-int uimessage_check(const json_t *message, struct err *err) {
+json_t *uimessage_text(const char *text) {
+    json_t *j = json_string(text);
+    if (j)
+        return j;
+    _cleanup_(buf) struct buf b;
+    buf_init(&b, 8 * strlen(text) + 16);
+    json_write_str(&b, text, strlen(text));
+    j = json_loadb(b.data, b.len, JSON_DECODE_ANY, NULL);
+    return j ? j : json_string("");
+}
+
+int uimessage_check(const json_t *message, size_t max, struct err *err) {
     const char *id = str(message, "id");
     const json_t *parts = json_object_get(message, "parts");
     if (!id || !*id || strlen(id) > ID_MAX_BYTES)
@@ -38,6 +50,9 @@ int uimessage_check(const json_t *message, struct err *err) {
         return err_set(err, ERR_BAD_REQUEST, "a message's \"role\" is user, assistant or system");
     if (!json_is_array(parts))
         return err_set(err, ERR_BAD_REQUEST, "a message needs a list of \"parts\"");
+    if (json_dumpb(message, NULL, 0, JSON_COMPACT) > max)
+        return err_set(err, ERR_TOO_LARGE,
+                       "a message exceeds %zu bytes (limit agent_message_bytes)", max);
     return 0;
 }
 
@@ -120,11 +135,28 @@ static void add_assistant(json_t *out, const json_t *parts) {
     json_decref(results);
 }
 
-json_t *uimessage_to_model(const json_t *list) {
+/* The first message that a model can still read. */
+static size_t first_within(const json_t *list, size_t max) {
+    size_t i = json_array_size(list);
+    size_t sum = 0;
+    while (i > 0) {
+        sum += json_dumpb(json_array_get(list, i - 1), NULL, 0, JSON_COMPACT);
+        if (sum > max && i < json_array_size(list))
+            break;
+        i--;
+    }
+    return i;
+}
+
+json_t *uimessage_to_model(const json_t *list, size_t max) {
     json_t *out = json_array();
-    size_t i;
-    const json_t *m;
-    json_array_foreach(list, i, m) {
+    size_t first = first_within(list, max);
+    if (first > 0)
+        (void)json_array_append_new(
+            out, json_pack("{s:s,s:s}", "role", "user", "content",
+                           "(The conversation is long: its earlier messages are left out.)"));
+    for (size_t i = first; i < json_array_size(list); i++) {
+        const json_t *m = json_array_get(list, i);
         const json_t *parts = json_object_get(m, "parts");
         if (is(m, "role", "user"))
             (void)json_array_append_new(
@@ -183,19 +215,29 @@ void uimessage_add_content(json_t *message, const json_t *content) {
     }
 }
 
+static void set_output(json_t *part, const json_t *output, bool failed) {
+    (void)json_object_set_new(part, "state",
+                              json_string(failed ? "output-error" : "output-available"));
+    (void)json_object_set(part, failed ? "errorText" : "output", (json_t *)(uintptr_t)output);
+}
+
 void uimessage_set_output(json_t *message, const char *tool_call_id, const json_t *output,
-                          const char *error) {
+                          bool failed) {
     size_t i;
     json_t *p;
     json_array_foreach(parts_of(message), i, p) {
-        if (!is(p, "toolCallId", tool_call_id))
-            continue;
-        (void)json_object_set_new(p, "state",
-                                  json_string(error ? "output-error" : "output-available"));
-        if (error)
-            (void)json_object_set_new(p, "errorText", json_string(error));
-        else
-            (void)json_object_set(p, "output", (json_t *)(uintptr_t)output);
+        if (is(p, "toolCallId", tool_call_id))
+            set_output(p, output, failed);
+    }
+}
+
+void uimessage_settle(json_t *message, const char *error) {
+    _cleanup_(json) json_t *text = json_string(error);
+    size_t i;
+    json_t *p;
+    json_array_foreach(parts_of(message), i, p) {
+        if (is_tool_part(p) && is(p, "state", "input-available"))
+            set_output(p, text, true);
     }
 }
 

@@ -17,42 +17,59 @@ static const char *owner_of(const struct http_req *req) {
 
 /* --- the original clients --- */
 
-static int find(struct front *f, struct http_req *req, struct agent **ret_agent) {
-    struct err err;
-    int rc = agents_get(f->agents, owner_of(req), http_req_param(req, "agent"),
-                        http_req_param(req, "name"), ret_agent, &err);
-    if (rc < 0)
-        http_respond_text(req, rc == -ERR_NOT_FOUND ? 400 : err_http_status(err.code),
-                          rc == -ERR_NOT_FOUND ? "Invalid request" : err.message);
-    return rc;
+static bool is_known(const struct front *f, struct http_req *req) {
+    if (agent_defs_find(agents_defs(f->agents), http_req_param(req, "agent")))
+        return true;
+    http_respond_text(req, 400, "Invalid request");
+    return false;
+}
+
+static void refuse(struct http_req *req, const struct err *err) {
+    http_respond_text(req, err_http_status(err->code), err->message);
 }
 
 static void on_connect(struct http_req *req, void *ctx) {
+    struct front *f = ctx;
     struct agent *a;
-    if (find(ctx, req, &a) < 0)
+    struct err err;
+    if (!is_known(f, req))
         return;
-    if (http_req_is_upgrade(req))
-        agent_socket_accept(req, a);
-    else
+    if (!http_req_is_upgrade(req))
         http_respond_text(req, 404, "Not implemented");
+    else if (agents_get(f->agents, owner_of(req), http_req_param(req, "agent"),
+                        http_req_param(req, "name"), &a, &err) < 0)
+        refuse(req, &err);
+    else
+        agent_socket_accept(req, a);
+}
+
+/* The messages of an instance, [] if there is no such instance yet. */
+static int read_messages(const struct front *f, const struct http_req *req, json_t **ret_list,
+                         struct err *err) {
+    struct agent *a = NULL;
+    int rc = agents_find(f->agents, owner_of(req), http_req_param(req, "agent"),
+                         http_req_param(req, "name"), &a, err);
+    if (rc == 0 && a)
+        return agent_messages(a, ret_list, err);
+    if (rc == 0)
+        *ret_list = json_array();
+    return rc;
 }
 
 static void get_messages(struct http_req *req, void *ctx) {
-    struct agent *a;
     struct err err;
     _cleanup_(json) json_t *list = NULL;
-    if (find(ctx, req, &a) < 0)
+    if (!is_known(ctx, req))
         return;
-    if (agent_messages(a, &list, &err) < 0)
-        http_respond_err(req, &err);
+    if (read_messages(ctx, req, &list, &err) < 0)
+        refuse(req, &err);
     else
         http_respond_json(req, 200, list);
 }
 
 /* A facet has no public address: paths of sub-agents lead nowhere. */
 static void nothing_there(struct http_req *req, void *ctx) {
-    struct agent *a;
-    if (find(ctx, req, &a) == 0)
+    if (is_known(ctx, req))
         http_respond_text(req, 404, "Not implemented");
 }
 
@@ -66,16 +83,30 @@ static void not_found(struct http_req *req, void *ctx) {
 /* A turn that a request waits for. */
 struct wait {
     struct agent_listener listener;
-    struct http_req *req;
+    struct http_req *req; /* NULL when the client is gone */
     char turn[ID_SIZE];
-    struct buf error;
+    json_t *message_id; /* of the answer */
+    json_t *error;
     bool stream;
+    bool begun;
 };
 
 static void free_wait(struct wait *w) {
     agent_unlisten(&w->listener);
-    buf_finish(&w->error);
+    json_decref(w->message_id);
+    json_decref(w->error);
     free(w);
+}
+
+/* The head goes out with the first event: a request that is refused before gets a status. */
+static void begin_stream(struct wait *w) {
+    if (w->begun)
+        return;
+    w->begun = true;
+    http_res_header(w->req, "Cache-Control", "no-cache");
+    http_res_header(w->req, "x-vercel-ai-ui-message-stream", "v1");
+    http_res_header(w->req, "x-accel-buffering", "no");
+    http_stream_begin(w->req, 200, "text/event-stream");
 }
 
 static void send_event(struct wait *w, const char *json, size_t len) {
@@ -84,68 +115,93 @@ static void send_event(struct wait *w, const char *json, size_t len) {
     (void)buf_add_str(&b, "data: ");
     (void)buf_add(&b, json, len);
     (void)buf_add_str(&b, "\n\n");
+    begin_stream(w);
     (void)http_stream_write(w->req, b.data, b.len);
 }
 
 static void on_chunk(void *ctx, const char *turn, size_t seq, const char *json, size_t len) {
-    (void)seq;
     struct wait *w = ctx;
-    if (!w->req || !w->stream || strcmp(turn, w->turn) != 0)
+    if (strcmp(turn, w->turn) != 0)
+        return;
+    if (seq == 0) {
+        _cleanup_(json) json_t *start = json_loadb(json, len, 0, NULL);
+        w->message_id = json_incref(json_object_get(start, "messageId"));
+    }
+    if (!w->req || !w->stream)
         return;
     /* Over HTTP the reason stands beside the type; the other protocol has it in the metadata. */
     static const char finish[] = "{\"type\":\"finish\",\"messageMetadata\":{";
     if (len > sizeof(finish) && memcmp(json, finish, sizeof(finish) - 1) == 0) {
-        /* {"type":"finish", then what is inside the metadata, without its closing brace. */
-        _cleanup_(free) char *text = xasprintf(
-            "{\"type\":\"finish\",%.*s", (int)(len - sizeof(finish)), json + sizeof(finish) - 1);
+        _cleanup_(json) json_t *j = json_loadb(json, len, 0, NULL);
+        json_t *metadata = json_object_get(j, "messageMetadata");
+        (void)json_object_set(j, "finishReason", json_object_get(metadata, "finishReason"));
+        (void)json_object_del(metadata, "finishReason");
+        if (json_object_size(metadata) == 0)
+            (void)json_object_del(j, "messageMetadata");
+        _cleanup_(free) char *text = json_dumps(j, JSON_COMPACT);
         send_event(w, text, strlen(text));
         return;
     }
     send_event(w, json, len);
 }
 
-static void on_fail(void *ctx, const char *turn, const char *text) {
+static void on_fail(void *ctx, const char *turn, const char *text, const json_t *user_ids) {
+    (void)user_ids;
     struct wait *w = ctx;
     if (strcmp(turn, w->turn) != 0)
         return;
-    (void)buf_add_str(&w->error, text);
+    w->error = json_string(text);
     if (!w->req || !w->stream)
         return;
-    _cleanup_(json) json_t *j = json_pack("{s:s,s:s}", "type", "error", "errorText", text);
+    _cleanup_(json) json_t *j = json_pack("{s:s,s:O?}", "type", "error", "errorText", w->error);
     _cleanup_(free) char *chunk = json_dumps(j, JSON_COMPACT);
     if (chunk)
         send_event(w, chunk, strlen(chunk));
 }
 
-static void answer(struct wait *w) {
+static const json_t *find_message(const json_t *list, const json_t *id) {
+    size_t i;
+    const json_t *m;
+    json_array_foreach(list, i, m) if (json_equal(json_object_get(m, "id"), id)) return m;
+    return NULL;
+}
+
+/* {"message"}, the assistant's; null if the turn was stopped before it said anything. */
+static void answer(struct wait *w, const char *outcome) {
     struct err err;
     _cleanup_(json) json_t *list = NULL;
-    if (w->error.len > 0) {
-        (void)err_set(&err, ERR_UPSTREAM, "%s", w->error.data);
+    if (w->error) {
+        (void)err_set(&err, ERR_UPSTREAM, "%s", json_string_value(w->error));
         http_respond_err(w->req, &err);
     } else if (agent_messages(w->listener.agent, &list, &err) < 0) {
         http_respond_err(w->req, &err);
     } else {
-        _cleanup_(json) json_t *out =
-            json_pack("{s:O}", "message", json_array_get(list, json_array_size(list) - 1));
+        const json_t *m = find_message(list, w->message_id);
+        _cleanup_(json) json_t *out = json_pack("{s:O?,s:s*}", "message", m, "outcome", outcome);
+        if (!m)
+            (void)json_object_set_new(out, "message", json_null());
         http_respond_json(w->req, 200, out);
     }
 }
 
 static void on_end(void *ctx, const char *turn, const char *outcome, const json_t *user_ids) {
-    (void)outcome;
     (void)user_ids;
     struct wait *w = ctx;
     if (strcmp(turn, w->turn) != 0)
         return;
+    if (w->req && w->stream) {
+        static const char aborted[] = "{\"type\":\"abort\"}";
+        if (outcome && strcmp(outcome, "aborted") == 0)
+            send_event(w, aborted, strlen(aborted));
+        if (w->req) /* sending may find the client gone */
+            send_event(w, "[DONE]", 6);
+    }
     if (w->req) {
         http_req_on_gone(w->req, NULL, NULL);
-        if (w->stream) {
-            (void)http_stream_write(w->req, "data: [DONE]\n\n", 14);
+        if (w->stream)
             http_stream_end(w->req);
-        } else {
-            answer(w);
-        }
+        else
+            answer(w, outcome);
     }
     free_wait(w);
 }
@@ -155,7 +211,7 @@ static void on_gone(void *ctx) {
     struct wait *w = ctx;
     struct http_req *req = w->req;
     w->req = NULL;
-    if (w->stream)
+    if (w->begun)
         http_stream_end(req);
     else
         http_respond_empty(req, 499);
@@ -165,8 +221,7 @@ static const struct agent_events events = {
     .on_chunk = on_chunk, .on_fail = on_fail, .on_end = on_end};
 
 /* The body of the AI SDK's transport ({"messages", "trigger"}), its last-message form
- * ({"message"}), or
- * {"text"} for people with curl. */
+ * ({"message"}), or {"text"} for people with curl. */
 static int read_chat(const json_t *j, struct agent_chat *chat, json_t **ret_made, struct err *err) {
     const char *text = NULL;
     const char *trigger = NULL;
@@ -186,6 +241,7 @@ static int read_chat(const json_t *j, struct agent_chat *chat, json_t **ret_made
         *ret_made = json_pack("[O]", json_object_get(j, "message"));
     } else {
         *ret_made = json_incref(json_object_get(j, "messages"));
+        chat->whole = true;
     }
     chat->messages = *ret_made;
     return chat->messages ? 0
@@ -210,24 +266,42 @@ static void post_message(struct http_req *req, void *ctx) {
     w->req = req;
     const char *accept = http_req_header(req, "accept");
     w->stream = !accept || strstr(accept, "application/json") == NULL;
-    buf_init(&w->error, 4096);
     w->listener = (struct agent_listener){.events = &events, .ctx = w};
     chat.turn = id_new("turn", w->turn);
     agent_listen(a, &w->listener);
     w->listener.waiting = false;
+    http_res_header(req, "x-cay-turn", w->turn);
     http_req_on_gone(req, on_gone, w);
-    if (w->stream) {
-        http_res_header(req, "Cache-Control", "no-cache");
-        http_res_header(req, "x-vercel-ai-ui-message-stream", "v1");
-        http_res_header(req, "x-accel-buffering", "no");
-        http_stream_begin(req, 200, "text/event-stream");
-    }
     if (agent_chat(a, &w->listener, &chat, &err) < 0) {
-        char turn[ID_SIZE];
-        memcpy(turn, w->turn, sizeof(turn));
-        on_fail(w, turn, err.message);
-        on_end(w, turn, "error", NULL);
+        http_req_on_gone(req, NULL, NULL);
+        free_wait(w);
+        http_respond_err(req, &err);
     }
+}
+
+/* Stops a turn; its stream says "abort". */
+static void stop_turn(struct http_req *req, void *ctx) {
+    struct front *f = ctx;
+    struct err err;
+    struct agent *a = NULL;
+    int rc = agents_find(f->agents, owner_of(req), http_req_param(req, "agent"),
+                         http_req_param(req, "name"), &a, &err);
+    if (rc == 0 && (!a || !agent_cancel(a, http_req_param(req, "turn"))))
+        rc = err_set(&err, ERR_NOT_FOUND, "there is no such turn; it may have ended");
+    if (rc < 0)
+        http_respond_err(req, &err);
+    else
+        http_respond_empty(req, 204);
+}
+
+static void remove_agent(struct http_req *req, void *ctx) {
+    struct front *f = ctx;
+    struct err err;
+    if (agents_remove(f->agents, owner_of(req), http_req_param(req, "agent"),
+                      http_req_param(req, "name"), &err) < 0)
+        http_respond_err(req, &err);
+    else
+        http_respond_empty(req, 204);
 }
 
 static json_t *describe(struct front *f, const struct http_req *req, const struct agent_def *d) {
@@ -249,13 +323,9 @@ static void list(struct http_req *req, void *ctx) {
 }
 
 static void messages(struct http_req *req, void *ctx) {
-    struct front *f = ctx;
     struct err err;
-    struct agent *a;
     _cleanup_(json) json_t *l = NULL;
-    if (agents_get(f->agents, owner_of(req), http_req_param(req, "agent"),
-                   http_req_param(req, "name"), &a, &err) < 0 ||
-        agent_messages(a, &l, &err) < 0) {
+    if (read_messages(ctx, req, &l, &err) < 0) {
         http_respond_err(req, &err);
         return;
     }
@@ -266,10 +336,12 @@ static void messages(struct http_req *req, void *ctx) {
 static void clear(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
-    struct agent *a;
-    if (agents_get(f->agents, owner_of(req), http_req_param(req, "agent"),
-                   http_req_param(req, "name"), &a, &err) < 0 ||
-        agent_clear(a, NULL, &err) < 0)
+    struct agent *a = NULL;
+    int rc = agents_find(f->agents, owner_of(req), http_req_param(req, "agent"),
+                         http_req_param(req, "name"), &a, &err);
+    if (rc == 0 && a)
+        rc = agent_clear(a, NULL, &err);
+    if (rc < 0)
         http_respond_err(req, &err);
     else
         http_respond_empty(req, 204);
@@ -283,7 +355,7 @@ void api_agents_routes(struct front *f) {
         unsigned flags;
     } routes[] = {
         {"GET,OPTIONS", "/agents/{agent}/{name}/get-messages", get_messages, FRONT_ROUTE_READ},
-        {"GET,POST,OPTIONS", "/agents/{agent}/{name}", on_connect, 0},
+        {"GET,POST,PUT,PATCH,DELETE,OPTIONS", "/agents/{agent}/{name}", on_connect, 0},
         {"GET,POST,PUT,PATCH,DELETE,OPTIONS", "/agents/{agent}/{name}/{rest...}", nothing_there,
          FRONT_ROUTE_READ},
         {"GET,POST,PUT,PATCH,DELETE,OPTIONS", "/agents/{rest...}", not_found, FRONT_ROUTE_READ},
@@ -291,6 +363,8 @@ void api_agents_routes(struct front *f) {
         {"GET", "/v1/agents/{agent}/{name}/messages", messages, FRONT_ROUTE_READ},
         {"POST", "/v1/agents/{agent}/{name}/messages", post_message, 0},
         {"DELETE", "/v1/agents/{agent}/{name}/messages", clear, 0},
+        {"DELETE", "/v1/agents/{agent}/{name}/turns/{turn}", stop_turn, 0},
+        {"DELETE", "/v1/agents/{agent}/{name}", remove_agent, 0},
     };
     for (size_t i = 0; i < ARRAY_LEN(routes); i++)
         http_server_route(f->http, &(struct http_route){.methods = routes[i].methods,

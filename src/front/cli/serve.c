@@ -561,6 +561,7 @@ static int run(struct serve *s, struct err *err) {
                                                        .models = f->models,
                                                        .defs = s->agent_defs,
                                                        .model = s->config.model,
+                                                       .limits = s->config.agents,
                                                        .data_dir = s->config.data_dir});
     rc = start_http(s, err);
     if (rc < 0)

@@ -1,0 +1,259 @@
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "front/agent/internal.h"
+#include "front/agent/uimessage.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The state that listeners see: what agent.json lists, read from the facets and the history. It is
+ * stored too, so that an instance that nobody has touched needs no database to greet a client. */
+
+enum { ROWS_MAX_BYTES = 512 << 10, EXECUTION_TEXT_MAX = 32 << 10 };
+
+/* --- rows of a facet --- */
+
+static json_t *scalar(json_t *v) {
+    /* ["b", base64] and ["i", digits]: what JSON has no word for. */
+    return json_is_array(v) ? json_array_get(v, 1) : v;
+}
+
+json_t *agent_rows(const char *json, size_t len) {
+    _cleanup_(json) json_t *j = NULL;
+    if (json_parse(json, len, "rows", &j, NULL) < 0)
+        return json_array();
+    const json_t *columns = json_object_get(j, "columns");
+    const json_t *rows = json_object_get(j, "rows");
+    if (!json_is_array(rows))
+        return json_incref(j);
+    json_t *out = json_array();
+    size_t i;
+    const json_t *row;
+    json_array_foreach(rows, i, row) {
+        json_t *o = json_object();
+        size_t k;
+        const json_t *name;
+        json_array_foreach(columns, k, name)(void)
+            json_object_set(o, json_string_value(name), scalar(json_array_get(row, k)));
+        (void)json_array_append_new(out, o);
+    }
+    return out;
+}
+
+/* What a facet's failure says, as a text for people. */
+json_t *agent_facet_error(const char *json, size_t len, const struct err *err) {
+    _cleanup_(json) json_t *e = json ? json_loadb(json, len, 0, NULL) : NULL;
+    json_t *message = json_object_get(e, "message");
+    if (json_is_string(message))
+        return json_incref(message);
+    return uimessage_text(err ? err->message : "failed");
+}
+
+/* --- what is stored --- */
+
+void agent_state_load(struct agent *a) {
+    _cleanup_(free) char *of = NULL;
+    _cleanup_(free) char *spoilt = NULL;
+    struct err err;
+    if (a->def->nstate == 0) {
+        a->synced = true;
+        return;
+    }
+    if (history_get(a->history, "state_of", &of, &err) == 0 && of &&
+        strcmp(of, a->def->version) == 0 && history_get(a->history, "spoilt", &spoilt, &err) == 0 &&
+        !spoilt)
+        a->synced = true;
+}
+
+void agent_state_rest(struct agent *a) {
+    json_decref(a->state);
+    a->state = NULL;
+}
+
+void agent_state_spoil(struct agent *a) {
+    struct err err;
+    if (history_set(a->history, "spoilt", "1", &err) < 0)
+        log_error("agent.state", "error", err.message);
+}
+
+const json_t *agent_state(struct agent *a) {
+    _cleanup_(free) char *text = NULL;
+    struct err err;
+    if (!a->state && a->synced && history_get(a->history, "state", &text, &err) == 0 && text)
+        (void)json_parse(text, strlen(text), "state", &a->state, &err);
+    return a->state;
+}
+
+static int store(struct agent *a, struct err *err) {
+    _cleanup_(free) char *text = json_dumps(a->state, JSON_COMPACT);
+    int rc = history_begin(a->history, err);
+    if (rc < 0)
+        return rc;
+    rc = history_set(a->history, "state", text, err);
+    if (rc == 0)
+        rc = history_set(a->history, "state_of", a->def->version, err);
+    if (rc == 0 && !a->calls)
+        rc = history_set(a->history, "spoilt", NULL, err);
+    int end = history_end(a->history, rc == 0, err);
+    return rc < 0 ? rc : end;
+}
+
+int agent_set_state(struct agent *a, const struct agent_listener *from, const json_t *state,
+                    struct err *err) {
+    if (!json_is_object(state))
+        return err_set(err, ERR_BAD_REQUEST, "the state must be an object");
+    size_t max = a->agents->opt.limits.message_bytes;
+    if (json_dumpb(state, NULL, 0, JSON_COMPACT) > max)
+        return err_set(err, ERR_TOO_LARGE,
+                       "the state exceeds %zu bytes (limit "
+                       "agent_message_bytes)",
+                       max);
+    json_decref(a->state);
+    a->state = json_deep_copy(state);
+    _cleanup_(free) char *text = json_dumps(state, JSON_COMPACT);
+    int rc = history_set(a->history, "state", text, err);
+    TELL(a, from, if (l->events->on_state) l->events->on_state(l->ctx, a->state));
+    return rc;
+}
+
+/* --- reading it --- */
+
+static void sync_next(struct agent *a);
+
+static void begin(struct agent *a) {
+    a->syncing = true;
+    a->sync_again = false;
+    a->sync_item = 0;
+    a->sync_state = json_object();
+    a->sync_errors = json_object();
+    sync_next(a);
+}
+
+static void end(struct agent *a) {
+    struct err err;
+    a->syncing = false;
+    if (json_object_size(a->sync_errors) > 0)
+        (void)json_object_set(a->sync_state, "errors", a->sync_errors);
+    json_decref(a->sync_errors);
+    a->sync_errors = NULL;
+    json_decref(a->state);
+    a->state = steal_ptr(&a->sync_state);
+    a->synced = true;
+    if (store(a, &err) < 0)
+        log_error("agent.state", "error", err.message);
+    TELL(a, NULL, if (l->events->on_state) l->events->on_state(l->ctx, a->state));
+    while (a->ready) {
+        struct ready_wait *w = a->ready;
+        a->ready = w->next;
+        w->cb(w->ctx);
+        free(w);
+    }
+    if (a->sync_again) {
+        begin(a);
+        return;
+    }
+    void (*done)(struct agent *) = a->sync_done;
+    a->sync_done = NULL;
+    if (done)
+        done(a);
+}
+
+static void on_rows(void *ctx, bool ok, const char *json, size_t len, const struct err *err) {
+    struct agent *a = ctx;
+    const struct agent_state_item *item = &a->def->state[a->sync_item++];
+    a->sync_op = NULL;
+    json_t *rows = ok ? agent_rows(json, len) : json_array();
+    if (!ok) {
+        /* A table that the model has dropped, say: the rest of the state goes on. */
+        (void)json_object_set_new(a->sync_errors, item->key, agent_facet_error(json, len, err));
+    } else if (len > ROWS_MAX_BYTES && json_is_array(rows)) {
+        size_t all = json_array_size(rows);
+        size_t kept = all * ROWS_MAX_BYTES / len;
+        while (json_array_size(rows) > kept)
+            (void)json_array_remove(rows, json_array_size(rows) - 1);
+        (void)json_object_set_new(a->sync_errors, item->key,
+                                  json_sprintf("only %zu of %zu rows are shown", kept, all));
+    }
+    (void)json_object_set_new(a->sync_state, item->key, rows);
+    sync_next(a);
+}
+
+static void sync_next(struct agent *a) {
+    struct err err;
+    while (a->sync_item < a->def->nstate) {
+        const struct agent_state_item *item = &a->def->state[a->sync_item];
+        if (item->kind == AGENT_STATE_FACET) {
+            _cleanup_(free) char *dir = NULL;
+            struct facet_ref ref = agent_facet_ref(a, item->facet, &dir);
+            struct facet_op *op =
+                facets_call(a->agents->opt.runner->facets, &ref, item->method, "[]", on_rows, a);
+            if (op) /* NULL: it has called back already */
+                a->sync_op = op;
+            return;
+        }
+        json_t *v = NULL;
+        if (item->kind == AGENT_STATE_VALUE) {
+            /* Clients may have set it. */
+            json_t *own = json_object_get(agent_state(a), item->key);
+            v = json_incref(own ? own : item->value);
+        } else if (history_executions(a->history, item->limit, EXECUTION_TEXT_MAX, &v, &err) < 0) {
+            v = json_array();
+            (void)json_object_set_new(a->sync_errors, item->key, uimessage_text(err.message));
+        }
+        (void)json_object_set_new(a->sync_state, item->key, v);
+        a->sync_item++;
+    }
+    end(a);
+}
+
+void agent_sync(struct agent *a, void (*done)(struct agent *a)) {
+    if (done)
+        a->sync_done = done;
+    if (a->closing)
+        return;
+    if (a->syncing)
+        a->sync_again = true; /* it may have passed by what has changed */
+    else
+        begin(a);
+}
+
+void agent_state_finish(struct agent *a) {
+    facet_op_cancel(a->sync_op);
+    while (a->ready) {
+        struct ready_wait *w = a->ready;
+        a->ready = w->next;
+        free(w);
+    }
+    json_decref(a->state);
+    json_decref(a->sync_state);
+    json_decref(a->sync_errors);
+}
+
+void agent_when_ready(struct agent *a, void (*cb)(void *ctx), void *ctx) {
+    if (a->synced) {
+        cb(ctx);
+        return;
+    }
+    struct ready_wait *w = xmalloc(sizeof(*w));
+    *w = (struct ready_wait){.cb = cb, .ctx = ctx};
+    struct ready_wait **at = &a->ready;
+    while (*at)
+        at = &(*at)->next;
+    *at = w;
+    if (!a->syncing)
+        agent_sync(a, NULL);
+}
+
+void agent_cancel_ready(struct agent *a, const void *ctx) {
+    struct ready_wait **at = &a->ready;
+    while (*at) {
+        struct ready_wait *w = *at;
+        if (w->ctx == ctx) {
+            *at = w->next;
+            free(w);
+        } else {
+            at = &w->next;
+        }
+    }
+}
