@@ -123,10 +123,12 @@ static int list(struct store *s, const struct args *a, struct err *err) {
 }
 
 static int parse(int argc, char **argv, struct args *a) {
-    static const struct option options[] =
-    { {"name", required_argument, NULL, 'n'}, {"scope", required_argument, NULL, 's'},
-      {"rate", required_argument, NULL, 'r'},
-      {"facet", required_argument, NULL, \'f\'},   {"worker", required_argument, NULL, \'w\'},   {"data-dir", required_argument, NULL, \'d\'}, {"config", required_argument, NULL, 'c'}, {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {0}};
+    static const struct option options[] = {
+        {"name", required_argument, NULL, 'n'},   {"scope", required_argument, NULL, 's'},
+        {"rate", required_argument, NULL, 'r'},   {"facet", required_argument, NULL, 'f'},
+        {"worker", required_argument, NULL, 'w'}, {"data-dir", required_argument, NULL, 'd'},
+        {"config", required_argument, NULL, 'c'}, {"json", no_argument, NULL, 'j'},
+        {"help", no_argument, NULL, 'h'},         {0}};
     int c;
     char *end;
     while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {

@@ -267,7 +267,8 @@ static void ask_own_grant(struct facet *f) {
     buf_init(&b, 256);
     f->own_grant = ++f->next_id;
     facet_grant_encode(
-        &b, &(struct facet_grant){.grant = f->own_grant, .label = (char *)"owner", .all = true});
+        &b, &(struct facet_grant){
+                .grant = f->own_grant, .label = (char *)"owner", .all = true, .passive = true});
     (void)send_frame(f->control, FACET_GRANT, f->own_grant, &b, NULL);
 }
 
