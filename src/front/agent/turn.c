@@ -213,7 +213,8 @@ static void end_said(struct turn *t) {
 static void save_message(struct turn *t) {
     struct err err;
     t->saved_ms = clock_mono_ms();
-    if (!uimessage_is_empty(t->message) && history_put_at(t->agent->history, t->place, t->message, &err) < 0)
+    if (!uimessage_is_empty(t->message) &&
+        history_put_at(t->agent->history, t->place, t->message, &err) < 0)
         log_error("agent.message", "error", err.message);
 }
 
