@@ -2,6 +2,7 @@
 // whose line can be cut.
 import assert from 'node:assert/strict';
 import { existsSync, mkdirSync } from 'node:fs';
+import { createServer as createHttpServer } from 'node:http';
 import { connect, createServer } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { chromium } from 'playwright-core';
@@ -163,4 +164,68 @@ export async function until(what, ask) {
     assert.ok(Date.now() < end, `waited too long until ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
+}
+
+/**
+ * A model that does as it is told, behind OpenAI's streaming API. The last thing the person said
+ * decides: `say TEXT` is answered with TEXT, `fail` with an error, anything else is a program for
+ * executeCode, after which the model says what the tool gave back.
+ */
+export async function startModel() {
+  const server = createHttpServer(async (req, res) => {
+    let body = '';
+    for await (const part of req) body += part;
+    const { messages = [] } = JSON.parse(body || '{}');
+    const last = messages.at(-1) ?? {};
+    const textOf = ({ content }) =>
+      typeof content === 'string' ? content : (content ?? []).map((it) => it.text).join('');
+    const said = textOf(last);
+    if (last.role === 'user' && said === 'fail') {
+      res.writeHead(400, { 'Content-Type': 'application/json' });
+      return res.end(JSON.stringify({ error: { message: 'told to fail <b>so</b>' } }));
+    }
+    res.writeHead(200, { 'Content-Type': 'text/event-stream' });
+    const send = (delta, finish_reason = null) =>
+      res.write(
+        `data: ${JSON.stringify({
+          id: 'c1',
+          object: 'chat.completion.chunk',
+          created: 1,
+          model: 'told',
+          choices: [{ index: 0, delta, finish_reason }],
+        })}\n\n`,
+      );
+    const isCode = last.role === 'user' && !said.startsWith('say ');
+    if (isCode) {
+      const call = { index: 0, id: `call_${messages.length}`, type: 'function' };
+      send({
+        role: 'assistant',
+        tool_calls: [{ ...call, function: { name: 'executeCode', arguments: '' } }],
+      });
+      const text = JSON.stringify({ code: said });
+      for (let at = 0; at < text.length; at += 40) {
+        const piece = text.slice(at, at + 40);
+        send({ tool_calls: [{ index: 0, function: { arguments: piece } }] });
+      }
+      send({}, 'tool_calls');
+    } else {
+      const text = last.role === 'tool' ? `It gave: ${said}` : said.slice('say '.length);
+      for (let at = 0; at < text.length; at += 40) send({ content: text.slice(at, at + 40) });
+      send({}, 'stop');
+    }
+    return res.end('data: [DONE]\n\n');
+  });
+  await new Promise((resolve, reject) => {
+    server.once('error', reject);
+    server.listen(0, '127.0.0.1', resolve);
+  });
+  const url = `http://127.0.0.1:${server.address().port}/v1`;
+  return {
+    env: { OPENAI_API_KEY: 'told', OPENAI_BASE_URL: url },
+    async stop() {
+      const closed = new Promise((resolve) => server.close(resolve));
+      server.closeAllConnections();
+      await closed;
+    },
+  };
 }

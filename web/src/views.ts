@@ -23,6 +23,7 @@ export type View = {
 // prettier-ignore
 export const views: View[] = [
   { title: 'Chat', paths: ['/', '/chat/:agent/:name'], nav: true, view: lazy(() => import('./views/chat')) },
+  { title: 'Playground', paths: ['/play'], nav: true, view: lazy(() => import('./views/play')) },
   { title: 'Status', paths: ['/status'], nav: true, view: lazy(() => import('./views/status')) },
   { title: 'Runs', paths: ['/runs'], nav: true, view: lazy(() => import('./views/runs')) },
   { title: 'Run', paths: ['/runs/:id'], under: '/runs', view: lazy(() => import('./views/run')) },

@@ -43,7 +43,8 @@ export default function Conversation({ agent: info, name, takeFocus, onTurn }: P
     // It takes every host that is not on a private network for one that speaks TLS.
     protocol: location.protocol === 'https:' ? 'wss' : 'ws',
     onStateUpdate: setState,
-    onOpen: () => setConnected(true),
+    // Not at onOpen: until the agent has said who it is, it is not ready to be asked.
+    onIdentity: () => setConnected(true),
     onClose: () => setConnected(false),
   });
 

@@ -1,11 +1,20 @@
 import { Fragment, useState } from 'react';
 import { api } from '../../api/client.ts';
 import type { RunDetail, RunEvent } from '../../api/types.ts';
+import { failedLine, readProgram, type Program } from '../../api/program.ts';
 import { RunBadge } from '../../components/Badge.tsx';
+import { Code } from '../../components/Code.tsx';
 import { Facts, type Fact } from '../../components/Facts.tsx';
 import { JsonBlock } from '../../components/JsonBlock.tsx';
 import { Loading } from '../../components/Loading.tsx';
 import { Notice } from '../../components/Notice.tsx';
+import { Output } from '../../components/Output.tsx';
+import {
+  LogLines,
+  ProgramFailure,
+  ProgramResult,
+  ProgramUsage,
+} from '../../components/ProgramParts.tsx';
 import { runDuration } from '../../components/RunTable.tsx';
 import { Section } from '../../components/Section.tsx';
 import { formatDuration, formatTime } from '../../format.ts';
@@ -70,12 +79,13 @@ function Run({ run }: { run: RunDetail }) {
     ],
     ['Id', <span className="mono">{run.id}</span>],
   ];
+  const program = readProgram(run.detail);
   return (
     <>
       <div className="page-head">
         <h1>{run.title || run.id}</h1>
       </div>
-      {run.error && (
+      {run.error && !program?.error && (
         <Notice tone="bad" title={run.error.message || 'The run failed'}>
           {run.error.code && <code>{run.error.code}</code>}
         </Notice>
@@ -83,12 +93,46 @@ function Run({ run }: { run: RunDetail }) {
       <Section title="Record">
         <Facts facts={facts} />
       </Section>
-      {run.detail !== null && (
-        <Section title="Detail">
-          <Detail value={run.detail} />
-        </Section>
+      {program ? (
+        <ProgramView program={program} />
+      ) : (
+        run.detail !== null && (
+          <Section title="Detail">
+            <Detail value={run.detail} />
+          </Section>
+        )
       )}
       <Events events={run.events} start={run.createdAt} />
+    </>
+  );
+}
+
+/** The program of a run: what it was, what it printed, how it ended. */
+function ProgramView({ program }: { program: Program }) {
+  const { code, logs, output, error, result } = program;
+  return (
+    <>
+      {code !== null && (
+        <Section title="Program">
+          <Code text={code} label="Program" mark={failedLine(error)} />
+        </Section>
+      )}
+      <Section title="Output">
+        <div className="detail">
+          {logs.length > 0 && <LogLines lines={logs} />}
+          {logs.length === 0 && output !== '' && <Output text={output} label="Output" />}
+          {logs.length === 0 && output === '' && <p className="nothing">It printed nothing.</p>}
+          {error && <ProgramFailure error={error} />}
+        </div>
+      </Section>
+      {!error && result !== undefined && (
+        <Section title="Result">
+          <ProgramResult value={result} />
+        </Section>
+      )}
+      <Section title="Usage">
+        <ProgramUsage program={program} />
+      </Section>
     </>
   );
 }

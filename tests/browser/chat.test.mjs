@@ -1,0 +1,457 @@
+// The chat on the demo model: what a person is told to try, live beside it, in two tabs, after a
+// reload, stopped, by keyboard, on a phone.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import {
+  assertFits,
+  openPage,
+  screenshot,
+  startBrowser,
+  startRelay,
+  startServer,
+  until,
+  viewports,
+} from './support.mjs';
+
+const limit = { timeout: 90_000 };
+let cay;
+let browser;
+
+before(async () => {
+  // A program that never ends should not hold up the tests.
+  cay = await startServer({ config: { limits: { run_wall_ms: 1500 } } });
+  browser = await startBrowser();
+}, limit);
+
+after(async () => {
+  await browser?.close();
+  await cay?.stop();
+}, limit);
+
+let count = 0;
+/** A conversation nobody else has. */
+const newPath = () => `/chat/sandbox-agent/test-${process.pid}-${++count}`;
+
+const box = (page) => page.getByRole('textbox', { name: 'Message', exact: true });
+const tab = (page, name) => page.getByRole('tab', { name });
+const panel = (page, name) => page.getByRole('tabpanel', { name });
+const answers = (page) => page.locator('.message[data-role=assistant]');
+const customers = (page) =>
+  panel(page, /Customers/)
+    .locator('tbody tr')
+    .allInnerTexts();
+
+async function open(page, url) {
+  await page.goto(url);
+  await box(page).waitFor();
+  await page.getByPlaceholder('Ask the agent').waitFor();
+}
+
+/** Nothing runs any more, and there is an answer. */
+const settled = (page) => page.getByRole('button', { name: 'Answer again' }).waitFor();
+
+async function ask(page, text) {
+  await box(page).fill(text);
+  await page.keyboard.press('Enter');
+}
+
+test('the five steps to try, with nothing loaded anew', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url);
+  await open(page, cay.url + newPath());
+  await page.evaluate(() => (globalThis.sameDocument = true));
+  await page.getByText('a script answers, not an AI').waitFor();
+  await tab(page, 'Executions 0').waitFor();
+
+  // 1: the tool call is shown with its code, then its output, then what the model makes of it.
+  await page.getByRole('button', { name: 'Count customers by tier' }).click();
+  const call = page.getByRole('region', { name: /^executeCode/ });
+  await call.getByRole('region', { name: 'Code' }).getByText('GROUP BY tier').waitFor();
+  await page.getByRole('region', { name: 'executeCode: done' }).waitFor();
+  await call.getByRole('region', { name: 'Output' }).getByText('Gold: 3').waitFor();
+  await settled(page);
+  assert.match(await answers(page).last().innerText(), /Gold: 3\s+Silver: 3\s+Bronze: 2/);
+  await until('the code is coloured', async () => (await call.locator('.tok-keyword').count()) > 3);
+
+  // 2
+  await page
+    .getByRole('button', { name: "Find customers with emails containing 'example'" })
+    .click();
+  await until('there is a second answer', async () => (await answers(page).count()) === 2);
+  await settled(page);
+  assert.match(await answers(page).last().innerText(), /8 found/);
+
+  // 3: the database changes, and with it the other tab.
+  await tab(page, 'Customers 8').click();
+  assert.equal((await customers(page)).length, 8);
+  await page.getByRole('button', { name: 'Add a new customer named Zara' }).click();
+  await tab(page, 'Customers 9').waitFor();
+  await until('Zara is in the table', async () =>
+    (await customers(page)).some((row) => /Zara\s+zara@example\.com\s+Bronze\s+West/.test(row)),
+  );
+  await settled(page);
+
+  // 4: newest first, with code, output and time.
+  await tab(page, 'Executions 3').click();
+  const executions = panel(page, /Executions/).locator('li');
+  assert.equal(await executions.count(), 3);
+  assert.match(
+    await executions.nth(0).innerText(),
+    /done[\s\S]*INSERT INTO customers[\s\S]*Added #9: Zara/,
+  );
+  assert.match(await executions.nth(2).innerText(), /GROUP BY tier[\s\S]*Gold: 3/);
+  await executions.nth(0).locator('time[datetime]').waitFor();
+
+  // 5
+  await tab(page, 'Customers 9').click();
+  assert.equal((await customers(page)).length, 9);
+  assert.equal(await page.evaluate(() => globalThis.sameDocument), true);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test('a second tab sees the same, live and both ways; a reload keeps it', limit, async () => {
+  const url = cay.url + newPath();
+  const one = await openPage(browser, cay.url);
+  const two = await openPage(browser, cay.url);
+  await open(one.page, url);
+  await open(two.page, url);
+
+  await ask(one.page, 'Count customers by tier');
+  await two.page.locator('.message[data-role=user]').getByText('Count customers by tier').waitFor();
+  await settled(one.page);
+  await settled(two.page);
+  assert.match(await answers(two.page).last().innerText(), /Gold: 3/);
+  await tab(two.page, 'Executions 1').waitFor();
+
+  await ask(two.page, 'Add a new customer named Yara');
+  await tab(one.page, 'Customers 9').waitFor();
+  await until(
+    'the first tab has both answers',
+    async () => (await answers(one.page).count()) === 2,
+  );
+  await settled(one.page);
+  await settled(two.page);
+  const shown = await one.page.locator('.messages').innerText();
+  assert.equal(await two.page.locator('.messages').innerText(), shown);
+
+  await one.page.reload();
+  await settled(one.page);
+  assert.equal(await one.page.locator('.messages').innerText(), shown);
+  await tab(one.page, 'Executions 2').waitFor();
+  await tab(one.page, 'Customers 9').waitFor();
+
+  // Cleared here, cleared there, and the data stays.
+  await one.page.getByRole('button', { name: 'Clear', exact: true }).click();
+  await one.page.getByRole('button', { name: 'Yes, clear' }).click();
+  await until('the other tab is empty', async () => (await answers(two.page).count()) === 0);
+  await one.page.reload();
+  await tab(one.page, 'Customers 9').waitFor();
+  assert.equal(await answers(one.page).count(), 0);
+  assert.deepEqual([...one.problems, ...two.problems], []);
+  await one.context.close();
+  await two.context.close();
+});
+
+test('a stream is seen growing, and stop ends it for good', limit, async () => {
+  const url = cay.url + newPath();
+  const { context, page, problems } = await openPage(browser, cay.url);
+  const other = await openPage(browser, cay.url);
+  await open(page, url);
+  await open(other.page, url);
+  await ask(page, 'Talk for a while');
+  await page.getByText(/sentence number 3 of/).waitFor();
+  await page.getByRole('button', { name: 'Stop' }).click();
+  await page.getByText('Stopped.').waitFor();
+  await page.getByRole('button', { name: 'Send' }).waitFor();
+  assert.ok(await box(page).evaluate((it) => it === document.activeElement), 'the focus is back');
+  const text = await answers(page).last().innerText();
+  assert.doesNotMatch(text, /number 200 of/);
+  await until('the other tab knows', async () =>
+    /Stopped\./.test(await answers(other.page).last().innerText()),
+  );
+
+  // It goes on as usual, and what was said so far is kept.
+  await ask(page, 'Count customers by tier');
+  await until('it answers again', async () => (await answers(page).count()) === 2);
+  await settled(page);
+  await page.reload();
+  await settled(page);
+  assert.match(await answers(page).first().innerText(), /sentence number 3 of[\s\S]*Stopped\./);
+
+  // The other tab can stop what it did not start.
+  await ask(page, 'Talk for a while');
+  await until('the other tab sees it', async () =>
+    /sentence number 2 of/.test(await answers(other.page).last().innerText()),
+  );
+  await other.page.getByRole('button', { name: 'Stop' }).click();
+  await until('both have stopped', async () =>
+    (
+      await Promise.all(
+        [page, other.page].map((it) => it.getByRole('button', { name: 'Send' }).count()),
+      )
+    ).every(Boolean),
+  );
+  assert.doesNotMatch(await answers(page).last().innerText(), /number 200 of/);
+  assert.deepEqual([...problems, ...other.problems], []);
+  await context.close();
+  await other.context.close();
+});
+
+test('a page loaded in the middle of a stream joins it', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url);
+  await open(page, cay.url + newPath());
+  await ask(page, 'Talk for a while');
+  await page.getByText(/sentence number 5 of/).waitFor();
+  await page.reload();
+  await page.getByText(/sentence number 5 of/).waitFor();
+  await page.getByRole('button', { name: 'Stop' }).waitFor();
+  const at = async () => (await answers(page).last().innerText()).match(/number \d+/g).length;
+  const before = await at();
+  await until('it goes on growing', async () => (await at()) > before);
+  await page.getByRole('button', { name: 'Stop' }).click();
+  await page.getByRole('button', { name: 'Send' }).waitFor();
+  assert.equal(await answers(page).count(), 1);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test('a program that never ends meets its limit; the page stays quick', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url);
+  await open(page, cay.url + newPath());
+  await ask(page, 'Run forever');
+  await page.getByRole('region', { name: 'executeCode: running' }).waitFor();
+  // While it runs, a click takes effect at once.
+  const start = Date.now();
+  await tab(page, /Customers/).click();
+  await panel(page, /Customers/)
+    .getByText('Alice Chen')
+    .waitFor();
+  await tab(page, /Executions/).click();
+  assert.ok(Date.now() - start < 1000, `the page took ${Date.now() - start} ms`);
+  await page.getByRole('region', { name: 'executeCode: failed' }).waitFor();
+  const call = page.getByRole('region', { name: /^executeCode/ });
+  await call
+    .getByRole('region', { name: 'Error' })
+    .getByText('time limit of 1500 ms exceeded')
+    .waitFor();
+  await settled(page);
+  const execution = panel(page, /Executions/)
+    .locator('li')
+    .first();
+  assert.match(
+    await execution.innerText(),
+    /failed[\s\S]*while \(true\)[\s\S]*about to loop[\s\S]*time limit/,
+  );
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test('a table that is gone is said to be gone, and nothing else breaks', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url);
+  await open(page, cay.url + newPath());
+  await tab(page, 'Customers 8').waitFor();
+  await ask(page, 'Drop the customers table');
+  await tab(page, 'Customers (error)').click();
+  await panel(page, /Customers/)
+    .getByRole('alert')
+    .getByText('no such table')
+    .waitFor();
+  await settled(page);
+  await page.reload();
+  await tab(page, 'Customers (error)').waitFor();
+  await ask(page, 'Count customers by tier');
+  await page.getByRole('region', { name: 'executeCode: failed' }).waitFor();
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test('answer again replaces the answer', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url);
+  await open(page, cay.url + newPath());
+  await ask(page, 'Add a new customer named Uma');
+  await tab(page, 'Customers 9').waitFor();
+  await settled(page);
+  await page.getByRole('button', { name: 'Answer again' }).click();
+  await tab(page, 'Customers 10').waitFor();
+  await settled(page);
+  assert.equal(await answers(page).count(), 1);
+  assert.match(await answers(page).last().innerText(), /Added #10/);
+  await page.reload();
+  await settled(page);
+  assert.equal(await answers(page).count(), 1);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test('conversations have names, and keep apart', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url);
+  await open(page, `${cay.url}/`);
+  const chooser = page.getByRole('combobox', { name: 'Conversation' });
+  assert.equal(await chooser.inputValue(), 'default');
+  await page.getByRole('button', { name: 'New', exact: true }).click();
+  const field = page.getByRole('textbox', { name: 'Name of the new conversation' });
+  assert.match(await field.inputValue(), /^chat-\d+$/);
+  await page.keyboard.press('Escape');
+  await page.getByRole('button', { name: 'New', exact: true }).click();
+  await field.fill(`über den/Tisch? ${process.pid}`);
+  await page.keyboard.press('Enter');
+  const name = `über-den-Tisch-${process.pid}`;
+  await until('it is open', async () => (await chooser.inputValue()) === name);
+  assert.equal(new URL(page.url()).pathname, `/chat/sandbox-agent/${encodeURIComponent(name)}`);
+  await page.getByPlaceholder('Ask the agent').waitFor();
+  await until('the focus is in the field', () =>
+    box(page).evaluate((it) => it === document.activeElement),
+  );
+  await page.keyboard.type('Add a new customer named Xenia');
+  await page.keyboard.press('Enter');
+  await tab(page, 'Customers 9').waitFor();
+  await settled(page);
+  // The list knows it now, and another conversation knows nothing of it.
+  await page.reload();
+  await settled(page);
+  await chooser.selectOption('default');
+  await tab(page, 'Customers 8').waitFor();
+  assert.equal(await answers(page).count(), 0);
+  await chooser.selectOption(name);
+  await tab(page, 'Customers 9').waitFor();
+  await page.getByText('Add a new customer named Xenia').first().waitFor();
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test('an agent that does not exist is said not to', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url);
+  await page.goto(`${cay.url}/chat/nobody/default`);
+  await page.getByText('There is no such agent').waitFor();
+  await page.getByRole('link', { name: 'Sandbox agent' }).click();
+  await box(page).waitFor();
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test('the keyboard alone will do', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url);
+  await open(page, cay.url + newPath());
+  // The field has the focus from the start.
+  await until('the field has the focus', () =>
+    box(page).evaluate((it) => it === document.activeElement),
+  );
+  await page.keyboard.press('Enter');
+  await page.keyboard.type('Count customers');
+  await page.keyboard.press('Shift+Enter');
+  await page.keyboard.type('by tier');
+  assert.equal(await box(page).inputValue(), 'Count customers\nby tier');
+  await page.keyboard.press('Enter');
+  assert.equal(await box(page).inputValue(), '');
+  await settled(page);
+  assert.equal(await page.locator('.message[data-role=user]').count(), 1);
+  // It is read out when it is whole.
+  await page
+    .getByRole('status')
+    .getByText(/^The agent says: .*printed this/)
+    .waitFor();
+  assert.ok(await box(page).evaluate((it) => it === document.activeElement), 'still there');
+
+  const press = async (key, goal) => {
+    for (let i = 0; i < 40; i++) {
+      await page.keyboard.press(key);
+      if (await goal.evaluate((it) => it === document.activeElement)) return;
+    }
+    assert.fail('not reached');
+  };
+  await press('Tab', tab(page, /Executions/));
+  await page.keyboard.press('ArrowRight');
+  assert.equal(await tab(page, /Customers/).getAttribute('aria-selected'), 'true');
+  assert.ok(await panel(page, /Customers/).isVisible());
+  assert.equal(await page.getByRole('tabpanel', { name: /Executions/ }).count(), 0);
+  await page.keyboard.press('Home');
+  assert.equal(await tab(page, /Executions/).getAttribute('aria-selected'), 'true');
+  await press('Shift+Tab', page.getByRole('button', { name: 'Clear', exact: true }));
+  await page.keyboard.press('Enter');
+  await page.keyboard.press('Enter');
+  await until('it is cleared', async () => (await answers(page).count()) === 0);
+  await until('the field has the focus again', () =>
+    box(page).evaluate((it) => it === document.activeElement),
+  );
+
+  // Stop, too: the button after the field.
+  await page.keyboard.type('Talk for a while');
+  await page.keyboard.press('Enter');
+  await page.getByText(/sentence number 2 of/).waitFor();
+  await page.keyboard.press('Tab');
+  await page.keyboard.press('Enter');
+  await page.getByText('Stopped.').waitFor();
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test('a lost line is said to be lost, and found again', limit, async () => {
+  const relay = await startRelay(cay.url);
+  const { context, page, problems } = await openPage(browser, relay.url, {
+    expected: [/net::ERR_|WebSocket connection/],
+  });
+  try {
+    await open(page, relay.url + newPath());
+    await ask(page, 'Talk for a while');
+    await page.getByText(/sentence number 3 of/).waitFor();
+    await relay.cut();
+    await page.getByText('Not connected.').waitFor();
+    await box(page).fill('kept');
+    await page.keyboard.press('Enter');
+    assert.equal(await box(page).inputValue(), 'kept', 'nothing is sent into the void');
+    await relay.restore();
+    await page.getByRole('button', { name: 'Try now' }).first().click();
+    await page.getByText('Not connected.').waitFor({ state: 'detached' });
+    await until('the turn is joined again or over', async () =>
+      /number (?:[4-9]|\d\d+) of/.test(await answers(page).last().innerText()),
+    );
+    assert.equal(await answers(page).count(), 1);
+    assert.deepEqual(problems, []);
+  } finally {
+    await context.close();
+    await relay.stop();
+  }
+});
+
+for (const [name, options] of Object.entries(viewports)) {
+  test(`it fits and can be looked at: ${name}`, limit, async () => {
+    const { context, page, problems } = await openPage(browser, cay.url, options);
+    await open(page, cay.url + newPath());
+    await page.getByText('a script answers').waitFor();
+    await assertFits(page, 'empty');
+    await screenshot(page, `chat-empty-${name}`);
+    await ask(page, 'Add a new customer named Zara');
+    await settled(page);
+    await ask(page, 'List all customers');
+    await until('there are two', async () => (await answers(page).count()) === 2);
+    await settled(page);
+    await assertFits(page, 'chat');
+    await screenshot(page, `chat-${name}`);
+    await tab(page, /Executions/).click();
+    await panel(page, /Executions/)
+      .locator('.tok-keyword')
+      .first()
+      .waitFor();
+    await assertFits(page, 'executions');
+    await screenshot(page, `executions-${name}`);
+    await tab(page, /Customers/).click();
+    await panel(page, /Customers/)
+      .getByText('Zara')
+      .first()
+      .waitFor();
+    await assertFits(page, 'customers');
+    await screenshot(page, `customers-${name}`);
+    if (name === 'phone') {
+      // The chat is a tab of its own there, and is as it was left.
+      await tab(page, 'Chat').click();
+      await box(page).fill('Drop the customers table');
+      await page.getByRole('button', { name: 'Send' }).click();
+      await tab(page, 'Customers (error)').waitFor();
+      await settled(page);
+      await assertFits(page, 'after an error');
+      await screenshot(page, `chat-error-${name}`);
+    }
+    assert.deepEqual(problems, []);
+    await context.close();
+  });
+}

@@ -1,0 +1,245 @@
+// The playground: a program is written, run, followed, stopped, marked where it failed.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import {
+  assertFits,
+  openPage,
+  screenshot,
+  startBrowser,
+  startServer,
+  until,
+  viewports,
+} from './support.mjs';
+
+const limit = { timeout: 90_000 };
+let cay;
+let browser;
+
+before(async () => {
+  cay = await startServer();
+  browser = await startBrowser();
+}, limit);
+
+after(async () => {
+  await browser?.close();
+  await cay?.stop();
+}, limit);
+
+const editor = (page) => page.getByRole('textbox', { name: 'Program' });
+const outcome = (page) => page.getByRole('region', { name: 'Output' }).first();
+const lines = (page) => page.locator('.log-line');
+
+async function open(page) {
+  await page.goto(`${cay.url}/play`);
+  await editor(page).waitFor();
+}
+
+async function write(page, code) {
+  await editor(page).click();
+  await page.keyboard.press('Control+a');
+  await page.keyboard.insertText(code);
+}
+
+test('a program streams its lines, then gives its result and its usage', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url);
+  await open(page);
+  await until('the editor colours', async () => (await page.locator('.tok-keyword').count()) > 2);
+  await write(
+    page,
+    `export default async (env) => {
+      console.log('first', env.WHO);
+      console.warn('careful');
+      console.error('\\u001b[31mred\\u001b[0m <b>bold</b>');
+      await new Promise((done) => setTimeout(done, 1500));
+      console.log('last');
+      return { list: [1, 'two', { three: 3 }], html: '<img src=x onerror=alert(1)>' };
+    }`,
+  );
+  await page.getByRole('textbox', { name: 'Env, as JSON' }).fill('{"WHO": "you"}');
+  await editor(page).click();
+  await page.keyboard.press('Control+Enter');
+  // While it runs: what it has printed is there, what it will print is not.
+  await page.getByText('first you').waitFor();
+  assert.equal(await page.getByText('last', { exact: true }).count(), 0);
+  await lines(page).filter({ hasText: 'red <b>bold</b>' }).waitFor();
+  assert.deepEqual(await lines(page).evaluateAll((all) => all.map((it) => it.dataset.level)), [
+    'log',
+    'warn',
+    'error',
+  ]);
+  await page.getByText('last', { exact: true }).waitFor();
+  const result = page.getByRole('region', { name: 'Result' });
+  await result.getByText('"two"').waitFor();
+  await result.getByText('"<img src=x onerror=alert(1)>"').waitFor();
+  // The branch that is deep is closed, and opens.
+  assert.equal(await result.getByText('three').count(), 0);
+  await result.locator('summary', { hasText: '2:' }).click();
+  await result.getByText('three').waitFor();
+  assert.match(await outcome(page).innerText(), /Wall time[\s\S]*1\.\d+ s|1\.\d+ s[\s\S]*/);
+  assert.match(await page.locator('.facts').innerText(), /CPU time/);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test('a mistake is marked on its line', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url);
+  await open(page);
+  await write(
+    page,
+    "export default () => {\n  const a = 1;\n  throw new TypeError('no <i>way</i>');\n};",
+  );
+  await page.getByRole('button', { name: 'Run', exact: true }).click();
+  await page.getByText(/TypeError: no <i>way<\/i> \(line 3/).waitFor();
+  const marked = page.locator('.cm-failed');
+  assert.equal(await marked.innerText(), "  throw new TypeError('no <i>way</i>');");
+  // Code that does not even parse, too; and a mended program loses the mark.
+  await write(page, 'export default () => {\n  oh no\n};');
+  await page.getByRole('button', { name: 'Run', exact: true }).click();
+  await page
+    .getByText(/SyntaxError/)
+    .first()
+    .waitFor();
+  assert.equal((await marked.innerText()).trim(), 'oh no');
+  await write(page, 'export default () => 42;');
+  await page.getByRole('button', { name: 'Run', exact: true }).click();
+  await page.getByRole('region', { name: 'Result' }).getByText('42').waitFor();
+  assert.equal(await marked.count(), 0);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test('a program without end meets its limit, and the page stays quick', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url);
+  await open(page);
+  await write(page, 'export default () => {\n  while (true) {}\n};');
+  await page.getByRole('textbox', { name: 'Time limit, ms' }).fill('1000');
+  await page.getByRole('button', { name: 'Run', exact: true }).click();
+  await page.locator('.outcome-state').getByText('running').waitFor();
+  const start = Date.now();
+  await write(page, 'export default () => {\n  while (true) {} // typed while it ran\n};');
+  assert.ok(Date.now() - start < 900, `typing took ${Date.now() - start} ms`);
+  await page.getByText('LimitError: time limit of 1000 ms exceeded').first().waitFor();
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test('stop stops it at the server', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url);
+  await open(page);
+  await write(
+    page,
+    "export default async () => { for (;;) { console.log('tick');" +
+      ' await new Promise((done) => setTimeout(done, 50)); } };',
+  );
+  await page.getByRole('textbox', { name: 'Time limit, ms' }).fill('');
+  await page.getByRole('button', { name: 'Run', exact: true }).click();
+  await lines(page).nth(2).waitFor();
+  await page.getByRole('button', { name: 'Stop' }).click();
+  await outcome(page).getByText('Stopped.', { exact: true }).waitFor();
+  await page.getByRole('button', { name: 'Run', exact: true }).waitFor();
+  const newest = async () =>
+    (await (await fetch(`${cay.url}/v1/runs?kind=run&limit=1`)).json()).runs[0].status;
+  await until('the server ended it', async () => (await newest()) !== 'running');
+  assert.equal(await newest(), 'cancelled');
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test('fifty thousand lines do not hold up the page', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url);
+  await open(page);
+  await write(page, 'export default () => { for (let i = 0; i < 50000; i++) console.log(i); };');
+  await page.getByRole('button', { name: 'Run', exact: true }).click();
+  await until('it has ended', async () =>
+    (await page.locator('.outcome-state .badge').innerText()).match(/done|failed/),
+  );
+  await page.getByText(/lines above are not shown/).waitFor();
+  assert.ok((await lines(page).count()) <= 2000);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test('what cannot be run is refused before, and by the server', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url, {
+    expected: [/status of 400/],
+  });
+  await open(page);
+  const run = page.getByRole('button', { name: 'Run', exact: true });
+  await page.getByRole('textbox', { name: 'Env, as JSON' }).fill('{"a": }');
+  await run.click();
+  await page
+    .getByRole('alert')
+    .getByText(/The env is not JSON/)
+    .waitFor();
+  await page.getByRole('textbox', { name: 'Env, as JSON' }).fill('[]');
+  await run.click();
+  await page
+    .getByRole('alert')
+    .getByText(/must be a JSON object/)
+    .waitFor();
+  await page.getByRole('textbox', { name: 'Env, as JSON' }).fill('');
+  await page.getByRole('textbox', { name: 'Time limit, ms' }).fill('999999999');
+  await run.click();
+  await page
+    .getByRole('alert')
+    .getByText(/wall_ms.*from 1 to/)
+    .waitFor();
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test('TypeScript runs, and a run can be loaded again', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url);
+  await open(page);
+  const mark = `mark ${process.pid}`;
+  await write(page, `const text: string = '${mark}';\nexport default (): string => text;\n`);
+  await page.getByRole('combobox', { name: 'Language' }).selectOption('ts');
+  await page.getByRole('button', { name: 'Run', exact: true }).click();
+  await page.getByRole('region', { name: 'Result' }).getByText(`"${mark}"`).waitFor();
+  await write(page, 'export default () => 1;');
+  await page
+    .getByRole('button', { name: `Load const text: string = '${mark}';` })
+    .first()
+    .click();
+  await until('the program is back', async () => (await editor(page).innerText()).includes(mark));
+  await page.getByRole('region', { name: 'Result' }).getByText(`"${mark}"`).waitFor();
+
+  // The command that does the same does the same.
+  const curl = await page.getByRole('region', { name: 'The same with curl' }).innerText();
+  assert.match(curl, new RegExp(`curl -N ${cay.url}/v1/run`));
+  const { execFile } = await import('node:child_process');
+  const { promisify } = await import('node:util');
+  const { stdout } = await promisify(execFile)('sh', ['-c', curl], { timeout: 20_000 });
+  assert.match(stdout, new RegExp(`event: result\\ndata: .*"result":"${mark}"`));
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+for (const [name, options] of Object.entries(viewports)) {
+  test(`it fits and can be looked at: ${name}`, limit, async () => {
+    const { context, page, problems } = await openPage(browser, cay.url, options);
+    await open(page);
+    await page.getByRole('button', { name: 'Run', exact: true }).click();
+    await page.getByRole('region', { name: 'Result' }).waitFor();
+    await page.locator('.tok-keyword').first().waitFor();
+    await assertFits(page, 'result');
+    await screenshot(page, `play-${name}`);
+    await write(
+      page,
+      "export default async () => {\n  console.log('before');\n  console.warn('careful');\n" +
+        "  throw new RangeError('too far');\n};",
+    );
+    await page.getByRole('button', { name: 'Run', exact: true }).click();
+    await page.getByText(/RangeError: too far \(line 4/).waitFor();
+    await assertFits(page, 'error');
+    await screenshot(page, `play-error-${name}`);
+    // The page of the run shows the same.
+    await page.locator('.recent-runs a').first().click();
+    await page.getByRole('region', { name: 'Program' }).locator('.code-mark').waitFor();
+    await page.getByText(/RangeError: too far \(line 4/).waitFor();
+    await assertFits(page, 'run');
+    await screenshot(page, `run-error-${name}`);
+    assert.deepEqual(problems, []);
+    await context.close();
+  });
+}

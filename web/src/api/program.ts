@@ -1,0 +1,69 @@
+/** What is known of a program that ran: the answer of POST /v1/run, and the detail of its run. */
+import { object } from './types.ts';
+
+export type LogLine = { level: string; time: number; message: string };
+
+export type ProgramError = {
+  name: string;
+  message: string;
+  stack: string;
+  module: string | null;
+  line: number | null;
+  column: number | null;
+};
+
+export type Program = {
+  id: string;
+  status: string;
+  code: string | null;
+  output: string;
+  /** undefined: it gave nothing back. */
+  result: unknown;
+  error: ProgramError | null;
+  logs: LogLine[];
+  usage: Record<string, number>;
+};
+
+const text = (value: unknown): string => (typeof value === 'string' ? value : '');
+const number = (value: unknown): number | null =>
+  typeof value === 'number' && Number.isFinite(value) ? value : null;
+
+export function readLog(value: unknown): LogLine {
+  const it = object(value);
+  return { level: text(it.level) || 'log', time: number(it.time) ?? 0, message: text(it.message) };
+}
+
+/** null when the value is the record of something else, such as a chat. */
+export function readProgram(value: unknown): Program | null {
+  const it = object(value);
+  if (!('usage' in it) || !('output' in it)) return null;
+  const error = it.error === null || it.error === undefined ? null : object(it.error);
+  const usage: Record<string, number> = {};
+  for (const [key, item] of Object.entries(object(it.usage))) {
+    const n = number(item);
+    if (n !== null) usage[key] = n;
+  }
+  return {
+    id: text(it.id),
+    status: text(it.status),
+    code: typeof it.code === 'string' ? it.code : null,
+    output: text(it.output),
+    result: it.result ?? undefined,
+    error: error && {
+      name: text(error.name) || 'Error',
+      message: text(error.message),
+      stack: text(error.stack),
+      module: typeof error.module === 'string' ? error.module : null,
+      line: number(error.line),
+      column: number(error.column),
+    },
+    logs: Array.isArray(it.logs) ? it.logs.map(readLog) : [],
+    usage,
+  };
+}
+
+/** The line of the program people wrote that failed; null when it was in another module. */
+export function failedLine(error: ProgramError | null): number | null {
+  if (!error || error.line === null) return null;
+  return /^(main\.|user-code\.js$)/.test(error.module ?? '') ? error.line : null;
+}

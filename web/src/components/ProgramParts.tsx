@@ -1,0 +1,68 @@
+/** How a program that ran is shown: its lines, its error, its result, what it used. */
+import { memo } from 'react';
+import type { LogLine, Program, ProgramError } from '../api/program.ts';
+import { formatBytes, formatDuration } from '../format.ts';
+import { plainText } from './ansi.ts';
+import { Facts, type Fact } from './Facts.tsx';
+import { Output } from './Output.tsx';
+import { Tree } from './Tree.tsx';
+import './ProgramParts.css';
+
+const linesAtOnce = 2000;
+
+/** The newest lines; a screen reader hears nothing of each, or it would never stop. */
+export const LogLines = memo(function LogLines({ lines }: { lines: readonly LogLine[] }) {
+  const shown = lines.slice(-linesAtOnce);
+  return (
+    <div className="log-lines" tabIndex={0} role="region" aria-label="Output">
+      {lines.length > shown.length && (
+        <p className="log-left-out">{lines.length - shown.length} lines above are not shown.</p>
+      )}
+      {shown.map((line, index) => (
+        <div key={lines.length - shown.length + index} className="log-line" data-level={line.level}>
+          {line.level !== 'log' && <span className="log-level">{line.level}</span>}
+          <span className="log-text">{plainText(line.message)}</span>
+        </div>
+      ))}
+    </div>
+  );
+});
+
+export function ProgramFailure({ error }: { error: ProgramError }) {
+  const where =
+    error.line === null
+      ? ''
+      : ` (line ${error.line}${error.column === null ? '' : `, column ${error.column}`})`;
+  const first = `${error.name}: ${error.message}`;
+  const text = error.stack.startsWith(first) ? error.stack : `${first}\n${error.stack}`.trim();
+  return (
+    <div className="program-failure">
+      <p className="failure-title">
+        {plainText(first)}
+        {where}
+      </p>
+      {text !== first && <Output text={text} label="Error" tone="bad" />}
+    </div>
+  );
+}
+
+export function ProgramResult({ value }: { value: unknown }) {
+  return (
+    <div className="program-result" role="region" aria-label="Result">
+      <Tree value={value} />
+    </div>
+  );
+}
+
+export function ProgramUsage({ program }: { program: Program }) {
+  const { usage } = program;
+  const ms = (key: string) => formatDuration(usage[key] ?? null);
+  const facts: Fact[] = [
+    ['Wall time', ms('wall_ms')],
+    ['CPU time', ms('cpu_ms')],
+    ['Peak memory', formatBytes(usage.peak_memory_bytes ?? null)],
+    ['Calls to bindings', String(usage.binding_calls ?? 0)],
+    ['Output', formatBytes(usage.output_bytes ?? null)],
+  ];
+  return <Facts facts={facts} />;
+}

@@ -1,0 +1,59 @@
+/** What the form says, as the body of POST /v1/run. */
+
+export type Form = {
+  code: string;
+  language: 'js' | 'ts';
+  env: string;
+  wallMs: string;
+  memoryMib: string;
+};
+
+export type Body = {
+  code: string;
+  language: 'js' | 'ts';
+  env?: object;
+  limits?: { wall_ms?: number; memory_bytes?: number };
+};
+
+/** Or what is wrong with it, for people. */
+export function bodyOf(form: Form): Body | string {
+  const body: Body = { code: form.code, language: form.language };
+  if (form.env.trim() !== '') {
+    try {
+      const env: unknown = JSON.parse(form.env);
+      if (typeof env !== 'object' || env === null || Array.isArray(env))
+        return 'The env must be a JSON object, such as {"NAME": "value"}.';
+      body.env = env;
+    } catch (error) {
+      return `The env is not JSON: ${error instanceof Error ? error.message : 'it cannot be read'}.`;
+    }
+  }
+  const limits: Body['limits'] = {};
+  const wall = wholeNumber(form.wallMs);
+  const memory = wholeNumber(form.memoryMib);
+  if (wall === null) return 'The time limit must be a whole number of milliseconds.';
+  if (memory === null) return 'The memory limit must be a whole number of MiB.';
+  if (wall !== undefined) limits.wall_ms = wall;
+  if (memory !== undefined) limits.memory_bytes = memory * 1024 * 1024;
+  if (Object.keys(limits).length > 0) body.limits = limits;
+  return body;
+}
+
+/** undefined: nothing was said. null: it is no such number. */
+function wholeNumber(text: string): number | null | undefined {
+  if (text.trim() === '') return undefined;
+  return /^\d{1,9}$/.test(text.trim()) && Number(text) > 0 ? Number(text) : null;
+}
+
+/** A word for a shell, whatever is in it. */
+const quote = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
+
+export function curlOf(body: Body, origin: string, needsKey: boolean): string {
+  return [
+    `curl -N ${origin}/v1/run`,
+    ...(needsKey ? ['-H "Authorization: Bearer $CAY_KEY"'] : []),
+    `-H 'Content-Type: application/json'`,
+    `-H 'Accept: text/event-stream'`,
+    `-d ${quote(JSON.stringify(body))}`,
+  ].join(' \\\n  ');
+}
