@@ -357,7 +357,7 @@ static size_t run(struct http_conn *c, const char *data, size_t len) {
                 break;
             }
         } else if (c->state == CONN_BODY) {
-            if (c->req->body_paused)
+            if (!c->req || c->req->body_paused)
                 break;
             k = take_body(c, data + used, len - used);
         } else if (c->state == CONN_WS) {
@@ -389,7 +389,7 @@ static bool wants_input(const struct http_conn *c) {
     if (c->state == CONN_HANDLE)
         return c->in.len < c->server->opt.limits.head_bytes;
     if (c->state == CONN_BODY)
-        return !c->req->body_paused;
+        return c->req && !c->req->body_paused;
     return !c->throttled || c->state == CONN_LINGER || c->state == CONN_CLOSING;
 }
 
