@@ -358,6 +358,10 @@ static void on_model_done(void *ctx, enum model_stop stop, json_t *message) {
         end_turn(t, "error", err.message);
         return;
     }
+    if (uimessage_is_empty(t->message)) {
+        end_turn(t, "error", "the model's answer is empty");
+        return;
+    }
     emit_chunk(t, "finish-step", NULL, NULL, NULL, NULL, 0);
     emit_tree(t, json_pack("{s:s,s:{s:s}}", "type", "finish", "messageMetadata", "finishReason",
                            model_stop_name(stop)));
