@@ -397,6 +397,7 @@ static void run_exec(struct init *in, uint64_t id, const struct sandbox_exec *e,
         return;
     }
     add_job(in, j, id, pid, false);
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): without a place for it rc was negative
     j->final = e->final;
     struct buf b;
     buf_init(&b, 64);

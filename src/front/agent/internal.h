@@ -62,7 +62,7 @@ struct agents {
         while ((l = telling_.next)) {                                                              \
             telling_.next = l->next;                                                               \
             if (l != (except))                                                                     \
-                call;                                                                              \
+                call; /* NOLINT(bugprone-macro-parentheses): a statement */                        \
         }                                                                                          \
         (a)->telling = telling_.outer;                                                             \
     } while (0)

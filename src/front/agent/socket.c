@@ -239,10 +239,10 @@ static void on_frame(struct socket *s, const json_t *f) {
     } else if (strcmp(type, "rpc") == 0) {
         on_rpc(s, f);
     } else if (strcmp(type, "cf_agent_chat_clear") == 0) {
-        rc = agent_clear(s->listener.agent, &s->listener, &err);
+        (void)agent_clear(s->listener.agent, &s->listener, &err);
     } else if (strcmp(type, "cf_agent_chat_messages") == 0) {
-        rc = agent_set_messages(s->listener.agent, &s->listener, json_object_get(f, "messages"),
-                                &err);
+        (void)agent_set_messages(s->listener.agent, &s->listener, json_object_get(f, "messages"),
+                                 &err);
     } else if (strcmp(type, "cf_agent_stream_resume_request") == 0) {
         on_resume_request(s, f);
     } else if (strcmp(type, "cf_agent_stream_resume_ack") == 0) {

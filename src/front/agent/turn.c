@@ -636,7 +636,7 @@ static void next_tool(struct turn *t) {
         error = xasprintf("there is no tool \"%.64s\"", name ? name : "");
     else if (!text)
         error = xasprintf("the tool \"%s\" needs a text \"%s\"", tool->name, key);
-    if (error)
+    if (error || !tool)
         finish_tool(t, NULL, error);
     else if (tool->kind == AGENT_TOOL_CODE)
         run_code(t, text);

@@ -9,4 +9,4 @@ void api_runs_routes(struct front *f);
 void api_run_routes(struct front *f);
 void api_agents_routes(struct front *f);
 /* The handler of requests for NAME.localhost. */
-void api_guest(struct http_req *req, void *front);
+void api_guest(struct http_req *req, void *ctx);

@@ -442,7 +442,12 @@ int cli_run(int argc, char **argv) {
         c.sigint.data = c.sigterm.data = &c;
         (void)uv_signal_start(&c.sigint, on_signal, SIGINT);
         (void)uv_signal_start(&c.sigterm, on_signal, SIGTERM);
-        status = start(&c, &err) < 0 ? cli_fail(&err) : c.signal ? 128 + c.signal : c.status;
+        int rc = start(&c, &err);
+        status = rc < 0 ? cli_fail(&err) : c.signal ? 128 + c.signal : c.status;
+        if (!uv_is_closing((uv_handle_t *)&c.sigint)) /* nothing was started */
+            on_stopped(&c);
+        (void)uv_run(&c.loop, UV_RUN_DEFAULT);
+        (void)uv_loop_close(&c.loop);
     }
     json_decref(c.env);
     json_decref(c.args);

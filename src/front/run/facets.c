@@ -446,8 +446,8 @@ void facets_abort(struct facets *all, const char *dir) {
         end_facet(f);
 }
 
-struct facets_stats facets_stats(const struct facets *f) {
-    return f->stats;
+struct facets_stats facets_stats(const struct facets *all) {
+    return all->stats;
 }
 
 void facets_stop(struct facets *all, void (*on_stopped)(void *ctx), void *ctx) {

@@ -38,22 +38,22 @@ typedef void (*facet_done)(void *ctx, const struct err *err); /* err NULL: it we
 
 struct facets *facets_create(const struct facets_options *options);
 /* grant->grant is chosen here. Returns a ticket that is good until done was called. */
-struct facet_op *facets_grant(struct facets *f, const struct facet_ref *ref,
+struct facet_op *facets_grant(struct facets *all, const struct facet_ref *ref,
                               const struct facet_grant *grant, facet_granted done, void *ctx);
 /* A call by the owner itself, with every method. */
-struct facet_op *facets_call(struct facets *f, const struct facet_ref *ref, const char *method,
+struct facet_op *facets_call(struct facets *all, const struct facet_ref *ref, const char *method,
                              const char *args_json, facet_answered done, void *ctx);
 /* Writes the whole database into fd, which stays the caller's. */
-struct facet_op *facets_export(struct facets *f, const struct facet_ref *ref, int fd,
+struct facet_op *facets_export(struct facets *all, const struct facet_ref *ref, int fd,
                                facet_done done, void *ctx);
 /* done will not be called. */
 void facet_op_cancel(struct facet_op *op);
 /* Ends the process of a database at once: its capabilities are dead. */
-void facets_abort(struct facets *f, const char *dir);
+void facets_abort(struct facets *all, const char *dir);
 
 struct facets_stats {
     size_t running;
     uint64_t started, calls, failed_calls;
 };
-struct facets_stats facets_stats(const struct facets *f);
-void facets_stop(struct facets *f, void (*on_stopped)(void *ctx), void *ctx);
+struct facets_stats facets_stats(const struct facets *all);
+void facets_stop(struct facets *all, void (*on_stopped)(void *ctx), void *ctx);

@@ -181,7 +181,7 @@ static void serve_waiting(struct pool *p) {
             return;
         p->waiting = t->next;
         p->stats.waiting--;
-        if (i) {
+        if (i && t->taken) {
             p->stats.reused += i->resting;
             hand_out(p, i, t->domain, t->taken, t->ctx);
         }
@@ -276,6 +276,7 @@ static void zygote_lost(struct zygote *z) {
     /* Owners may release theirs while they are told: begin again at the head each time. */
     struct isolate *i = z->isolates;
     while (i) {
+        // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what is freed is out of the list before
         i->exited = i->hung_up = true;
         unlink_ready(i);
         stop_resting(i);

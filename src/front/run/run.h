@@ -35,14 +35,14 @@ struct run_request {
 
 /* store may be NULL: nothing is recorded. NULL is returned when the run is over already (on_done
  * was called) or could not be recorded (err is set and on_done was not called). */
-struct run *run_start(struct runner *r, struct store *store, const struct run_request *request,
+struct run *run_start(struct runner *r, struct store *store, const struct run_request *q,
                       struct err *err);
-/* The same on a warm guest that the caller keeps; request->source and env are not read. */
-struct run *run_on_guest(struct guest *g, struct store *store, const struct run_request *request,
+/* The same on a warm guest that the caller keeps; q->source and q->env are not read. */
+struct run *run_on_guest(struct guest *g, struct store *store, const struct run_request *q,
                          struct err *err);
 void run_cancel(struct run *run);
 /* Like run_start(), but gives the guest for a warm isolate. */
-struct run *run_start_warm(struct runner *r, struct store *store, const struct run_request *request,
+struct run *run_start_warm(struct runner *r, struct store *store, const struct run_request *q,
                            void (*on_end)(void *ctx), void *end_ctx, struct guest **ret_guest,
                            struct err *err);
 

@@ -74,15 +74,16 @@ int runner_config_read(struct runner_config *c, const json_t *limits, struct err
     };
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(table); i++) {
-        int64_t v = table[i].u32   ? (int64_t)*table[i].u32
-                    : table[i].u64 ? (int64_t)*table[i].u64
-                                   : (int64_t)*table[i].size;
+        int64_t v = table[i].u32    ? (int64_t)*table[i].u32
+                    : table[i].u64  ? (int64_t)*table[i].u64
+                    : table[i].size ? (int64_t)*table[i].size
+                                    : 0;
         rc = json_get_int(limits, table[i].key, table[i].min, table[i].max, &v, err);
         if (table[i].u32)
             *table[i].u32 = (uint32_t)v;
         else if (table[i].u64)
             *table[i].u64 = (uint64_t)v;
-        else
+        else if (table[i].size)
             *table[i].size = (size_t)v;
     }
     return rc;
