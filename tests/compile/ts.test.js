@@ -156,6 +156,7 @@ function tree(code) {
 
 test("real packages come out as from the TypeScript compiler", () => {
   let files = 0;
+  let compared = 0;
   let bytes = 0;
   const different = [];
   for (const dir of ["node_modules/rxjs/src", "node_modules/zod/src"])
@@ -165,6 +166,7 @@ test("real packages come out as from the TypeScript compiler", () => {
       if (/^\s*(export )?(const )?(enum|namespace) \w+/m.test(source)) continue;
       files++;
       if (!process.env.CAY_SOAK && files % 8) continue;
+      compared++;
       bytes += source.length;
       const want = ts.transpileModule(source, {
         compilerOptions: { target: ts.ScriptTarget.ESNext, module: ts.ModuleKind.ESNext, isolatedModules: true, removeComments: true },
@@ -179,5 +181,5 @@ test("real packages come out as from the TypeScript compiler", () => {
     }
   assert.ok(files > 300, `${files} files`);
   assert.deepEqual(different, []);
-  console.log(`# ${files} TypeScript files, ${bytes} bytes`);
+  console.log(`# ${compared} of ${files} TypeScript files compared, ${bytes} bytes`);
 });
