@@ -350,7 +350,8 @@ static bool run_read(struct db *db, struct db_call *c, struct args *a, struct js
     if (ok) {
         json_writer_object_begin(w);
         ok = step_all(db, c, s->stmt, w, true);
-        json_writer_object_end(w);
+        if (ok) /* else the failure is written already */
+            json_writer_object_end(w);
     }
     db_release(db, s);
     return ok;
@@ -456,7 +457,8 @@ static bool run_batch_item(struct db *db, struct db_call *c, struct args *a,
     if (ok && sqlite3_stmt_readonly(s->stmt)) {
         json_writer_object_begin(w);
         ok = step_all(db, c, s->stmt, w, true);
-        json_writer_object_end(w);
+        if (ok) /* else the failure is written already */
+            json_writer_object_end(w);
     } else if (ok) {
         ok = step_write(db, c, s->stmt, w);
     }
