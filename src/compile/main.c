@@ -16,6 +16,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,8 +26,9 @@
 
 enum {
     CHANNEL_FD = 3,
-    WARM_ROUNDS = 40,         /* enough for the compiler's hot paths to be compiled themselves */
-    MEMORY_BYTES = 1 << 30,   /* beyond what the engine has reserved at start */
+    WARM_ROUNDS = 20,       /* before it serves */
+    IDLE_ROUNDS = 600,      /* and while nobody asks, until its hot paths are compiled themselves */
+    MEMORY_BYTES = 1 << 30, /* beyond what the engine has reserved at start */
     GARBAGE_BYTES = 64 << 20, /* of requests, between two full collections */
 };
 
@@ -146,12 +148,23 @@ static int answer(uint64_t id, const char *response, size_t len) {
     return wire_send(CHANNEL_FD, &out);
 }
 
-static int serve(JSGlobalContextRef ctx, JSObjectRef fn, struct err *err) {
+/* Goes on warming up as long as there is nothing to do. */
+static void warm_while_idle(JSGlobalContextRef ctx, JSObjectRef fn, int *rounds) {
+    struct pollfd p = {.fd = CHANNEL_FD, .events = POLLIN};
+    while (*rounds > 0 && poll(&p, 1, 0) == 0) {
+        size_t len = 0;
+        free(compile(ctx, fn, warm_request, &len));
+        --*rounds;
+    }
+}
+
+static int serve(JSGlobalContextRef ctx, JSObjectRef fn, int idle_rounds, struct err *err) {
     struct wire_reader reader;
     wire_reader_init(&reader, COMPILE_FRAME_MAX);
     struct wire_frame f;
     size_t garbage = 0;
     int rc;
+    warm_while_idle(ctx, fn, &idle_rounds);
     while ((rc = wire_read(&reader, CHANNEL_FD, &f, err)) > 0) {
         wire_frame_finish(&f);
         if (f.type != COMPILE_REQUEST)
@@ -166,6 +179,7 @@ static int serve(JSGlobalContextRef ctx, JSObjectRef fn, struct err *err) {
             garbage = 0;
             JSGarbageCollect(ctx);
         }
+        warm_while_idle(ctx, fn, &idle_rounds);
     }
     wire_reader_finish(&reader);
     return rc == -ERR_CANCELLED ? 0 : rc;
@@ -189,7 +203,7 @@ static int run(bool cold, struct err *err) {
     if (rc < 0)
         return rc;
     (void)wire_send(CHANNEL_FD, &(struct wire_out){.type = COMPILE_READY});
-    return serve(ctx, fn, err);
+    return serve(ctx, fn, cold ? 0 : IDLE_ROUNDS, err);
 }
 
 int main(int argc, char **argv) {

@@ -43,6 +43,8 @@ void engine_options(bool short_runs_do_not_compile) {
         {"JSC_useConcurrentGC", "0"},
         {"JSC_numberOfGCMarkers", "1"},
         {"JSC_useWasm", "0"},
+        /* A tail call would drop its caller from the stack that an error shows. */
+        {"JSC_useTailCalls", "0"},
         /* With the cage 72 GB of addresses are reserved and buffers escape RLIMIT_AS. */
         {"GIGACAGE_ENABLED", "0"},
     };

@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
-import { request, startCay } from '../lib/cay.mjs';
+import { request } from '../lib/cay.mjs';
 import { mount, openPage } from './dom.mjs';
-import { TYPE, until, slow, withAgents } from './support.mjs';
+import { slow, startCay, TYPE, until, withAgents } from './support.mjs';
 
 let cay;
 let react;

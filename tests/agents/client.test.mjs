@@ -3,8 +3,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { AgentClient } from 'agents/client';
 
-import { startCay } from '../lib/cay.mjs';
-import { within, until, slow, withAgents } from './support.mjs';
+import { slow, startCay, until, withAgents, within } from './support.mjs';
 
 let cay;
 before(async () => {

@@ -2,8 +2,7 @@
 import { createServer, request as forward } from 'node:http';
 import { LLMock } from '@copilotkit/aimock';
 
-import { withCay } from '../lib/cay.mjs';
-import { agentsDir } from './support.mjs';
+import { agentsDir, withCay } from './support.mjs';
 
 export const PROVIDERS = ['anthropic', 'openai'];
 

@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import { createServer } from 'node:http';
 import { test } from 'node:test';
 
-import { request, withCay } from '../lib/cay.mjs';
+import { request } from '../lib/cay.mjs';
 import { environment, PROVIDERS, toolResults, withModel } from './mock.mjs';
-import { agentsDir, Raw, TYPE, user, slow } from './support.mjs';
+import { agentsDir, Raw, slow, TYPE, user, withCay } from './support.mjs';
 
 const call = (id, name, input) => ({ id, name, arguments: JSON.stringify(input) });
 const program = (body) => `export default async function (env) {\n${body}\n}\n`;

@@ -4,8 +4,8 @@ import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 
-import { bearer, createKey, request, sleep, startCay, withCay } from '../lib/cay.mjs';
-import { Raw, TYPE, user, until, slow } from './support.mjs';
+import { bearer, createKey, request, sleep } from '../lib/cay.mjs';
+import { Raw, slow, startCay, TYPE, until, user, withCay } from './support.mjs';
 
 let cay;
 before(async () => {
@@ -275,6 +275,16 @@ test('turns of one instance wait for each other, in order, and can be cancelled 
   assert.deepEqual(stored.map((m) => m.role + (m.role === 'user' ? m.id : '')), [
     'useru1', 'assistant', 'useru3', 'useru2', 'assistant', 'useru4', 'assistant',
   ]);
+  a.close();
+});
+
+test('text with NUL goes through whole, there and back', async () => {
+  const a = await Raw.ready(cay, 'nul');
+  await a.turn('t1', [user('u1', 'a\u0000b')]);
+  const stored = (await request(cay, `/agents/${TYPE}/nul/get-messages`)).json();
+  assert.equal(stored[0].parts[0].text, 'a\u0000b');
+  const next = await a.turn('t2', [...stored, user('u2', 'hello')]);
+  assert.equal(next.at(-1).outcome, undefined);
   a.close();
 });
 

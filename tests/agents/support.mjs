@@ -4,9 +4,17 @@ import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
-import { root, slow, until, withCay } from '../lib/cay.mjs';
+import { isSanitized, root, slow, startCay as start, until, withCay as start1 } from '../lib/cay.mjs';
 
 export { slow, until };
+
+// With sanitizers an isolate takes longer to come than the server waits for one.
+const patient = (options = {}) =>
+  isSanitized && typeof options.config !== 'string'
+    ? { ...options, config: { ...options.config, limits: { wait_ms: 120_000, ...options.config?.limits } } }
+    : options;
+export const startCay = (options) => start(patient(options));
+export const withCay = (t, options) => start1(t, patient(options));
 export const TYPE = 'sandbox-agent';
 
 /** Folders of agents for --agents-dir: {name: {agent, prompt, files: {name: text}, demo}}. */

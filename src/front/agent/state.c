@@ -43,7 +43,7 @@ json_t *agent_rows(const char *json, size_t len) {
 
 /* What a facet's failure says, as a text for people. */
 json_t *agent_facet_error(const char *json, size_t len, const struct err *err) {
-    _cleanup_(json) json_t *e = json ? json_loadb(json, len, 0, NULL) : NULL;
+    _cleanup_(json) json_t *e = json ? json_loadb(json, len, JSON_ALLOW_NUL, NULL) : NULL;
     json_t *message = json_object_get(e, "message");
     if (json_is_string(message))
         return json_incref(message);

@@ -584,7 +584,7 @@ static void on_query_done(void *ctx, bool ok, const char *json, size_t len, cons
             t, json_pack("{s:I,s:o}", "rowCount", (json_int_t)json_array_size(rows), "rows", rows),
             NULL);
     } else {
-        _cleanup_(json) json_t *e = json ? json_loadb(json, len, 0, NULL) : NULL;
+        _cleanup_(json) json_t *e = json ? json_loadb(json, len, JSON_ALLOW_NUL, NULL) : NULL;
         const char *name = json_string_value(json_object_get(e, "name"));
         _cleanup_(json) json_t *text = agent_facet_error(json, len, err);
         finish_tool(

@@ -1,0 +1,304 @@
+// What happens to a conversation when things end: the server, the socket, the table, the instance.
+import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+
+import { request, sleep } from '../lib/cay.mjs';
+import { environment, withMock } from './mock.mjs';
+import { chunksOf, Raw, slow, TYPE, until, user, withAgents, withCay } from './support.mjs';
+
+const messages = async (server, name, type = TYPE) => (await request(server, `/agents/${type}/${name}/get-messages`)).json();
+const post = (server, name, body, headers = {}) =>
+  request(server, `/v1/agents/${TYPE}/${name}/messages`, {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json', ...headers },
+    body: JSON.stringify(body),
+  });
+const json = { Accept: 'application/json' };
+const say = async (server, name, text) => (await post(server, name, { text }, json)).json();
+
+test('after kill -9 in the middle of a turn the conversation is whole, marked, and goes on', async (t) => {
+  const { mock, url, requests } = await withMock(t);
+  const env = environment('anthropic', url);
+  const first = await withCay(t, { env });
+  mock.on({ userMessage: 'short' }, { content: 'Short answer.' });
+  mock.on({ userMessage: 'long' }, { content: 'All the words of a long answer. '.repeat(200) }, { latency: 20, chunkSize: 20 });
+  mock.on({ userMessage: 'tool' }, {
+    toolCalls: [{ id: 'c1', name: 'executeCode', arguments: JSON.stringify({ code: 'export default async (env) => {\n  await env.db.execute("DELETE FROM customers WHERE id = 1");\n  while (true) {}\n}' }) }],
+  });
+  const a = await Raw.ready(first, 'cut');
+  await a.turn('t1', [user('u1', 'short')]);
+  a.chat('t2', [...(await messages(first, 'cut')), user('u2', 'long')]);
+  a.chat('t3', [user('u3', 'waits')]);
+  await until(() => a.text('t2').length > 1500, 'text'); // more than a second of it
+  const b = await Raw.ready(first, 'cuttool');
+  b.chat('t1', [user('u1', 'tool')]);
+  await b.wait((f) => f.body?.includes('tool-input-available'));
+  await until(async () => {
+    b.send({ type: 'rpc', id: crypto.randomUUID(), method: 'getAllCustomers', args: [] });
+    await sleep(30);
+    return b.frames.findLast((f) => f.type === 'rpc')?.result?.length === 7;
+  }, 'the program');
+  first.child.kill('SIGKILL');
+  await first.ended;
+
+  const second = await withCay(t, { env, dataDir: first.dataDir });
+  const list = await messages(second, 'cut');
+  assert.deepEqual(list.map((m) => m.role), ['user', 'assistant', 'user', 'assistant', 'user']);
+  assert.deepEqual(list.slice(0, 2).map((m) => m.parts.at(-1).text), ['short', 'Short answer.']);
+  assert.deepEqual(list[3].metadata, { interrupted: true });
+  assert.match(list[3].parts[1].text, /^All the words of a long answer\./, 'what was said until then');
+  assert.match(list[3].parts.at(-1).text, /cut off: the server ended while it was running/);
+  const c = await Raw.ready(second, 'cut');
+  assert.equal(c.frames[0].type, 'cf_agent_identity', 'nothing runs any more');
+  await c.turn('t4', [...list, user('u4', 'short')]);
+  assert.match(c.text('t4'), /Short answer/);
+  assert.match(JSON.stringify(requests.at(-1).body.messages), /All the words.*cut off/);
+
+  const cut = await messages(second, 'cuttool');
+  assert.equal(cut[1].parts.find((p) => p.toolCallId).state, 'output-error');
+  const d = await Raw.ready(second, 'cuttool');
+  assert.equal(d.frames[1].state.customers.length, 7, 'the state is read afresh');
+  await d.turn('t2', [...cut, user('u2', 'short')]);
+  assert.match(d.text('t2'), /Short answer/);
+  const runs = (await request(second, '/v1/runs')).json();
+  assert.ok(runs.runs.some((r) => r.kind === 'chat' && r.status === 'interrupted'));
+  c.close();
+  d.close();
+});
+
+test('an end in order tells the turn, and the history says so', async (t) => {
+  const first = await withCay(t);
+  const a = await Raw.ready(first, 'end');
+  a.chat('t1', [user('u1', 'Talk for a while')]);
+  a.chat('t2', [user('u2', 'hello')]);
+  const plain = post(first, 'end2', { text: 'Talk for a while' }).catch((error) => error);
+  await until(() => a.text('t1').length > 50, 'text');
+  await first.halt();
+  await plain;
+  const second = await withCay(t, { dataDir: first.dataDir });
+  const [, answer] = await messages(second, 'end');
+  assert.match(answer.metadata.error, /shutting down/);
+  assert.match(answer.parts.find((p) => p.type === 'text').text, /sentence number 1/);
+});
+
+test('a turn goes on when its socket drops', async (t) => {
+  const cay = await withCay(t);
+  const a = await Raw.ready(cay, 'drop');
+  a.chat('t1', [user('u1', 'Count customers by tier')]);
+  await a.wait((f) => f.seq === 0);
+  a.close();
+  const list = await until(async () => {
+    const all = await messages(cay, 'drop');
+    return all[1]?.parts.at(-1).type === 'text' && all[1].parts.length === 5 ? all : null;
+  }, 'the answer');
+  assert.match(list[1].parts.at(-1).text, /Gold: 3/);
+});
+
+test('a dropped table is an error to see, not the end', async (t) => {
+  const first = await withCay(t);
+  const a = await Raw.ready(first, 'drop');
+  await a.turn('t1', [user('u1', 'Drop the customers table')]);
+  const { state } = a.frames.findLast((f) => f.type === 'cf_agent_state');
+  assert.deepEqual(state.customers, []);
+  assert.match(state.errors.customers, /no such table: customers/);
+  assert.equal(state.executions[0].output, 'dropped');
+  const failed = await a.turn('t2', [user('u2', 'Count customers by tier')]);
+  assert.equal(failed.at(-1).outcome, undefined);
+  assert.match(a.text('t2'), /The program failed/);
+  await a.turn('t3', [user('u3', 'List all customers')]);
+  assert.match(a.text('t3'), /no such table/);
+  await first.halt();
+  const second = await withCay(t, { dataDir: first.dataDir });
+  const b = await Raw.ready(second, 'drop');
+  assert.equal(b.frames[1].state.executions.length, 2);
+  // The next turn opens the database again, which makes the table again as at first.
+  await b.turn('t4', [user('u4', 'Count customers by tier')]);
+  const now = b.frames.findLast((f) => f.type === 'cf_agent_state').state;
+  assert.equal(now.customers.length, 8);
+  assert.equal(now.errors, undefined);
+  b.close();
+});
+
+test('only the twenty newest executions are in the state', async (t) => {
+  const code = 'export default async () => console.log({{user|json}})';
+  const cay = await withAgents(t, {
+    runner: {
+      agent: { tools: [{ name: 'run', kind: 'code', description: 'runs' }], state: { executions: { executions: 20 } }, max_steps: 3 },
+      demo: { scripts: [{ when: '.', steps: [{ call: { tool: 'run', input: { code } } }, { say: 'ok' }] }] },
+    },
+  });
+  const a = await Raw.ready(cay, 'x', { type: 'runner' });
+  for (let i = 0; i < 23; i++) await a.turn(`t${i}`, [user(`u${i}`, `${i}`)]);
+  const { executions } = a.frames.findLast((f) => f.type === 'cf_agent_state').state;
+  assert.deepEqual(executions.map((e) => e.output), Array.from({ length: 20 }, (_, i) => String(22 - i)));
+  a.close();
+});
+
+test('a program that is too slow, too big or too loud is an error in the chat', { timeout: 120_000 }, async (t) => {
+  const programs = {
+    loop: 'export default async () => { console.log("start"); while (true) {} }',
+    memory: 'export default async () => { const a = []; for (;;) a.push(new Array(100000).fill(1.5)); }',
+    loud: 'export default async () => { for (let i = 0; i < 20000; i++) console.log("x".repeat(100)); }',
+    network: 'export default async () => { try { await fetch("https://example.com"); } catch (e) { console.log("refused"); } }',
+    escape: 'export default async (env) => console.log(Object.keys(env).length, typeof process, typeof require)',
+    reject: 'export default async () => { throw "only a text"; }',
+    missing: 'import x from "nosuch"; export default async () => {}',
+  };
+  const scripts = Object.entries(programs).map(([when, code]) => ({ when: `^${when}$`, steps: [{ call: { tool: 'run', input: { code } } }, { say: 'ok' }] }));
+  const cay = await withAgents(
+    t,
+    { runner: { agent: { tools: [{ name: 'run', kind: 'code', description: 'runs' }], state: { executions: { executions: 20 } } }, demo: { scripts } } },
+    { config: { limits: { run_wall_ms: 1500, run_cpu_ms: 1000 } } },
+  );
+  const a = await Raw.ready(cay, 'x', { type: 'runner' });
+  const run = async (name) => {
+    const frames = await a.turn(name, [user(`u-${name}`, name)], { ms: 30_000 * slow });
+    assert.equal(frames.at(-1).outcome, undefined, name);
+    return a.chunks(name).find((c) => c.type === 'tool-output-available').output;
+  };
+  const loop = await run('loop');
+  assert.match(loop.error, /^LimitError: .*limit/);
+  assert.equal(loop.output, `start\n\nError: ${loop.error}`);
+  assert.match((await run('memory')).error, /memory|LimitError|RangeError/);
+  const loud = await run('loud');
+  assert.ok(loud.output.length < 300_000);
+  const { executions } = a.frames.findLast((f) => f.type === 'cf_agent_state').state;
+  assert.ok(executions[0].output.length < 40_000, 'the state shows the beginning');
+  assert.match(executions[0].output, /more bytes\)$/);
+  assert.equal((await run('network')).output, 'refused');
+  assert.equal((await run('escape')).output, '0 undefined undefined');
+  const rejected = await run('reject');
+  assert.match(rejected.error, /only a text/);
+  assert.equal(rejected.output, `Error: ${rejected.error}`);
+  const missing = await run('missing');
+  assert.equal(missing.output, '');
+  assert.match(missing.error, /nosuch/);
+  a.close();
+});
+
+test('plain HTTP: a stream of events, JSON, and errors with a status', async (t) => {
+  const cay = await withCay(t);
+  const streamed = await post(cay, 'plain', { text: 'Count customers by tier' });
+  assert.equal(streamed.status, 200);
+  assert.equal(streamed.headers['content-type'], 'text/event-stream');
+  assert.equal(streamed.headers['x-vercel-ai-ui-message-stream'], 'v1');
+  assert.equal(streamed.headers['cache-control'], 'no-cache');
+  assert.equal(streamed.headers['x-accel-buffering'], 'no');
+  assert.match(streamed.headers['x-cay-turn'], /^turn_/);
+  const chunks = chunksOf(streamed.body);
+  assert.equal(chunks.at(-1), '[DONE]');
+  assert.deepEqual(JSON.parse(chunks.at(-2)), { type: 'finish', finishReason: 'stop' });
+  assert.equal(JSON.parse(chunks[0]).type, 'start');
+  const answer = await post(cay, 'plain', { text: 'hello' }, json);
+  assert.equal(answer.status, 200);
+  assert.deepEqual(Object.keys(answer.json()), ['message']);
+  assert.equal(answer.json().message.role, 'assistant');
+  const all = (await request(cay, `/v1/agents/${TYPE}/plain/messages`)).json().messages;
+  assert.deepEqual(all.map((m) => m.role), ['user', 'assistant', 'user', 'assistant']);
+  assert.deepEqual(all.at(-1), answer.json().message);
+  for (const [body, status, text] of [
+    [{}, 400, /send \\"messages\\"/],
+    [[], 400, /must be an object/],
+    [{ text: 7 }, 400, /text/],
+    [{ messages: [] }, 400, /the last message must be the user's/],
+    [{ messages: [{ id: 'x', role: 'assistant', parts: [] }] }, 400, /must be the user's/],
+    [{ text: 'x'.repeat(1_200_000) }, 413, /agent_message_bytes/],
+  ]) {
+    const refused = await post(cay, 'plain', body);
+    assert.equal(refused.status, status, JSON.stringify(body).slice(0, 80));
+    assert.match(refused.body, text);
+  }
+  const unknown = await request(cay, '/v1/agents/nosuch/x/messages', { method: 'POST', body: '{"text":"x"}', headers: { 'Content-Type': 'application/json' } });
+  assert.equal(unknown.status, 404);
+  assert.equal((await request(cay, `/v1/agents/${TYPE}/plain/messages`, { method: 'DELETE' })).status, 204);
+  assert.deepEqual(await messages(cay, 'plain'), []);
+});
+
+test('plain HTTP: a turn can be stopped by its id; two clients get each their own answer', async (t) => {
+  const cay = await withCay(t);
+  const response = await fetch(`http://127.0.0.1:${cay.port}/v1/agents/${TYPE}/stop/messages`, {
+    method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ text: 'Talk for a while' }),
+  });
+  const waiting = say(cay, 'stop', 'Count customers by tier');
+  const turn = response.headers.get('x-cay-turn');
+  const path = `/v1/agents/${TYPE}/stop/turns/`;
+  assert.equal((await request(cay, `${path}nosuch`, { method: 'DELETE' })).status, 404);
+  assert.equal((await request(cay, path + turn, { method: 'DELETE' })).status, 204);
+  const chunks = chunksOf(await response.text());
+  assert.deepEqual(chunks.slice(-2), ['{"type":"abort"}', '[DONE]']);
+  const { message } = await waiting;
+  assert.match(message.parts.at(-1).text, /Gold: 3/);
+  assert.equal((await request(cay, path + turn, { method: 'DELETE' })).status, 404);
+});
+
+test('plain HTTP: a client that leaves does not stop its turn', async (t) => {
+  const cay = await withCay(t);
+  for (const headers of [{}, json]) {
+    const stop = new AbortController();
+    const gone = fetch(`http://127.0.0.1:${cay.port}/v1/agents/${TYPE}/gone/messages`, {
+      method: 'POST', signal: stop.signal, headers: { 'Content-Type': 'application/json', ...headers },
+      body: JSON.stringify({ text: 'Count customers by region' }),
+    }).then((r) => r.text());
+    await until(async () => (await messages(cay, 'gone')).length % 2 === 1, 'the turn');
+    stop.abort();
+    await assert.rejects(gone);
+    await until(async () => (await messages(cay, 'gone')).at(-1).parts.length === 5, 'the answer');
+  }
+});
+
+test('an instance can be removed, while it is in use too', async (t) => {
+  const cay = await withCay(t);
+  const remove = async (name) => (await request(cay, `/v1/agents/${TYPE}/${name}`, { method: 'DELETE' })).status;
+  assert.equal(await remove('none'), 404);
+  const a = await Raw.ready(cay, 'away');
+  await a.turn('t1', [user('u1', 'Add a new customer named Zara')]);
+  a.chat('t2', [user('u2', 'Talk for a while')]);
+  await until(() => a.text('t2'), 'text');
+  const waiting = say(cay, 'away', 'hello');
+  await until(async () => (await messages(cay, 'away')).length === 4, 'the waiting one');
+  a.send({ type: 'rpc', id: 'r', method: 'getAllCustomers', args: [] });
+  assert.equal(await remove('away'), 204);
+  await waiting;
+  await until(() => a.closed, 'the close');
+  assert.equal(a.closed.code, 1012);
+  assert.ok(!existsSync(join(cay.dataDir, 'agents', TYPE, 'away')));
+  const b = await Raw.ready(cay, 'away');
+  assert.equal(b.frames[1].state.customers.length, 8);
+  assert.deepEqual(await messages(cay, 'away'), []);
+  b.close();
+});
+
+test('clients that leave in every moment leave the others whole', { timeout: 120_000 }, async (t) => {
+  const cay = await withCay(t);
+  const stay = await Raw.ready(cay, 'crowd');
+  stay.chat('t1', [user('u1', 'Talk for a while')]);
+  for (let round = 0; round < 15; round++) {
+    const crowd = await Promise.all(Array.from({ length: 8 }, () => Raw.open(cay, 'crowd')));
+    for (const [i, raw] of crowd.entries()) {
+      if (i % 3 === 0) raw.send({ type: 'cf_agent_stream_resume_ack', id: 't1' });
+      if (i % 3 === 1) raw.send({ type: 'rpc', id: 'x', method: 'getAllCustomers', args: [] });
+      if (i % 2 === 0) raw.close();
+    }
+    await sleep(round);
+    for (const raw of crowd) raw.close();
+  }
+  stay.send({ id: 't1', type: 'cf_agent_chat_request_cancel' });
+  await stay.done('t1');
+  const numbers = [...stay.text('t1').matchAll(/number (\d+) of/g)].map((m) => Number(m[1]));
+  assert.deepEqual(numbers, numbers.map((_, i) => i + 1));
+  stay.close();
+});
+
+test('the number of instances has a limit', async (t) => {
+  const cay = await withCay(t, { config: { limits: { agent_instances: 2 } } });
+  await say(cay, 'a', 'hello');
+  await say(cay, 'b', 'hello');
+  const third = await post(cay, 'c', { text: 'hello' });
+  assert.equal(third.status, 422);
+  assert.match(third.body, /2 instances of this agent \(limit agent_instances\); remove some with DELETE/);
+  await assert.rejects(Raw.open(cay, 'c'));
+  await request(cay, `/v1/agents/${TYPE}/a`, { method: 'DELETE' });
+  assert.ok((await say(cay, 'c', 'hello')).message);
+});
