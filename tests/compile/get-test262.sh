@@ -9,7 +9,9 @@ out=${1:-$top/build/test262}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/lists/partial" "$work/cache/archives/partial"
-echo "deb-src http://deb.debian.org/debian bookworm main" >"$work/sources.list"
+# The mirror that this machine installs from.
+apt-get indextargets --format 'deb-src $(SITE) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
+    sort -u | grep -m1 -E '/debian/? [a-z]+ main$' >"$work/sources.list"
 # An apt state of its own: nothing of the system changes, and no root is needed.
 set -- -o Dir::Etc::sourcelist="$work/sources.list" -o Dir::Etc::sourceparts=- \
     -o Dir::State::lists="$work/lists" -o Dir::Cache="$work/cache" -o APT::Sandbox::User=

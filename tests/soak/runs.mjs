@@ -1,0 +1,77 @@
+// Many runs in a row: what grows would show. Usage: node runs.mjs COUNT
+import assert from 'node:assert/strict';
+import { readFileSync, readdirSync } from 'node:fs';
+import http from 'node:http';
+import { startCay } from '../lib/cay.mjs';
+
+const count = Number(process.argv[2] ?? 20000);
+const agent = new http.Agent({ keepAlive: true, maxSockets: 8 });
+
+/** The server and what it has started, by name: how many, how much memory, how many descriptors. */
+function measure(front) {
+  const processes = new Map();
+  for (const d of readdirSync('/proc').filter((name) => /^\d+$/.test(name))) {
+    try {
+      const stat = readFileSync(`/proc/${d}/stat`, 'utf8');
+      const [, ppid] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+      processes.set(Number(d), { ppid: Number(ppid), name: stat.slice(stat.indexOf('(') + 1, stat.lastIndexOf(')')) });
+    } catch {
+      // gone
+    }
+  }
+  const family = new Set([front]);
+  for (let grown = true; grown; ) {
+    grown = false;
+    for (const [pid, { ppid }] of processes) if (family.has(ppid) && !family.has(pid)) grown = !!family.add(pid);
+  }
+  const rss = (pid) => Number(/^VmRSS:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? 0);
+  return { processes: family.size, frontKiB: rss(front), descriptors: readdirSync(`/proc/${front}/fd`).length };
+}
+
+function run(port, body) {
+  return new Promise((resolve, reject) => {
+    const text = JSON.stringify(body);
+    const req = http.request({ host: '127.0.0.1', port, path: '/v1/run', method: 'POST', agent, headers: { 'content-length': Buffer.byteLength(text) } }, (res) => {
+      let out = '';
+      res.setEncoding('utf8').on('data', (d) => (out += d));
+      res.on('end', () => resolve(JSON.parse(out)));
+    });
+    req.on('error', reject).end(text);
+  });
+}
+
+const cay = await startCay({ args: ['--log-level', 'warn'] });
+let done = 0;
+let failed = 0;
+const start = performance.now();
+async function round(upTo) {
+  const target = Math.min(upTo, count);
+  await Promise.all(
+    Array.from({ length: 4 }, async () => {
+      while (done < target) {
+        const n = done++;
+        const body = { code: `export default async (env) => { console.log(${n}); return (await env.db.query("SELECT ${n} AS n"))[0].n }`, env: { db: { $facet: 'soak' } } };
+        if (n % 2) body.isolation = 'reset';
+        const r = await run(cay.port, body);
+        if (r.result !== n && ++failed < 5) console.log(JSON.stringify(r).slice(0, 300));
+      }
+    }),
+  );
+}
+try {
+  await round(Math.max(200, Math.floor(count / 10)));
+  await new Promise((r) => setTimeout(r, 1000));
+  const before = measure(cay.pid);
+  await round(count);
+  await new Promise((r) => setTimeout(r, 12000)); // resting isolates go
+  const after = measure(cay.pid);
+  const seconds = (performance.now() - start) / 1000;
+  console.log(`${done} runs in ${seconds.toFixed(0)} s, ${failed} failed`, { before, after });
+  assert.equal(failed, 0);
+  assert.ok(after.processes <= before.processes + 2, 'processes grew');
+  assert.ok(after.descriptors <= before.descriptors + 8, 'descriptors grew');
+  // The compile cache may fill up to its bound.
+  assert.ok(after.frontKiB < before.frontKiB + 48 * 1024, 'memory grew');
+} finally {
+  await cay.stop();
+}
