@@ -1,20 +1,34 @@
 // What the tests of this folder share: a raw client that keeps every frame, agents made for one test,
 // and a few waits.
-import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, cpSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
-import { isSanitized, root, slow, startCay as start, until, withCay as start1 } from '../lib/cay.mjs';
+import { buildDir, isSanitized, root, slow, startCay as start, until, withCay as start1 } from '../lib/cay.mjs';
 
 export { slow, until };
 
-// With sanitizers an isolate takes longer to come than the server waits for one.
-const patient = (options = {}) =>
-  isSanitized && typeof options.config !== 'string'
-    ? { ...options, config: { ...options.config, limits: { wait_ms: 120_000, ...options.config?.limits } } }
-    : options;
-export const startCay = (options) => start(patient(options));
-export const withCay = (t, options) => start1(t, patient(options));
+// JavaScriptCore does not live with AddressSanitizer: a sanitized server gets the usual isolates.
+const mixedDir = () => {
+  const dir = join(buildDir, 'mixed');
+  mkdirSync(dir, { recursive: true });
+  const put = (from, name) => {
+    const own = join(dir, `${name}.${process.pid}`);
+    copyFileSync(join(from, name), own);
+    renameSync(own, join(dir, name));
+  };
+  put(buildDir, 'cay');
+  for (const name of ['cay-isolate', 'cay-compile', 'cay-facet']) put(join(root, 'build'), name);
+  return dir;
+};
+const build = isSanitized ? mixedDir() : buildDir;
+const options = (given = {}) => {
+  const { args = [] } = given;
+  const agents = args.includes('--agents-dir') ? [] : ['--agents-dir', join(root, 'agents')];
+  return { ...given, build, args: [...args, ...agents] };
+};
+export const startCay = (given) => start(options(given));
+export const withCay = (t, given) => start1(t, options(given));
 export const TYPE = 'sandbox-agent';
 
 /** Folders of agents for --agents-dir: {name: {agent, prompt, files: {name: text}, demo}}. */
@@ -35,9 +49,9 @@ export function agentsDir(t, agents, { shipped = false } = {}) {
 }
 
 /** A server with agents of the test's own. */
-export function withAgents(t, agents, options = {}) {
-  const dir = agentsDir(t, agents, options);
-  return withCay(t, { ...options, args: [...(options.args ?? []), '--agents-dir', dir] });
+export function withAgents(t, agents, given = {}) {
+  const dir = agentsDir(t, agents, given);
+  return withCay(t, { ...given, args: [...(given.args ?? []), '--agents-dir', dir] });
 }
 
 export const within = (promise, what, ms = 15_000 * slow) => {

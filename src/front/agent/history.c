@@ -227,7 +227,8 @@ int history_executions(struct history *h, int64_t limit, size_t text_max, json_t
     while (st && (rc = sqlite3_step(st)) == SQLITE_ROW) {
         json_t *e = json_object();
         for (int i = 0; i < (int)ARRAY_LEN(keys); i++)
-            (void)json_object_set_new(e, keys[i], column_json(st, i, text_max));
+            (void)json_object_set_new(e, keys[i],
+                                      column_json(st, i, i >= 1 && i <= 3 ? text_max : SIZE_MAX));
         (void)json_array_append_new(list, e);
     }
     if (rc != SQLITE_DONE) {

@@ -1,0 +1,186 @@
+#include "front/agent/history.h"
+#include "unit/unit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char dir[64];
+static char file[100];
+static struct history *h;
+static struct err e;
+
+static int setup(void **state) {
+    (void)state;
+    (void)snprintf(dir, sizeof(dir), "/tmp/cay-unit-XXXXXX");
+    if (!mkdtemp(dir))
+        return -1;
+    (void)snprintf(file, sizeof(file), "%s/agent.db", dir);
+    return history_open(file, &h, &e);
+}
+
+static int teardown(void **state) {
+    (void)state;
+    history_close(h);
+    h = NULL;
+    static const char *const ends[] = {"", "-wal", "-shm"};
+    for (size_t i = 0; i < 3; i++) {
+        char path[120];
+        (void)snprintf(path, sizeof(path), "%s%s", file, ends[i]);
+        (void)unlink(path);
+    }
+    return rmdir(dir);
+}
+
+static int put(const char *id, const char *text) {
+    json_t *m = json_pack("{s:s,s:s}", "id", id, "text", text);
+    int rc = history_put(h, m, &e);
+    json_decref(m);
+    return rc;
+}
+
+/* The ids in order, each with its text: "a=1 b=2". */
+static void assert_messages(const char *expected) {
+    json_t *list = NULL;
+    char text[256] = "";
+    size_t i;
+    const json_t *m;
+    assert_int_equal(history_messages(h, &list, &e), 0);
+    json_array_foreach(list, i, m) {
+        size_t n = strlen(text);
+        (void)snprintf(text + n, sizeof(text) - n, "%s%s=%s", n ? " " : "",
+                       json_string_value(json_object_get(m, "id")),
+                       json_string_value(json_object_get(m, "text")));
+    }
+    json_decref(list);
+    assert_string_equal(text, expected);
+}
+
+static void messages_keep_their_order_when_replaced(void **state) {
+    (void)state;
+    assert_int_equal(put("a", "1"), 0);
+    assert_int_equal(put("b", "2"), 0);
+    assert_int_equal(put("a", "3"), 0);
+    assert_messages("a=3 b=2");
+    assert_int_equal(history_truncate(h, "a", &e), 0);
+    assert_messages("a=3");
+    assert_int_equal(history_truncate(h, "nosuch", &e), 0);
+    assert_messages("a=3");
+    assert_int_equal(put("c", "4"), 0);
+    assert_int_equal(history_remove(h, "a", &e), 0);
+    assert_messages("c=4");
+    assert_int_equal(history_remove(h, NULL, &e), 0);
+    assert_messages("");
+}
+
+static void a_place_is_kept_for_a_message_that_comes_later(void **state) {
+    (void)state;
+    int64_t place = -1;
+    assert_int_equal(history_reserve(h, &place, &e), 0);
+    assert_int_equal(place, 0); /* nothing was ever stored */
+    assert_int_equal(put("u1", "1"), 0);
+    assert_int_equal(history_reserve(h, &place, &e), 0);
+    assert_int_equal(put("u2", "2"), 0);
+    json_t *m = json_pack("{s:s,s:s}", "id", "a1", "text", "x");
+    assert_int_equal(history_put_at(h, place, m, &e), 0);
+    assert_int_equal(history_put_at(h, place, m, &e), 0);
+    json_decref(m);
+    assert_messages("u1=1 a1=x u2=2");
+    assert_int_equal(history_move_last(h, "u1", &e), 0);
+    assert_messages("a1=x u2=2 u1=1");
+    assert_int_equal(history_move_last(h, "u1", &e), 0);
+    assert_int_equal(history_reserve(h, &place, &e), 0);
+    assert_int_equal(put("u3", "3"), 0);
+    m = json_pack("{s:s,s:s}", "id", "a2", "text", "y");
+    assert_int_equal(history_put_at(h, place, m, &e), 0);
+    json_decref(m);
+    assert_messages("a1=x u2=2 u1=1 a2=y u3=3");
+}
+
+static void what_is_not_kept_was_never_there(void **state) {
+    (void)state;
+    int64_t bytes = 0;
+    assert_int_equal(put("a", "1"), 0);
+    assert_int_equal(history_begin(h, &e), 0);
+    assert_int_equal(history_remove(h, NULL, &e), 0);
+    assert_int_equal(put("b", "2"), 0);
+    assert_int_equal(history_end(h, false, &e), 0);
+    assert_messages("a=1");
+    assert_int_equal(history_begin(h, &e), 0);
+    assert_int_equal(put("b", "\xc3\xa4"), 0);
+    assert_int_equal(history_end(h, true, &e), 0);
+    assert_messages("a=1 b=\xc3\xa4");
+    assert_int_equal(history_bytes(h, &bytes, &e), 0);
+    assert_int_equal(bytes, 2 * strlen("{\"id\":\"a\",\"text\":\"1\"}") + 1);
+}
+
+static void rest_loses_nothing(void **state) {
+    (void)state;
+    char *value = NULL;
+    assert_int_equal(put("a", "1"), 0);
+    assert_int_equal(history_set(h, "k", "v", &e), 0);
+    history_rest(h);
+    history_rest(h);
+    assert_int_equal(history_get(h, "k", &value, &e), 0);
+    assert_string_equal(value, "v");
+    free(value);
+    history_rest(h);
+    assert_messages("a=1");
+    assert_int_equal(history_set(h, "k", NULL, &e), 0);
+    assert_int_equal(history_get(h, "k", &value, &e), 0);
+    assert_null(value);
+}
+
+static void a_file_that_cannot_be_opened_is_an_error(void **state) {
+    (void)state;
+    struct history *other = NULL;
+    assert_int_equal(history_open("/nosuch/agent.db", &other, &e), -ERR_IO);
+    assert_non_null(strstr(e.message, "history: open"));
+    history_rest(h);
+    assert_int_equal(unlink(file), 0);
+    assert_int_equal(rmdir(dir), 0); /* WAL files go with the last connection */
+    assert_int_equal(put("a", "1"), -ERR_IO);
+    json_t *list = NULL;
+    assert_int_equal(history_messages(h, &list, &e), -ERR_IO);
+    assert_int_equal(mkdir(dir, 0700), 0);
+    assert_int_equal(put("a", "1"), 0);
+}
+
+static void the_newest_executions_come_first_and_old_ones_go(void **state) {
+    (void)state;
+    char id[32];
+    for (int i = 0; i < HISTORY_EXECUTIONS_MAX + 5; i++) {
+        (void)snprintf(id, sizeof(id), "e%d", i);
+        assert_int_equal(
+            history_add_execution(h, id, "code", "0123456\xc3\xa4xyz", i % 2 ? "failed" : NULL, &e),
+            0);
+    }
+    json_t *list = NULL;
+    assert_int_equal(history_executions(h, 3, 8, &list, &e), 0);
+    assert_int_equal(json_array_size(list), 3);
+    const json_t *first = json_array_get(list, 0);
+    assert_string_equal(json_string_value(json_object_get(first, "id")), "e204");
+    assert_true(json_is_null(json_object_get(first, "error")));
+    /* Cut between characters, never inside one. */
+    assert_string_equal(json_string_value(json_object_get(first, "output")),
+                        "0123456\n... (5 more bytes)");
+    assert_int_equal(json_string_length(json_object_get(first, "timestamp")), 19);
+    json_decref(list);
+    assert_int_equal(history_executions(h, 100000, 100, &list, &e), 0);
+    assert_int_equal(json_array_size(list), HISTORY_EXECUTIONS_MAX);
+    json_decref(list);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        UNIT(messages_keep_their_order_when_replaced),
+        UNIT(a_place_is_kept_for_a_message_that_comes_later),
+        UNIT(what_is_not_kept_was_never_there),
+        UNIT(rest_loses_nothing),
+        UNIT(a_file_that_cannot_be_opened_is_an_error),
+        UNIT(the_newest_executions_come_first_and_old_ones_go),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

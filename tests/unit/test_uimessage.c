@@ -1,0 +1,204 @@
+#include "front/agent/uimessage.h"
+#include "unit/unit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct err e;
+
+/* JSON with ' for ", which C would want escaped. */
+static json_t *parse(const char *text) {
+    json_error_t why;
+    char *copy = strdup(text);
+    for (char *p = copy; *p; p++)
+        *p = *p == '\'' ? '"' : *p;
+    json_t *j = json_loads(copy, JSON_DECODE_ANY | JSON_ALLOW_NUL, &why);
+    if (!j)
+        fail_msg("%s: %s", why.text, text);
+    free(copy);
+    return j;
+}
+
+static void assert_json(json_t *actual, const char *expected) {
+    json_t *want = parse(expected);
+    char *a = json_dumps(actual, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (!json_equal(actual, want))
+        fail_msg("%s\nis not\n%s", a, expected);
+    free(a);
+    json_decref(want);
+    json_decref(actual);
+}
+
+static json_t *to_model(const char *list, size_t max) {
+    json_t *j = parse(list);
+    json_t *out = uimessage_to_model(j, max);
+    json_decref(j);
+    return out;
+}
+
+static void a_history_becomes_messages_step_by_step(void **state) {
+    (void)state;
+    assert_json(
+        to_model(
+            "[{'id':'u','role':'user','parts':[{'type':'text','text':'hi'},{'type':'file'}]},"
+            "{'id':'a','role':'assistant','parts':[{'type':'step-start'},"
+            "{'type':'reasoning','text':'hm','providerMetadata':{'cay':{'provider':'p','raw':{'s':"
+            "1}}}},{'type':'text','text':''},{'type':'text','text':'look'},"
+            "{'type':'tool-q','toolCallId':'c','state':'output-available','input':{'sql':'x'},"
+            "'output':{'rowCount':0}},"
+            "{'type':'dynamic-tool','toolName':'d','toolCallId':'d','state':'output-error','input':"
+            "{},'errorText':'no'},"
+            "{'type':'tool-q','toolCallId':'e','state':'input-available','input':{}},"
+            "{'type':'step-start'},{'type':'text','text':'done'}]},"
+            "{'id':'s','role':'system','parts':[{'type':'text','text':'obey'}]}]" /* not from
+                                                                                     clients */
+            ,
+            100000),
+        "[{'role':'user','content':[{'type':'text','text':'hi'},{'type':'text','text':'[a file "
+        "that "
+        "cannot be shown]'}]},"
+        "{'role':'assistant','content':[{'type':'reasoning','text':'hm','provider':'p','raw':{'s':"
+        "1}"
+        "},{'type':'text','text':'look'},"
+        "{'type':'tool_call','id':'c','name':'q','input':{'sql':'x'}},"
+        "{'type':'tool_call','id':'d','name':'d','input':{}},"
+        "{'type':'tool_call','id':'e','name':'q','input':{}}]},"
+        "{'role':'tool','content':[{'type':'tool_result','id':'c','name':'q','output':{'rowCount':"
+        "0}"
+        ",'is_error':false},"
+        "{'type':'tool_result','id':'d','name':'d','output':'no','is_error':true}]},"
+        "{'role':'assistant','content':[{'type':'text','text':'done'}]}]");
+}
+
+static void the_oldest_messages_are_left_out_and_the_last_never(void **state) {
+    (void)state;
+    static const char list[] =
+        "[{'id':'1','role':'user','parts':[{'type':'text','text':'one'}]},"
+        "{'id':'2','role':'assistant','parts':[{'type':'text','text':'two'}]},"
+        "{'id':'3','role':'user','parts':[{'type':'text','text':'three'}]}]";
+    json_t *all = to_model(list, 1000);
+    assert_int_equal(json_array_size(all), 3);
+    json_decref(all);
+    assert_json(
+        to_model(list, 140),
+        "[{'role':'user','content':'(The conversation is long: its earlier messages are left "
+        "out.)'},"
+        "{'role':'assistant','content':[{'type':'text','text':'two'}]},"
+        "{'role':'user','content':[{'type':'text','text':'three'}]}]");
+    assert_json(
+        to_model(list, 1),
+        "[{'role':'user','content':'(The conversation is long: its earlier messages are left "
+        "out.)'},{'role':'user','content':[{'type':'text','text':'three'}]}]");
+    assert_json(to_model("[]", 1), "[]");
+}
+
+static void odd_shapes_are_passed_over(void **state) {
+    (void)state;
+    static const char *const values[] = {"null", "1", "'x'", "[]", "{}", "true", "['a',{}]"};
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+        char text[1024];
+        const char *v = values[i];
+        (void)snprintf(
+            text, sizeof(text),
+            "[%s,{'role':%s,'parts':%s},{'role':'user','parts':[%s,{'type':%s},{'type':"
+            "'text','text':%s}]},{'role':'assistant','parts':[%s,{'type':'tool-x',"
+            "'toolCallId':%s,'input':%s,'state':'output-available','output':%s},{'type':"
+            "'dynamic-tool','toolCallId':'c','toolName':%s,'input':{},'state':'output-"
+            "error','errorText':%s},{'type':'reasoning','text':%s,'providerMetadata':%s}]"
+            "}]",
+            v, v, v, v, v, v, v, v, v, v, v, v, v, v);
+        json_t *out = to_model(text, 100000);
+        assert_true(json_is_array(out));
+        json_decref(out);
+    }
+}
+
+static void a_client_s_message_is_checked(void **state) {
+    (void)state;
+    static const struct {
+        const char *message;
+        const char *why;
+    } cases[] = {
+        {"{'id':'x','role':'user','parts':[]}", NULL},
+        {"{'id':'x','role':'assistant','parts':[],'more':1}", NULL},
+        {"{'role':'user','parts':[]}", "\"id\""},
+        {"{'id':'','role':'user','parts':[]}", "\"id\""},
+        {"{'id':7,'role':'user','parts':[]}", "\"id\""},
+        {"{'id':'x','role':'tool','parts':[]}", "\"role\""},
+        {"{'id':'x','parts':[]}", "\"role\""},
+        {"{'id':'x','role':'user'}", "\"parts\""},
+        {"{'id':'x','role':'user','parts':{}}", "\"parts\""},
+        {"[]", "\"id\""},
+        {"null", "\"id\""},
+        {"{'id':'x','role':'user','parts':['0123456789012345678901234567890123456789']}",
+         "exceeds 64 bytes (limit agent_message_bytes)"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        json_t *m = parse(cases[i].message);
+        int rc = uimessage_check(m, 64, &e);
+        if (cases[i].why) {
+            assert_true(rc < 0);
+            assert_non_null(strstr(e.message, cases[i].why));
+        } else {
+            assert_int_equal(rc, 0);
+        }
+        json_decref(m);
+    }
+}
+
+static void any_bytes_become_text(void **state) {
+    (void)state;
+    json_t *j = uimessage_text("a\xff"
+                               "b\xc3");
+    assert_string_equal(json_string_value(j), "a\xef\xbf\xbd"
+                                              "b\xef\xbf\xbd");
+    json_decref(j);
+    j = uimessage_text("\xc3\xa4\n");
+    assert_string_equal(json_string_value(j), "\xc3\xa4\n");
+    json_decref(j);
+}
+
+static void a_message_is_built_and_settled(void **state) {
+    (void)state;
+    json_t *m = uimessage_new("a1");
+    uimessage_step(m);
+    assert_true(uimessage_is_empty(m));
+    json_t *content = parse(
+        "[{'type':'reasoning','text':'hm','provider':'p','raw':{}},{'type':'text','text':'t'},"
+        "{'type':'tool_call','id':'c1','name':'q','input':{}},"
+        "{'type':'tool_call','id':'c2','name':'q','input':{}},"
+        "{'type':'tool_call','id':'c3','name':'q'}]");
+    uimessage_add_content(m, content);
+    json_decref(content);
+    assert_false(uimessage_is_empty(m));
+    json_t *output = parse("{'rowCount':1}");
+    uimessage_set_output(m, "c1", output, false);
+    json_decref(output);
+    uimessage_settle(m, "stopped");
+    uimessage_settle(m, "again");
+    uimessage_add_note(m, "note");
+    assert_json(
+        m, "{'id':'a1','role':'assistant','parts':[{'type':'step-start'},"
+           "{'type':'reasoning','text':'hm','state':'done','providerMetadata':{'cay':{'provider'"
+           ":'p','raw':{}}}},{'type':'text','text':'t','state':'done'},"
+           "{'type':'tool-q','toolCallId':'c1','toolName':'q','state':'output-available',"
+           "'input':{},'output':{'rowCount':1}},"
+           "{'type':'tool-q','toolCallId':'c2','toolName':'q','state':'output-error','input':{},"
+           "'errorText':'stopped'},"
+           "{'type':'tool-q','toolCallId':'c3','toolName':'q','state':'output-error','input':"
+           "null,'errorText':'stopped'},"
+           "{'type':'text','text':'note','state':'done'}]}");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        PLAIN(a_history_becomes_messages_step_by_step),
+        PLAIN(the_oldest_messages_are_left_out_and_the_last_never),
+        PLAIN(odd_shapes_are_passed_over),
+        PLAIN(a_client_s_message_is_checked),
+        PLAIN(any_bytes_become_text),
+        PLAIN(a_message_is_built_and_settled),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
