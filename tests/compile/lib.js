@@ -120,7 +120,7 @@ export class Jsc {
       this.waiting.shift().resolve(text);
     }
   }
-  job(kind, source, timeoutMs = 20000) {
+  job(kind, source, timeoutMs = 120000) {
     if (this.gone) return Promise.reject(new Error(this.gone));
     const body = Buffer.from(source);
     return new Promise((resolve, reject) => {
