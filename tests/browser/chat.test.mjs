@@ -177,9 +177,19 @@ test('a stream is seen growing, and stop ends it for good', limit, async () => {
   await page.reload();
   await settled(page);
   assert.match(await answers(page).first().innerText(), /sentence number 3 of[\s\S]*Stopped\./);
+  assert.deepEqual([...problems, ...other.problems], []);
+  await context.close();
+  await other.context.close();
+});
 
-  // The other tab can stop what it did not start.
+test('a tab can stop what another began', limit, async () => {
+  const url = cay.url + newPath();
+  const { context, page, problems } = await openPage(browser, cay.url);
+  const other = await openPage(browser, cay.url);
+  await open(page, url);
+  await open(other.page, url);
   await ask(page, 'Talk for a while');
+  await until('there is something to see', async () => (await answers(other.page).count()) === 1);
   await until('the other tab sees it', async () =>
     /sentence number 2 of/.test(await answers(other.page).last().innerText()),
   );
@@ -195,6 +205,31 @@ test('a stream is seen growing, and stop ends it for good', limit, async () => {
   assert.deepEqual([...problems, ...other.problems], []);
   await context.close();
   await other.context.close();
+});
+
+test('who scrolls up to read is left alone', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url);
+  await open(page, cay.url + newPath());
+  await ask(page, 'Talk for a while');
+  const scroll = page.locator('.scroll-box');
+  const rest = () => scroll.evaluate((it) => it.scrollHeight - it.scrollTop - it.clientHeight);
+  await until('there is something to scroll', () =>
+    scroll.evaluate((it) => it.scrollHeight > it.clientHeight + 300),
+  );
+  assert.ok((await rest()) < 100, 'it follows');
+  await scroll.hover();
+  await page.mouse.wheel(0, -200);
+  const newest = page.getByRole('button', { name: 'To the newest' });
+  await newest.waitFor();
+  const at = await scroll.evaluate((it) => it.scrollTop);
+  const before = await rest();
+  await until('more is said', async () => (await rest()) > before + 40);
+  assert.equal(await scroll.evaluate((it) => it.scrollTop), at, 'it stays');
+  await newest.click();
+  await until('it follows again', async () => (await rest()) < 60);
+  await page.getByRole('button', { name: 'Stop' }).click();
+  assert.deepEqual(problems, []);
+  await context.close();
 });
 
 test('a page loaded in the middle of a stream joins it', limit, async () => {
@@ -425,6 +460,13 @@ for (const [name, options] of Object.entries(viewports)) {
     await ask(page, 'List all customers');
     await until('there are two', async () => (await answers(page).count()) === 2);
     await settled(page);
+    // The newest line is in sight without a hand on the wheel.
+    await until('the end is in sight', async () =>
+      page
+        .locator('.scroll-box')
+        .evaluate((it) => it.scrollHeight - it.scrollTop - it.clientHeight < 4),
+    );
+    assert.equal(await page.getByRole('button', { name: 'To the newest' }).count(), 0);
     await assertFits(page, 'chat');
     await screenshot(page, `chat-${name}`);
     await tab(page, /Executions/).click();

@@ -223,7 +223,7 @@ for (const [name, options] of Object.entries(viewports)) {
     await page.getByRole('region', { name: 'Result' }).waitFor();
     await page.locator('.tok-keyword').first().waitFor();
     await assertFits(page, 'result');
-    await screenshot(page, `play-${name}`);
+    await screenshot(page, `play-result-${name}`);
     await write(
       page,
       "export default async () => {\n  console.log('before');\n  console.warn('careful');\n" +

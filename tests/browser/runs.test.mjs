@@ -32,7 +32,7 @@ const hrefs = (page) =>
 
 test('a run that begins appears on the status page without a reload', limit, async (t) => {
   const { context, page, problems } = await openPage(browser, cay.url);
-  await page.goto(`${cay.url}/`);
+  await page.goto(`${cay.url}/status`);
   // Only once the runs are on the page can one be seen to arrive.
   await page.locator('.run-link').or(page.getByText('Nothing has been run yet.')).first().waitFor();
   if (!(await makeRuns(cay, 1))) return t.skip('this server runs nothing yet');

@@ -14,7 +14,7 @@ import {
 } from './support.mjs';
 
 const limit = { timeout: 90_000 };
-const paths = ['/', '/status', '/runs', '/no/such/page'];
+const paths = ['/', '/play', '/status', '/runs', '/no/such/page'];
 let cay;
 let browser;
 
@@ -72,7 +72,7 @@ test('assets are cached for good, the page itself is asked for anew', limit, asy
 
 test('the navigation moves between views without loading the page again', limit, async () => {
   const { context, page, problems } = await openPage(browser, cay.url);
-  await page.goto(`${cay.url}/`);
+  await page.goto(`${cay.url}/no/such/page`);
   await settled(page);
   await page.evaluate(() => (globalThis.sameDocument = true));
   const nav = page.getByRole('navigation', { name: 'Main' });
@@ -150,7 +150,7 @@ test('the skip link is first, can be seen, and leads to the content', limit, asy
 
 test('the keyboard reaches everything, and shows where it is', limit, async () => {
   const { context, page } = await openPage(browser, cay.url);
-  const views = ['/status', '/runs', '/no/such/page'];
+  const views = [...paths];
   if (await makeRuns(cay, 1)) {
     const { runs } = await getJson(`${cay.url}/v1/runs?limit=20`);
     views.push(`/runs/${runs.find((run) => run.status !== 'running').id}`);
@@ -160,7 +160,8 @@ test('the keyboard reaches everything, and shows where it is', limit, async () =
     await settled(page);
     const total = await page.evaluate(() => {
       const all = document.querySelectorAll(
-        'a[href], button, input:not([type=radio]), :checked, pre[tabindex="0"]',
+        'a[href], button:not([tabindex="-1"]), input:not([type=radio]), input:checked, select, ' +
+          'textarea, summary, [tabindex="0"]',
       );
       globalThis.unreached = new Set([...all].filter((it) => it.checkVisibility() && !it.disabled));
       return globalThis.unreached.size;

@@ -60,7 +60,7 @@ test('it shows what the server says of itself', limit, async () => {
 
 test('the figures move without a reload', limit, async () => {
   const { context, page, problems } = await openPage(browser, cay.url);
-  await page.goto(`${cay.url}/`);
+  await page.goto(`${cay.url}/status`);
   await page.getByText(/requests so far/).waitFor();
   await page.evaluate(() => (globalThis.sameDocument = true));
   const uptime = await factOf(page, 'Uptime').innerText();

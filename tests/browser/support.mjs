@@ -221,7 +221,7 @@ export async function startModel() {
   });
   const url = `http://127.0.0.1:${server.address().port}/v1`;
   return {
-    env: { OPENAI_API_KEY: 'told', OPENAI_BASE_URL: url },
+    env: { OPENAI_API_KEY: 'key-of-the-told-model', OPENAI_BASE_URL: url },
     async stop() {
       const closed = new Promise((resolve) => server.close(resolve));
       server.closeAllConnections();

@@ -8,7 +8,8 @@ import { useAgent } from 'agents/react';
 import type { UIMessage } from 'ai';
 import { Suspense, useEffect, useLayoutEffect, useRef, useState, type ReactNode } from 'react';
 import { useFeed } from '../../api/feed.ts';
-import type { AgentInfo } from '../../api/types.ts';
+import { object, type AgentInfo } from '../../api/types.ts';
+import { plainText } from '../../components/ansi.ts';
 import { ErrorBoundary } from '../../components/ErrorBoundary.tsx';
 import { Loading } from '../../components/Loading.tsx';
 import { Notice } from '../../components/Notice.tsx';
@@ -16,7 +17,7 @@ import { Tabs, type Tab } from '../../components/Tabs.tsx';
 import { useMedia } from '../../hooks.ts';
 import { Composer } from './Composer.tsx';
 import { Executions } from './Executions.tsx';
-import { Message, textOf } from './Message.tsx';
+import { hasBegun, Message, textOf } from './Message.tsx';
 import { executionsError, readExecutions, readTables, titleOf } from './state.ts';
 import { StateTableView } from './Tables.tsx';
 
@@ -115,6 +116,14 @@ type ChatProps = {
   onTurn: () => void;
 };
 
+function parse(text: string): Record<string, unknown> | null {
+  try {
+    return object(JSON.parse(text));
+  } catch {
+    return null;
+  }
+}
+
 type Ended = { outcome: string; error: string | null; lastId: string | undefined };
 
 function Chat(props: ChatProps) {
@@ -152,8 +161,23 @@ function Chat(props: ChatProps) {
     input.current?.focus();
   }
 
+  // The hook stops what it asked for itself; a turn that another tab began is known by its frames.
+  const turn = useRef<string | null>(null);
+  useEffect(() => {
+    const onMessage = ({ data }: MessageEvent) => {
+      const frame = typeof data === 'string' ? parse(data) : null;
+      if (frame?.type !== 'cf_agent_use_chat_response') return;
+      turn.current = frame.done === true || typeof frame.id !== 'string' ? null : frame.id;
+    };
+    agent.addEventListener('message', onMessage);
+    return () => agent.removeEventListener('message', onMessage);
+  }, [agent]);
+
   async function stop() {
+    const id = turn.current;
     await chat.stop();
+    if (id !== null && turn.current === id)
+      agent.send(JSON.stringify({ type: 'cf_agent_chat_request_cancel', id }));
     input.current?.focus();
   }
 
@@ -173,13 +197,14 @@ function Chat(props: ChatProps) {
                   key={message.id}
                   message={message}
                   live={busy && isLast}
+                  failureIsTold={isLast && !!failure}
                   stopped={ended?.outcome === 'aborted' && ended.lastId === message.id}
                 />
               );
             })}
           </ol>
         )}
-        {busy && messages.at(-1)?.role !== 'assistant' && (
+        {busy && !hasBegun(messages.at(-1)) && (
           <p className="working">{chat.isRecovering ? 'Recovering…' : 'Thinking…'}</p>
         )}
         {failure && !busy && (
@@ -188,7 +213,7 @@ function Chat(props: ChatProps) {
             title="The agent could not finish this turn"
             {...(connected ? { action: { label: 'Try again', run: again } } : {})}
           >
-            <span className="error-text">{failure}</span>
+            <span className="error-text">{plainText(failure)}</span>
           </Notice>
         )}
         {canRegenerate && (
@@ -245,6 +270,7 @@ function Scroller({ busy, children }: { busy: boolean; children: ReactNode }) {
   const content = useRef<HTMLDivElement>(null);
   const [follows, setFollows] = useState(true);
   const following = useRef(true);
+  const lastTop = useRef(0);
 
   const toEnd = () => box.current?.scrollTo({ top: box.current.scrollHeight });
   useLayoutEffect(() => {
@@ -269,7 +295,10 @@ function Scroller({ busy, children }: { busy: boolean; children: ReactNode }) {
         role="region"
         aria-label="Conversation"
         onScroll={({ currentTarget: it }) => {
-          following.current = it.scrollHeight - it.scrollTop - it.clientHeight < 48;
+          // Only a reader moves it up: what is added in the meantime leaves it where it is.
+          const atEnd = it.scrollHeight - it.scrollTop - it.clientHeight < 48;
+          if (atEnd || it.scrollTop < lastTop.current) following.current = atEnd;
+          lastTop.current = it.scrollTop;
           setFollows(following.current);
         }}
       >
@@ -375,9 +404,11 @@ function DemoLine({ info }: { info: AgentInfo }) {
   if (model.provider === 'demo' && (info.model === null || info.model === 'demo'))
     return (
       <p className="demo-line">
-        <strong>Demo model:</strong> a script answers, not an AI. It knows the suggestions and a few
-        more requests. For a real model set <code>ANTHROPIC_API_KEY</code> or{' '}
-        <code>OPENAI_API_KEY</code> and restart cay.
+        <strong>Demo model:</strong> a script answers, not an AI.{' '}
+        <span className="demo-more">
+          It knows the suggestions and a few more requests. For a real model set{' '}
+          <code>ANTHROPIC_API_KEY</code> or <code>OPENAI_API_KEY</code> and restart cay.
+        </span>
       </p>
     );
   return <p>Model: {info.model ?? model.name}. It can be wrong.</p>;

@@ -11,11 +11,17 @@ type Props = {
   live: boolean;
   /** It was stopped before this page could read so from the message itself. */
   stopped: boolean;
+  /** Its failure is told below, with what to do about it. */
+  failureIsTold: boolean;
 };
 
-export const Message = memo(function Message({ message, live, stopped }: Props) {
+export const Message = memo(function Message(props: Props) {
+  const { message, live, stopped, failureIsTold } = props;
   const mine = message.role === 'user';
-  const { aborted, interrupted } = object(message.metadata);
+  const { aborted, interrupted, error } = object(message.metadata);
+  const failure = typeof error === 'string' && !failureIsTold ? error : null;
+  // A turn that failed before its first word.
+  if (failure === null && interrupted !== true && !message.parts.some(isSeen)) return null;
   return (
     <li className="message" data-role={message.role} data-live={live || undefined}>
       <h2 className="visually-hidden">{mine ? 'You' : 'Agent'}</h2>
@@ -23,12 +29,16 @@ export const Message = memo(function Message({ message, live, stopped }: Props) 
         <Part key={index} part={part} live={live} mine={mine} />
       ))}
       {!live && (aborted === true || stopped) && <p className="message-note">Stopped.</p>}
+      {failure !== null && <p className="message-note">This turn failed: {plainText(failure)}</p>}
       {interrupted === true && (
         <p className="message-note">The server ended during this turn. Ask again to go on.</p>
       )}
     </li>
   );
 });
+
+const isSeen = (part: UIMessage['parts'][number]): boolean =>
+  part.type === 'text' || part.type === 'reasoning' ? part.text !== '' : part.type !== 'step-start';
 
 function Part({
   part,
@@ -64,6 +74,10 @@ function Part({
       return null;
   }
 }
+
+/** Whether there is anything to see of the answer. */
+export const hasBegun = (message: UIMessage | undefined): boolean =>
+  message?.role === 'assistant' && message.parts.some(isSeen);
 
 /** The words of a message, for a screen reader that is told it is there. */
 export function textOf(message: UIMessage | undefined): string {
