@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FILE_MAX_BYTES = 4 << 20, FACET_IDLE_MS = 60000, AGENTS_MAX = 256, TYPE_MAX_BYTES = 60 };
+enum { FILE_MAX_BYTES = 4 << 20, FACET_IDLE_MS = 10000, AGENTS_MAX = 256, TYPE_MAX_BYTES = 60 };
 
 static int read_text(const char *dir, const char *name, bool optional, char **ret_text,
                      struct err *err) {
