@@ -19,7 +19,7 @@ let browser;
 
 before(async () => {
   // A program that never ends should not hold up the tests.
-  cay = await startServer({ config: { limits: { run_wall_ms: 1500 } } });
+  cay = await startServer({ config: { limits: { run_wall_ms: 4000 } } });
   browser = await startBrowser();
 }, limit);
 
@@ -255,19 +255,22 @@ test('a program that never ends meets its limit; the page stays quick', limit, a
   await open(page, cay.url + newPath());
   await ask(page, 'Run forever');
   await page.getByRole('region', { name: 'executeCode: running' }).waitFor();
-  // While it runs, a click takes effect at once.
-  const start = Date.now();
+  // A click takes effect while it runs.
   await tab(page, /Customers/).click();
   await panel(page, /Customers/)
     .getByText('Alice Chen')
     .waitFor();
   await tab(page, /Executions/).click();
-  assert.ok(Date.now() - start < 1000, `the page took ${Date.now() - start} ms`);
+  assert.equal(
+    await page.getByRole('region', { name: 'executeCode: running' }).count(),
+    1,
+    'the page waited for the program',
+  );
   await page.getByRole('region', { name: 'executeCode: failed' }).waitFor();
   const call = page.getByRole('region', { name: /^executeCode/ });
   await call
     .getByRole('region', { name: 'Error' })
-    .getByText('time limit of 1500 ms exceeded')
+    .getByText('time limit of 4000 ms exceeded')
     .waitFor();
   await settled(page);
   const execution = panel(page, /Executions/)

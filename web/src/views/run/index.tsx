@@ -102,7 +102,8 @@ function Run({ run }: { run: RunDetail }) {
           </Section>
         )
       )}
-      <Events events={run.events} start={run.createdAt} />
+      {/* A program's lines are above; its run has events only when another run sent it some. */}
+      {(!program || run.events.length > 0) && <Events events={run.events} start={run.createdAt} />}
     </>
   );
 }
