@@ -199,7 +199,7 @@ async function idle() {
     for (let i = 0; i < count; i += 50)
       sockets.push(...(await Promise.all(Array.from({ length: 50 }, (_, k) => open(cay, type, `c${i + k}`)))));
     const busy = pssKiB(cay.pid);
-    await sleep(4000);
+    await sleep(type === 'sandbox-agent' ? 14_000 : 4000);
     const rest = pssKiB(cay.pid);
     say(title, `${((rest - before) / count).toFixed(1)} KiB each`, `${((busy - before) / count).toFixed(1)} KiB each at first; the server has ${(rest / 1024).toFixed(1)} MiB`);
     for (const ws of sockets) ws.close();

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -166,12 +167,13 @@ static void close_agent(struct agent *a) {
 static void on_sweep(uv_timer_t *t) {
     struct agents *all = t->data;
     int64_t now = clock_mono_ms();
+    bool freed = false;
     for (struct agent **at = &all->list; *at;) {
         struct agent *a = *at;
         bool busy = a->turns || a->syncing || a->ready || a->calls || now - a->used_ms < REST_MS;
         if (busy || a->listeners || now - a->used_ms < IDLE_MS) {
             if (!busy) {
-                history_rest(a->history);
+                freed = history_rest(a->history) || freed;
                 agent_state_rest(a);
             }
             at = &a->next;
@@ -180,6 +182,9 @@ static void on_sweep(uv_timer_t *t) {
         *at = a->next;
         close_agent(a);
     }
+    /* What the databases used lies between what stays: whole pages of it go back. */
+    if (freed)
+        (void)malloc_trim(0);
 }
 
 struct agents *agents_create(const struct agents_options *options) {

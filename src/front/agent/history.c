@@ -36,6 +36,7 @@ static bool wake(struct history *h) {
         return true;
     sqlite3 *db = NULL;
     if (sqlite3_open_v2(h->path, &db, flags, NULL) == SQLITE_OK &&
+        sqlite3_db_config(db, SQLITE_DBCONFIG_LOOKASIDE, NULL, 0, 0) == SQLITE_OK &&
         sqlite3_busy_timeout(db, 5000) == SQLITE_OK &&
         sqlite3_exec(db, schema, NULL, NULL, NULL) == SQLITE_OK) {
         h->db = db;
@@ -58,15 +59,17 @@ int history_open(const char *path, struct history **ret_history, struct err *err
     return 0;
 }
 
-void history_rest(struct history *h) {
+bool history_rest(struct history *h) {
+    bool was_open = h->db != NULL;
     (void)sqlite3_close(h->db);
     h->db = NULL;
+    return was_open;
 }
 
 void history_close(struct history *h) {
     if (!h)
         return;
-    history_rest(h);
+    (void)history_rest(h);
     free(h->path);
     free(h);
 }

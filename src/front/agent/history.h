@@ -15,8 +15,8 @@ struct history;
 
 int history_open(const char *path, struct history **ret_history, struct err *err);
 void history_close(struct history *h);
-/* Closes the file until the next call. */
-void history_rest(struct history *h);
+/* Closes the file until the next call; false if it was closed already. */
+bool history_rest(struct history *h);
 
 /* What is written between the two is written whole or not at all. They do not nest. */
 int history_begin(struct history *h, struct err *err);
