@@ -27,7 +27,7 @@
 enum {
     CHANNEL_FD = 3,
     WARM_ROUNDS = 20,       /* before it serves */
-    IDLE_ROUNDS = 600,      /* and while nobody asks, until its hot paths are compiled themselves */
+    IDLE_ROUNDS = 200,      /* and while nobody asks, until its hot paths are compiled themselves */
     MEMORY_BYTES = 1 << 30, /* beyond what the engine has reserved at start */
     GARBAGE_BYTES = 64 << 20, /* of requests, between two full collections */
 };

@@ -39,6 +39,7 @@ static void on_retry(uv_timer_t *t) {
 
 static void retry_later(struct keeper *k) {
     k->state = KEEPER_BACKOFF;
+    uv_update_time(k->loop); /* the loop's clock may be old: the pause begins now */
     (void)uv_timer_start(&k->timer, on_retry, k->backoff_ms, 0);
     k->backoff_ms = k->backoff_ms * 2 > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : k->backoff_ms * 2;
 }

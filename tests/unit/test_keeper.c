@@ -90,9 +90,9 @@ static void test_a_program_that_ends_is_started_again_with_growing_pauses(void *
     (void)state;
     keep("exit");
     turn_until(&starts, 4);
-    assert_true(started[1] - started[0] >= 100);
-    assert_true(started[2] - started[1] >= 200);
-    assert_true(started[3] - started[2] >= 400);
+    assert_true(started[1] - started[0] >= 99);
+    assert_true(started[2] - started[1] >= 199);
+    assert_true(started[3] - started[2] >= 399);
     assert_int_equal(ends, 3);
     assert_int_equal(keeper_info(keeper).restarts, 3);
 }

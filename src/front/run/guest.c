@@ -121,6 +121,7 @@ static struct guest_call *add_call(struct guest *g, const struct guest_request *
     buf_init(&c->body, ISOLATE_FRAME_MAX);
     (void)uv_timer_init(g->runner->loop, &c->timer);
     c->timer.data = c;
+    uv_update_time(g->runner->loop); /* the loop's clock may be old: the time begins now */
     (void)uv_timer_start(&c->timer, on_wall, r->wall_ms, 0);
     struct guest_call **at = &g->calls;
     while (*at)
