@@ -136,6 +136,34 @@ test('only the twenty newest executions are in the state', async (t) => {
   a.close();
 });
 
+test('an execution that ends while the state is being read is in the next one', async (t) => {
+  const slowly = 'WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000) SELECT COUNT(*) AS n FROM n';
+  const cay = await withAgents(t, {
+    slow: {
+      agent: {
+        facets: { db: { schema: 's.sql', methods: { slowly, touch: { kind: 'execute', sql: 'INSERT INTO t VALUES (1)' } } } },
+        tools: [{ name: 'run', kind: 'code', description: 'runs' }],
+        state: { executions: { executions: 5 }, rows: { facet: 'db', method: 'slowly' } },
+        rpc: { touch: { facet: 'db', method: 'touch' } },
+      },
+      files: { 's.sql': 'CREATE TABLE IF NOT EXISTS t (x);' },
+      demo: { scripts: [{ when: '.', steps: [{ call: { tool: 'run', input: { code: 'export default async () => console.log(1)' } } }, { say: 'ok' }] }] },
+    },
+  });
+  const a = await Raw.ready(cay, 'x', { type: 'slow' });
+  await a.turn('t0', [user('u0', 'go')]);
+  const stop = setInterval(() => a.send({ type: 'rpc', id: crypto.randomUUID(), method: 'touch', args: [] }), 20);
+  t.after(() => clearInterval(stop));
+  a.send({ type: 'rpc', id: 'first', method: 'touch', args: [] });
+  await a.wait((f) => f.id === 'first'); // the state is being read now
+  await a.turn('t1', [user('u1', 'go')], { ms: 60_000 * slow });
+  clearInterval(stop);
+  const output = a.frames.findLastIndex((f) => f.body?.includes('"tool-output-available"'));
+  const { state } = a.frames.slice(0, output).findLast((f) => f.type === 'cf_agent_state');
+  assert.equal(state.executions.length, 2);
+  a.close();
+});
+
 test('a program that is too slow, too big or too loud is an error in the chat', { timeout: 120_000 }, async (t) => {
   const programs = {
     loop: 'export default async () => { console.log("start"); while (true) {} }',
@@ -150,7 +178,7 @@ test('a program that is too slow, too big or too loud is an error in the chat', 
   const cay = await withAgents(
     t,
     { runner: { agent: { tools: [{ name: 'run', kind: 'code', description: 'runs' }], state: { executions: { executions: 20 } } }, demo: { scripts } } },
-    { config: { limits: { run_wall_ms: 1500, run_cpu_ms: 1000 } } },
+    { config: { limits: { run_wall_ms: 10_000, run_cpu_ms: 1000 } } },
   );
   const a = await Raw.ready(cay, 'x', { type: 'runner' });
   const run = async (name) => {
@@ -158,6 +186,7 @@ test('a program that is too slow, too big or too loud is an error in the chat', 
     assert.equal(frames.at(-1).outcome, undefined, name);
     return a.chunks(name).find((c) => c.type === 'tool-output-available').output;
   };
+  assert.equal((await run('network')).output, 'refused'); // and from now on there are isolates
   const loop = await run('loop');
   assert.match(loop.error, /^LimitError: .*limit/);
   assert.equal(loop.output, `start\n\nError: ${loop.error}`);
@@ -167,7 +196,6 @@ test('a program that is too slow, too big or too loud is an error in the chat', 
   const { executions } = a.frames.findLast((f) => f.type === 'cf_agent_state').state;
   assert.ok(executions[0].output.length < 40_000, 'the state shows the beginning');
   assert.match(executions[0].output, /more bytes\)$/);
-  assert.equal((await run('network')).output, 'refused');
   assert.equal((await run('escape')).output, '0 undefined undefined');
   const rejected = await run('reject');
   assert.match(rejected.error, /only a text/);

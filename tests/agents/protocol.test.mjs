@@ -371,6 +371,9 @@ test('resume replays the running turn and goes on without a gap', async () => {
   assert.deepEqual(await b.wait((f) => f.probeId), {
     type: 'cf_agent_stream_resuming', id: 'r1', probeId: 'M6u-a4et',
   });
+  b.chat('r2', [user('u2', 'hello')]);
+  b.send({ id: 'r2', type: 'cf_agent_chat_request_cancel' });
+  await b.done('r2'); // the end of another turn does not end the wait
   await sleep(100);
   assert.equal(b.of('r1').length, 0, 'no live frames before the replay');
   b.send({ type: 'cf_agent_stream_resume_ack', id: 'nosuch' });

@@ -25,7 +25,9 @@ const build = isSanitized ? mixedDir() : buildDir;
 const options = (given = {}) => {
   const { args = [] } = given;
   const agents = args.includes('--agents-dir') ? [] : ['--agents-dir', join(root, 'agents')];
-  return { ...given, build, args: [...args, ...agents] };
+  // On a busy machine the first program takes its time; that is not what is tested here.
+  const limits = { compile_timeout_ms: 60_000, wait_ms: 60_000, ...given.config?.limits };
+  return { ...given, build, args: [...args, ...agents], config: { ...given.config, limits } };
 };
 export const startCay = (given) => start(options(given));
 export const withCay = (t, given) => start1(t, options(given));

@@ -43,7 +43,8 @@ struct agent {
     json_t *sync_state;
     json_t *sync_errors;
     struct facet_op *sync_op;
-    void (*sync_done)(struct agent *a); /* when a sync that began after it was set has ended */
+    void (*sync_done)(struct agent *a); /* when the one that runs has ended */
+    void (*sync_next)(struct agent *a); /* when the one after it has */
     int64_t used_ms;
     bool closing; /* nothing new is begun */
 };

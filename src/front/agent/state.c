@@ -132,6 +132,10 @@ static void begin(struct agent *a) {
 
 static void end(struct agent *a) {
     struct err err;
+    /* Others may ask again and again: who waits for this one is told with this one. */
+    void (*done)(struct agent *) = a->sync_done;
+    a->sync_done = a->sync_next;
+    a->sync_next = NULL;
     a->syncing = false;
     if (json_object_size(a->sync_errors) > 0)
         (void)json_object_set(a->sync_state, "errors", a->sync_errors);
@@ -149,12 +153,8 @@ static void end(struct agent *a) {
         w->cb(w->ctx);
         free(w);
     }
-    if (a->sync_again) {
+    if (a->sync_again)
         begin(a);
-        return;
-    }
-    void (*done)(struct agent *) = a->sync_done;
-    a->sync_done = NULL;
     if (done)
         done(a);
 }
@@ -208,14 +208,15 @@ static void sync_next(struct agent *a) {
 }
 
 void agent_sync(struct agent *a, void (*done)(struct agent *a)) {
-    if (done)
-        a->sync_done = done;
     if (a->closing)
         return;
-    if (a->syncing)
+    if (a->syncing) {
         a->sync_again = true; /* it may have passed by what has changed */
-    else
-        begin(a);
+        a->sync_next = done ? done : a->sync_next;
+        return;
+    }
+    a->sync_done = done;
+    begin(a);
 }
 
 void agent_state_finish(struct agent *a) {
