@@ -398,6 +398,20 @@ test('resume replays the running turn and goes on without a gap', async () => {
   b.close();
 });
 
+test('what is asked before the greeting streams to who asked, from its beginning', async () => {
+  // A client that was offline sends what it kept as soon as the socket opens. Reading the state of a
+  // new instance takes longer than that.
+  const a = await Raw.open(cay, 'early');
+  const frames = await a.turn('e1', [user('u1', 'Count customers by tier')]);
+  assert.equal(frames.at(-1).done, true);
+  const body = frames.slice(0, -1);
+  assert.deepEqual(body.map((f) => f.seq), body.map((_, i) => i), 'seq counts from 0 without a gap');
+  assert.match(a.chunks('e1').map((c) => c.delta ?? '').join(''), /Gold: 3/);
+  assert.ok(!a.frames.some((f) => f.type === 'cf_agent_stream_resuming'), 'there is nothing to resume');
+  assert.ok(a.frames.some((f) => f.type === 'cf_agent_identity'));
+  a.close();
+});
+
 test('HTTP answers as captured', async () => {
   const get = async (path, options) => {
     const { status, body, headers } = await request(cay, path, options);

@@ -282,10 +282,10 @@ static void greet(void *ctx) {
     const char *turn = agent_turn(s->listener.agent);
     json_t *identity = json_pack("{s:s,s:s,s:s}", "type", "cf_agent_identity", "name",
                                  agent_name(s->listener.agent), "agent", d->type);
-    if (turn) {
-        s->listener.waiting = true;
+    /* Only a turn that was running when it came: one that it asked for before it was greeted
+     * streams to it already. */
+    if (turn && s->listener.waiting)
         send_tree(s, json_pack("{s:s,s:s}", "type", "cf_agent_stream_resuming", "id", turn));
-    }
     if (state)
         (void)json_object_set_new(identity, "stateFollows", json_true());
     send_tree(s, identity);
