@@ -21,10 +21,7 @@ static int setup(void **state) {
     return history_open(file, &h, &e);
 }
 
-static int teardown(void **state) {
-    (void)state;
-    history_close(h);
-    h = NULL;
+static int teardown_files(void) {
     static const char *const ends[] = {"", "-wal", "-shm"};
     for (size_t i = 0; i < 3; i++) {
         char path[120];
@@ -32,6 +29,13 @@ static int teardown(void **state) {
         (void)unlink(path);
     }
     return rmdir(dir);
+}
+
+static int teardown(void **state) {
+    (void)state;
+    history_close(h);
+    h = NULL;
+    return teardown_files();
 }
 
 static int put(const char *id, const char *text) {
@@ -139,8 +143,7 @@ static void a_file_that_cannot_be_opened_is_an_error(void **state) {
     assert_int_equal(history_open("/nosuch/agent.db", &other, &e), -ERR_IO);
     assert_non_null(strstr(e.message, "history: open"));
     (void)history_rest(h);
-    assert_int_equal(unlink(file), 0);
-    assert_int_equal(rmdir(dir), 0); /* WAL files go with the last connection */
+    assert_int_equal(teardown_files(), 0);
     assert_int_equal(put("a", "1"), -ERR_IO);
     json_t *list = NULL;
     assert_int_equal(history_messages(h, &list, &e), -ERR_IO);
