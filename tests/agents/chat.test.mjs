@@ -44,8 +44,10 @@ const idle = (view) =>
   until(() => view.current.status === 'ready' && !view.current.isStreaming, 'the end of the turn', 20_000 * slow);
 
 async function say(view, text) {
+  // A turn that fails at once may be over between two looks.
+  const before = view.current.messages.length;
   void view.current.sendMessage({ text });
-  await until(() => ['submitted', 'streaming'].includes(view.current.status), 'the start of the turn');
+  await until(() => view.current.status !== 'ready' || view.current.messages.length > before, 'the start of the turn');
   await until(() => ['ready', 'error'].includes(view.current.status), 'the end of the turn', 20_000 * slow);
 }
 

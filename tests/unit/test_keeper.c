@@ -93,8 +93,9 @@ static void test_a_program_that_ends_is_started_again_with_growing_pauses(void *
     assert_true(started[1] - started[0] >= 99);
     assert_true(started[2] - started[1] >= 199);
     assert_true(started[3] - started[2] >= 399);
-    assert_int_equal(ends, 3);
-    assert_int_equal(keeper_info(keeper).restarts, 3);
+    /* The fourth life may be over in the same turn of the loop. */
+    assert_in_range(ends, 3, 4);
+    assert_int_equal(keeper_info(keeper).restarts, ends);
 }
 
 static void test_a_killed_program_comes_back(void **state) {
