@@ -45,9 +45,13 @@ const idle = (view) =>
 
 async function say(view, text) {
   // A turn that fails at once may be over between two looks.
-  const before = view.current.messages.length;
+  const before = view.current;
   void view.current.sendMessage({ text });
-  await until(() => view.current.status !== 'ready' || view.current.messages.length > before, 'the start of the turn');
+  const begun = ({ status, messages }) =>
+    ['submitted', 'streaming'].includes(status) ||
+    (status === 'error' && before.status !== 'error') ||
+    (status === 'ready' && messages.length > before.messages.length + 1);
+  await until(() => begun(view.current), 'the start of the turn');
   await until(() => ['ready', 'error'].includes(view.current.status), 'the end of the turn', 20_000 * slow);
 }
 
