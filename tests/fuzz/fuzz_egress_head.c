@@ -56,7 +56,7 @@ static void check(const struct head *h, const struct decision *d) {
     case EGRESS_KIND_MODEL:
         if (strncmp(d->path, "/v1/m", 5) != 0 && strcmp(d->path, "/v1/chat/completions") != 0)
             abort();
-        if (!d->endpoint || strstr(url, "/v1/v1"))
+        if (!d->endpoint || strncmp(url + strlen("https://m.example"), "/v1/", 4) != 0)
             abort();
         break;
     case EGRESS_KIND_NONE:
