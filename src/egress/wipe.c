@@ -16,6 +16,7 @@
 
 void __libc_free(void *p); // NOLINT(bugprone-reserved-identifier): glibc's own free()
 
+// NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): theirs are reserved
 void free(void *p) {
     if (p)
         explicit_bzero(p, malloc_usable_size(p));
@@ -23,6 +24,7 @@ void free(void *p) {
 }
 
 /* glibc's would leave the old place behind as it was. */
+// NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): theirs are reserved
 void *realloc(void *p, size_t n) {
     if (!p)
         return malloc(n);
