@@ -43,6 +43,7 @@ struct sandbox_box {
     uint64_t next_id;
     uint64_t create_id;
     bool egress;
+    bool by_itself;  /* init ended before anybody asked it to */
     bool destroying; /* DESTROY was sent, or is due when CREATED comes */
     struct err err;  /* why it ends, if it was not asked to */
 };
@@ -126,7 +127,8 @@ static void box_gone(struct sandbox_box *b, const struct sandbox_stats *stats,
     else if (why)
         err = *why;
     else if (was_ready)
-        (void)err_set(&err, ERR_CANCELLED, "the sandbox has ended");
+        (void)err_set(&err, ERR_CANCELLED, "the sandbox %s",
+                      b->by_itself ? "ended by itself" : "has ended");
     else
         (void)err_set(&err, ERR_UNAVAILABLE, "the sandbox ended before it was ready");
     unlink_box(b);
@@ -362,8 +364,8 @@ static void on_init_end(void *ctx, const struct err *err) {
     struct sandbox_box *b = ctx;
     if (err->code == ERR_PROTOCOL)
         box_broken(b, "a malformed frame");
-    else if (!b->destroying && !b->err.code && b->state == BOX_READY)
-        (void)err_set(&b->err, ERR_CANCELLED, "the sandbox ended by itself");
+    else if (!b->destroying)
+        b->by_itself = true;
 }
 
 /* --- what the launcher says --- */
