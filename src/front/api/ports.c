@@ -542,6 +542,7 @@ static void on_poll(uv_poll_t *poll, int status, int events) {
         events = UV_READABLE | UV_WRITABLE;
     if (events & UV_WRITABLE)
         send_out(p);
+    // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): busy keeps everybody else from freeing it
     if (!p->dead && (events & UV_READABLE))
         receive(p);
     p->busy = false;

@@ -279,7 +279,7 @@ static int add_strings(const json_t *list, const char *what, struct sandbox_strv
             return err_set(err, ERR_TOO_LARGE, "\"%s\" exceeds %d bytes", what, ARGS_BYTES);
         sandbox_strv_add(v, text);
     }
-    if (!*v->items[0])
+    if (v->n == 0 || !*v->items[0])
         return err_set(err, ERR_BAD_REQUEST, "the name of the program is empty");
     return 0;
 }

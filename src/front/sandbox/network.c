@@ -349,7 +349,7 @@ static void on_event(struct network *n, struct unpack *u) {
     size_t max = n->opt.settings->events;
     if (l) {
         if (!l->events)
-            l->events = xcalloc(max, sizeof(*l->events));
+            l->events = xcalloc(max, sizeof(json_t *)); // NOLINT(bugprone-sizeof-expression)
         size_t at = (l->first_event + l->nevents) % max;
         if (l->nevents == max) {
             json_decref(l->events[at]);
@@ -463,6 +463,7 @@ void network_stop(struct network *n, void (*on_stopped)(void *ctx), void *ctx) {
     if (n->channel)
         on_end(n);
     while (n->lines)
+        // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): it takes itself out of the list
         network_line_close(n->lines);
     if (n->keeper)
         keeper_stop(n->keeper, on_keeper_stopped, n);

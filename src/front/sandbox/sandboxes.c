@@ -477,10 +477,10 @@ static void on_restored(void *ctx, const struct sandbox_exit *exit, const struct
         next_step(s);
         return;
     }
-    if (err)
-        e = *err;
-    else
+    if (exit)
         (void)err_set(&e, ERR_IO, "the snapshot does not fit: tar ended with %u", exit->code);
+    else
+        e = *err;
     give_up(s, &e);
 }
 
@@ -652,12 +652,12 @@ static int read_binds(const struct sandboxes *all, const struct sandbox_ask *ask
             rc = err_set(err, ERR_BAD_REQUEST, "a bind's \"mode\" is \"ro\" or \"rw\"");
         const struct sandbox_bind_setting *set =
             rc == 0 ? sandbox_settings_bind(all->opt.settings, name) : NULL;
-        if (rc == 0 && (!set || !sandbox_is_granted(ask->grants, "binds", name)))
-            rc = err_set(err, ERR_FORBIDDEN, "there is no bind \"%.64s\" for this key", name);
-        if (rc == 0 && write && !set->write)
-            rc = err_set(err, ERR_FORBIDDEN, "the bind \"%.64s\" is read-only", name);
         if (rc < 0)
             return rc;
+        if (!set || !sandbox_is_granted(ask->grants, "binds", name))
+            return err_set(err, ERR_FORBIDDEN, "there is no bind \"%.64s\" for this key", name);
+        if (write && !set->write)
+            return err_set(err, ERR_FORBIDDEN, "the bind \"%.64s\" is read-only", name);
         p->bind_fds[p->spec.nbinds] = set->fd;
         p->spec.binds[p->spec.nbinds++] = (struct sandbox_bind){
             .path = xstrdup(path), .mode = write ? SANDBOX_BIND_RW : SANDBOX_BIND_RO};
