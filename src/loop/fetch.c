@@ -183,6 +183,11 @@ static size_t on_header(char *line, size_t size, size_t n, void *ctx) {
         buf_clear(&f->head);
         return n;
     }
+    /* The end of the head. Not told of an answer that others come after. */
+    if (len == 0 && f->status >= 200 && f->opt.max_redirects == 0) {
+        tell_head(f);
+        return f->cancelled ? 0 : n;
+    }
     const char *colon = memchr(line, ':', len);
     if (!colon || memchr(line, 0, len))
         return n;
@@ -635,6 +640,18 @@ const char *fetch_header(const struct fetch *f, const char *name) {
         at = value + strlen(value) + 1;
     }
     return NULL;
+}
+
+void fetch_each_header(const struct fetch *f,
+                       void (*on_field)(void *ctx, const char *name, const char *value),
+                       void *ctx) {
+    const char *at = f->head.data;
+    const char *stop = at ? at + f->head.len : NULL;
+    while (at < stop) {
+        const char *value = at + strlen(at) + 1;
+        on_field(ctx, at, value);
+        at = value + strlen(value) + 1;
+    }
 }
 
 void fetch_pause(struct fetch *f) {
