@@ -27,6 +27,7 @@ struct front {
     struct features features;
     struct runner *runner;
     struct workers *workers;
+    struct tails *tails;
     struct models *models;
     struct agents *agents;
     struct facet_open facet_open; /* how the facets of programs are opened */
