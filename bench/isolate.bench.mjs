@@ -5,7 +5,8 @@
 // cold   a program that no process has seen: compile, start, one query, console line, timer, result, record
 // warm   the same program again by id
 // query  round trips of env.db.query inside one run, and inserts
-import { spawn } from 'node:child_process';
+// compute  the same long computation in an isolate and in node
+import { execFileSync, spawn } from 'node:child_process';
 import { cpSync, mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
 import http from 'node:http';
 import { createServer } from 'node:net';
@@ -185,7 +186,58 @@ function stages(row) {
   );
 }
 
-function isolateMemory(front) {
+/** Numbers, objects, strings and sorting; returns milliseconds, timed by itself. */
+function computation() {
+  const start = performance.now();
+  let x = 0.5;
+  let sum = 0;
+  for (let i = 0; i < 2e7; i++) {
+    x = x * 3.9 * (1 - x);
+    sum += x > 0.5 ? i & 7 : -(i & 3);
+  }
+  const sieve = new Uint8Array(4e6);
+  let primes = 0;
+  for (let i = 2; i < sieve.length; i++) {
+    if (sieve[i]) continue;
+    primes++;
+    for (let k = i * 2; k < sieve.length; k += i) sieve[k] = 1;
+  }
+  const words = new Map();
+  for (let i = 0; i < 400000; i++) {
+    const key = 'w' + ((i * 7919) % 5003);
+    words.set(key, (words.get(key) ?? 0) + 1);
+  }
+  const people = Array.from({ length: 200000 }, (_, i) => ({ id: i, rank: (i * 48271) % 65537 }));
+  people.sort((a, b) => a.rank - b.rank || a.id - b.id);
+  const text = JSON.stringify(people.slice(0, 20000).map(({ id, rank }) => ({ id, rank, name: `n${id}` })));
+  const back = JSON.parse(text);
+  return { ms: performance.now() - start, check: [Math.round(sum), primes, words.size, people[9].id, back.length].join() };
+}
+
+async function compute(cay) {
+  const best = { cay: Infinity, node: Infinity };
+  let check;
+  for (let i = 0; i < 5; i++) {
+    const here = JSON.parse(execFileSync(process.execPath, ['-e', `console.log(JSON.stringify((${computation})()))`], { encoding: 'utf8' }));
+    const code = `${computation}\nexport default async () => computation(); // ${counter++}`;
+    const there = (await cay.run(code)).result;
+    if (here.check !== there.check || (check ??= here.check) !== here.check) throw new Error(`results differ: ${here.check} and ${there.check}`);
+    best.node = Math.min(best.node, here.ms);
+    best.cay = Math.min(best.cay, there.ms);
+  }
+  console.log(`\ncompute: cay ${best.cay.toFixed(0)} ms, node ${best.node.toFixed(0)} ms: ${(best.cay / best.node).toFixed(2)} of node's time`);
+}
+
+/** Live isolates that wait in the middle of a run, so that as many as asked for are there at once. */
+async function liveMemory(cay, pid, n) {
+  const wait = 'export default async (env) => { await env.db.query("SELECT 1"); console.log("here"); await new Promise((r) => setTimeout(r, 4000)); }';
+  const runs = Array.from({ length: n }, () => cay.run(`${wait} // ${counter++}`));
+  await new Promise((r) => setTimeout(r, 2500));
+  isolateMemory(pid, `memory per isolate with ${n} at work`);
+  await Promise.all(runs);
+}
+
+function isolateMemory(front, title = 'memory per waiting isolate') {
   // Processes forked ahead that wait: children of the zygotes, which are children of the front.
   const parents = new Map();
   for (const d of readdirSync('/proc').filter((d) => /^\d+$/.test(d))) {
@@ -212,7 +264,7 @@ function isolateMemory(front) {
     }
   }
   const mib = (l) => (l.reduce((a, b) => a + b, 0) / l.length / 1024).toFixed(2);
-  if (pss.length) console.log(`\nmemory per waiting isolate (${pss.length}): PSS ${mib(pss)} MiB, private dirty ${mib(dirty)} MiB`);
+  if (pss.length) console.log(`\n${title} (${pss.length} processes): PSS ${mib(pss)} MiB, private dirty ${mib(dirty)} MiB`);
 }
 
 async function main() {
@@ -228,6 +280,7 @@ async function main() {
       for (let i = 0; i < 8; i++) await env.db.execute("INSERT INTO customers (name, email, tier, region) VALUES ('n', 'e', ?, 'West')", ["Gold", "Silver", "Bronze"][i % 3]); }`;
     await fresh.run(seed);
     await reset.run(program());
+    await new Promise((r) => setTimeout(r, 5000)); // the compiler warms up while nobody asks
     isolateMemory(server.pid);
     const cold = (s) => s.run(program());
     const all = [fresh, reset, workerd];
@@ -259,7 +312,8 @@ async function main() {
         `\n${title}: cay ${p50('cay fresh').toFixed(1)} us, workerd ${p50('workerd').toFixed(1)} us: ${(p50('workerd') / p50('cay fresh')).toFixed(1)}x`,
       );
     }
-    isolateMemory(server.pid);
+    await liveMemory(fresh, server.pid, 32);
+    await compute(fresh);
   } finally {
     await workerd.stop();
     await server.stop();

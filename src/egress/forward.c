@@ -15,7 +15,23 @@
 #include <string.h>
 #include <strings.h>
 
-enum { HEAD_MAX = 128 * 1024, OUT_FIELDS_MAX = HEAD_FIELDS_MAX + EGRESS_HEADERS_MAX };
+enum {
+    HEAD_MAX = 128 * 1024,
+    OUT_FIELDS_MAX = HEAD_FIELDS_MAX + EGRESS_HEADERS_MAX,
+    PARSE_HERE_BYTES = 128 * 1024, /* a larger body would make other guests wait */
+};
+
+/* A body that is taken apart in another thread. */
+struct parsing {
+    uv_work_t req;
+    struct conn *conn;
+    struct forward *forward; /* only compared: it may be gone */
+    struct buf body;
+    uint64_t held_bytes; /* of the sandbox's account */
+    json_t *tree;
+    struct err err;
+    int rc;
+};
 
 struct forward {
     struct conn *conn;
@@ -295,13 +311,13 @@ void forward_close(struct conn *c) {
     free(f);
 }
 
-static int judge_model(struct forward *f, struct err *err) {
+static int judge_model(struct forward *f, json_t *tree, struct err *err) {
     struct conn *c = f->conn;
-    const struct box *b = c->box;
+    struct box *b = c->box;
     struct model_room used = {.tokens =
                                   b->usage.tokens_in + b->usage.tokens_out + b->reserved_tokens,
                               .cost_nusd = b->usage.cost_nusd + b->reserved_cost_nusd};
-    int rc = model_judge(&b->policy, &c->decision, &used, c->body.data, c->body.len, &f->ask, err);
+    int rc = model_judge(&b->policy, &c->decision, &used, tree, &f->ask, err);
     if (f->ask.model)
         (void)snprintf(c->model, sizeof(c->model), "%.*s", (int)sizeof(c->model) - 1, f->ask.model);
     if (rc < 0) {
@@ -314,8 +330,8 @@ static int judge_model(struct forward *f, struct err *err) {
         f->priced = true;
         f->ask.price = NULL; /* the policy may be replaced */
     }
-    c->box->reserved_tokens += f->ask.reserved.tokens;
-    c->box->reserved_cost_nusd += f->ask.reserved.cost_nusd;
+    b->reserved_tokens += f->ask.reserved.tokens;
+    b->reserved_cost_nusd += f->ask.reserved.cost_nusd;
     return 0;
 }
 
@@ -361,27 +377,78 @@ static int start(struct forward *f, const struct egress_route *r, struct err *er
     return 0;
 }
 
+static const struct egress_route *route_of(const struct forward *f) {
+    const struct conn *c = f->conn;
+    return f->credentials ? &c->box->policy.routes[c->decision.route] : NULL;
+}
+
+/* Sends it, or refuses it for what went wrong before. */
+static void go(struct forward *f, int rc, struct err *err) {
+    struct conn *c = f->conn;
+    if (rc == 0)
+        rc = start(f, route_of(f), err);
+    if (rc < 0) {
+        conn_refuse(c, err, NULL);
+        return;
+    }
+    c->box->usage.requests++;
+    conn_tell_begun(c);
+}
+
+static void parse(uv_work_t *req) {
+    struct parsing *p = CONTAINER_OF(req, struct parsing, req);
+    p->rc = model_parse(p->body.data, p->body.len, &p->tree, &p->err);
+}
+
+static void on_parsed(uv_work_t *req, int status) {
+    struct parsing *p = CONTAINER_OF(req, struct parsing, req);
+    struct conn *c = p->conn;
+    (void)status; /* it is never cancelled */
+    if (!c->closing && c->forward && c->forward == p->forward) {
+        c->body = p->body;
+        c->held_bytes = p->held_bytes;
+        p->body = (struct buf){0};
+        p->held_bytes = 0;
+        go(c->forward, p->rc < 0 ? p->rc : judge_model(c->forward, p->tree, &p->err), &p->err);
+    }
+    c->box->held_bytes -= p->held_bytes;
+    json_decref(p->tree);
+    buf_finish(&p->body);
+    free(p);
+    conn_unref(c);
+}
+
+static void parse_elsewhere(struct forward *f) {
+    struct conn *c = f->conn;
+    struct parsing *p = xcalloc(1, sizeof(*p));
+    p->conn = c;
+    p->forward = f;
+    p->body = c->body;
+    p->held_bytes = c->held_bytes;
+    c->body = (struct buf){.max = c->body.max};
+    c->held_bytes = 0;
+    c->refs++;
+    (void)uv_queue_work(c->box->egress->loop, &p->req, parse, on_parsed);
+}
+
 void forward_start(struct conn *c) {
     struct forward *f = xcalloc(1, sizeof(*f));
-    struct egress_policy *p = &c->box->policy;
     struct err err;
-    int rc = 0;
     f->conn = c;
     f->credentials = c->decision.kind != EGRESS_KIND_HTTP;
     f->exempt = egress_is_exempt(c->box->egress, c->decision.host, c->decision.port);
     scrub_init(&f->scrub);
     c->forward = f;
-    const struct egress_route *r = f->credentials ? &p->routes[c->decision.route] : NULL;
+    const struct egress_route *r = route_of(f);
     for (size_t i = 0; r && i < r->nheaders; i++)
         scrub_add(&f->scrub, r->headers[i].value);
-    if (c->decision.kind == EGRESS_KIND_MODEL && c->decision.endpoint != EGRESS_MODELS)
-        rc = judge_model(f, &err);
-    if (rc == 0)
-        rc = start(f, r, &err);
-    if (rc < 0) {
-        conn_refuse(c, &err, NULL);
-        return;
+    if (c->decision.kind != EGRESS_KIND_MODEL || c->decision.endpoint == EGRESS_MODELS) {
+        go(f, 0, &err);
+    } else if (c->body.len > PARSE_HERE_BYTES) {
+        parse_elsewhere(f);
+    } else {
+        _cleanup_(json) json_t *tree = NULL;
+        int rc = model_parse(c->body.data ? c->body.data : "", c->body.len, &tree, &err);
+        go(f, rc < 0 ? rc : judge_model(f, tree, &err), &err);
     }
-    c->box->usage.requests++;
-    conn_tell_begun(c);
 }

@@ -123,6 +123,8 @@ static int parser_error(const llhttp_t *p, enum llhttp_errno e, struct err *err)
     }
 }
 
+/* The parser refuses ambiguous lengths by itself; a release that does not must not open the door.
+ */
 static int check(struct head *h, struct err *err) {
     const char *te = head_value(h, "transfer-encoding");
     if (head_count(h, "host") > 1)

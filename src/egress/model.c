@@ -11,9 +11,11 @@
 
 enum {
     DEPTH_MAX = 64,
-    BYTES_PER_TOKEN = 4,      /* of text, about */
+    VALUES_MAX = 200000, /* in a body: each takes some 50 bytes as a tree, however short it is */
+    BYTES_PER_TOKEN = 4, /* of text, about */
     TOKENS_PER_MEDIUM = 2000, /* of an image or a document that is inside, about */
-    DEFAULT_OUTPUT = 4096,    /* reserved for a request that does not say how long it may get */
+    BODY_MAX = 256 * 1024 * 1024,
+    DEFAULT_OUTPUT = 4096, /* reserved for a request that does not say how long it may get */
 };
 
 /* --- what a request may hold --- */
@@ -73,8 +75,10 @@ static const char *const openai_fields[] = {"model",
                                             NULL};
 
 static const char *text_of(const json_t *obj, const char *key) {
-    const char *s = json_string_value(json_object_get(obj, key));
-    return s ? s : "";
+    const json_t *v = json_object_get(obj, key);
+    const char *s = json_string_value(v);
+    /* One with a NUL inside is equal to nothing. */
+    return s && strlen(s) == json_string_length(v) ? s : "";
 }
 
 static int check_fields(const struct egress_route *r, const json_t *body, struct err *err) {
@@ -104,7 +108,7 @@ static int check_tools(const struct egress_route *r, const json_t *body, struct 
     json_array_foreach(tools, i, tool) {
         const json_t *type = json_object_get(tool, "type");
         const char *name = type ? json_string_value(type) : "custom";
-        if (!json_is_object(tool) || !name)
+        if (!json_is_object(tool) || !name || (type && strlen(name) != json_string_length(type)))
             return err_set(err, ERR_BAD_REQUEST, "tools[%zu] is malformed", i);
         bool own = strcmp(name, "custom") == 0 ||
                    (r->api == EGRESS_API_OPENAI && strcmp(name, "function") == 0);
@@ -260,7 +264,7 @@ static uint64_t positive(const json_t *obj, const char *key) {
 /* Bounds the answer by what is left, so that requests at the same time cannot pass a cap either. */
 static int apply_caps(const struct egress_policy *p, const struct decision *d,
                       const struct model_room *used, json_t *body, struct model_ask *a,
-                      struct err *err) {
+                      bool *changed, struct err *err) {
     bool capped = p->caps.tokens > 0 || p->caps.cost_nusd > 0;
     if (!capped || d->endpoint == EGRESS_COUNT_TOKENS)
         return 0;
@@ -281,6 +285,7 @@ static int apply_caps(const struct egress_policy *p, const struct decision *d,
     if (room < choices)
         return refuse_cap("tokens", err);
     uint64_t each = room / choices;
+    *changed = each != asked;
     if (each != asked)
         (void)json_object_set_new(body, key, json_integer((json_int_t)each));
     a->reserved.tokens = a->input_estimate + each * choices;
@@ -291,10 +296,12 @@ static int apply_caps(const struct egress_policy *p, const struct decision *d,
 }
 
 /* A stream of chunks tells what it used only if it is asked to. */
-static void ask_for_usage(json_t *body) {
-    if (!json_is_true(json_object_get(body, "stream")))
-        return;
+static void ask_for_usage(json_t *body, bool *changed) {
     json_t *options = json_object_get(body, "stream_options");
+    if (!json_is_true(json_object_get(body, "stream")) ||
+        json_is_true(json_object_get(options, "include_usage")))
+        return;
+    *changed = true;
     if (!json_is_object(options)) {
         (void)json_object_set_new(body, "stream_options", json_object());
         options = json_object_get(body, "stream_options");
@@ -317,40 +324,65 @@ static int check_model(const struct egress_route *r, const json_t *body, struct 
     return 0;
 }
 
+/* Values outside of texts, about: what stands before each. */
+static bool has_too_many_values(const char *text, size_t len) {
+    size_t n = 0;
+    bool inside = false;
+    for (size_t i = 0; i < len; i++) {
+        if (text[i] == '"')
+            inside = !inside;
+        else if (inside && text[i] == '\\')
+            i++;
+        else if (!inside && (text[i] == ',' || text[i] == '[' || text[i] == '{'))
+            n++;
+    }
+    return n > VALUES_MAX;
+}
+
+int model_parse(const char *body, size_t len, json_t **ret, struct err *err) {
+    json_t *j;
+    if (has_too_many_values(body, len))
+        return err_set(err, ERR_TOO_LARGE, "the request holds more than %d values", VALUES_MAX);
+    int rc = json_parse(body, len, "the request", &j, err);
+    if (rc < 0)
+        return rc;
+    if (!json_is_object(j)) {
+        json_decref(j);
+        return err_set(err, ERR_BAD_REQUEST, "the request must be a JSON object");
+    }
+    *ret = j;
+    return 0;
+}
+
 int model_judge(const struct egress_policy *p, const struct decision *d,
-                const struct model_room *used, const char *body, size_t len, struct model_ask *ret,
+                const struct model_room *used, json_t *body, struct model_ask *ret,
                 struct err *err) {
     const struct egress_route *r = &p->routes[d->route];
-    _cleanup_(json) json_t *j = NULL;
     struct model_ask a = {0};
     struct walk w = {.route = r};
-    int rc = json_parse(body ? body : "", len, "the request", &j, err);
-    if (rc == 0 && !json_is_object(j))
-        rc = err_set(err, ERR_BAD_REQUEST, "the request must be a JSON object");
+    bool changed = false;
+    int rc = check_model(r, body, &a, err);
     if (rc == 0)
-        rc = check_model(r, j, &a, err);
+        rc = check_fields(r, body, err);
     if (rc == 0)
-        rc = check_fields(r, j, err);
+        rc = check_tools(r, body, err);
     if (rc == 0)
-        rc = check_tools(r, j, err);
+        rc = walk_content(&w, json_object_get(body, "system"), 0, err);
     if (rc == 0)
-        rc = walk_content(&w, json_object_get(j, "system"), 0, err);
-    if (rc == 0)
-        rc = walk_content(&w, json_object_get(j, "messages"), 0, err);
+        rc = walk_content(&w, json_object_get(body, "messages"), 0, err);
     if (rc == 0) {
-        w.bytes += json_dumpb(json_object_get(j, "tools"), NULL, 0, JSON_COMPACT);
+        w.bytes += json_dumpb(json_object_get(body, "tools"), NULL, 0, JSON_COMPACT);
         a.price = find_price(p, a.model);
         a.input_estimate = w.bytes / BYTES_PER_TOKEN + w.media * TOKENS_PER_MEDIUM + 1;
-        rc = apply_caps(p, d, used, j, &a, err);
+        rc = apply_caps(p, d, used, body, &a, &changed, err);
     }
-    if (rc == 0) {
-        if (d->api == EGRESS_API_OPENAI)
-            ask_for_usage(j);
-        buf_init(&a.body, 2 * len + 4096);
-        if (!json_dump(j, &a.body))
+    if (rc == 0 && d->api == EGRESS_API_OPENAI)
+        ask_for_usage(body, &changed);
+    if (rc == 0 && changed) {
+        buf_init(&a.body, BODY_MAX);
+        if (!json_dump(body, &a.body))
             rc = err_set(err, ERR_TOO_LARGE, "the request is too large");
     }
-    /* The model is told also of what was refused. */
     *ret = a;
     return rc;
 }

@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/json.h"
 #include "base/sse.h"
 #include "egress/decide.h"
 #include "wire/egress.h"
@@ -27,16 +28,20 @@ struct model_room {
 
 struct model_ask {
     char *model;
-    struct buf body;                  /* as it goes out: what was judged, written anew */
+    struct buf body;                  /* as it goes out, if it was changed */
     const struct egress_price *price; /* or NULL; borrowed from the policy */
     uint64_t input_estimate;          /* tokens */
     struct model_room reserved;       /* what it may use at most, if there are caps */
 };
 
-/* Judges the body of a request to an endpoint that has one. ERR_FORBIDDEN for what is not granted,
- * ERR_LIMIT for a cap, ERR_BAD_REQUEST for what is malformed. */
+/* The body of a request as a tree of bounded size. Strict, so that the server reads the same in it.
+ * Takes its time for a large one; may run in another thread. */
+int model_parse(const char *body, size_t len, json_t **ret, struct err *err);
+/* Judges it. ERR_FORBIDDEN for what is not granted, ERR_LIMIT for a cap, ERR_BAD_REQUEST for what
+ * is malformed. Changes the tree where the answer must be bounded or the usage asked for.
+ * ret->model is set also if it refuses. */
 int model_judge(const struct egress_policy *p, const struct decision *d,
-                const struct model_room *used, const char *body, size_t len, struct model_ask *ret,
+                const struct model_room *used, json_t *body, struct model_ask *ret,
                 struct err *err);
 void model_ask_finish(struct model_ask *a);
 uint64_t model_cost(const struct egress_price *price, const struct model_tokens *t);

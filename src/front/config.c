@@ -35,6 +35,7 @@ void config_finish(struct config *c) {
     free_list(c->listen, c->nlisten);
     free_list(c->hosts, c->nhosts);
     free_list(c->origins, c->norigins);
+    free_list(c->tail_origins, c->ntail_origins);
     free(c->data_dir);
     free(c->web_dir);
     free(c->agents_dir);
@@ -164,11 +165,23 @@ static int read_str(const json_t *root, const char *key, char **ret, struct err 
     return rc;
 }
 
+/* An origin is all up to the path: with one, a prefix would be meant. */
+static int check_origin(const char *origin, struct err *err) {
+    const char *host = strstr(origin, "://");
+    bool http = strncmp(origin, "http://", 7) == 0 || strncmp(origin, "https://", 8) == 0;
+    if (http && host[3] && !strpbrk(host + 3, "/?#@ "))
+        return 0;
+    return err_set(err, ERR_BAD_REQUEST,
+                   "\"tail_origins\": \"%.200s\" is no origin such as \"https://example.org\" or "
+                   "\"http://127.0.0.1:9000\"",
+                   origin);
+}
+
 static int read_root(struct config *c, const json_t *root, struct err *err) {
-    static const char *const keys[] = {"listen",      "data_dir", "web_dir",     "agents_dir",
-                                       "models_file", "model",    "user",        "hosts",
-                                       "origins",     "limits",   "require_key", "log_level",
-                                       "sandboxes",   "$schema",  NULL};
+    static const char *const keys[] = {"listen",      "data_dir",     "web_dir", "agents_dir",
+                                       "models_file", "model",        "user",    "hosts",
+                                       "origins",     "tail_origins", "limits",  "require_key",
+                                       "log_level",   "sandboxes",    "$schema", NULL};
     int rc = json_check_keys(root, "the settings", keys, err);
     const char *level = NULL;
     if (rc == 0)
@@ -177,6 +190,10 @@ static int read_root(struct config *c, const json_t *root, struct err *err) {
         rc = read_strings(root, "hosts", &c->hosts, &c->nhosts, err);
     if (rc == 0)
         rc = read_strings(root, "origins", &c->origins, &c->norigins, err);
+    if (rc == 0)
+        rc = read_strings(root, "tail_origins", &c->tail_origins, &c->ntail_origins, err);
+    for (size_t i = 0; rc == 0 && i < c->ntail_origins; i++)
+        rc = check_origin(c->tail_origins[i], err);
     if (rc == 0)
         rc = read_str(root, "data_dir", &c->data_dir, err);
     if (rc == 0)

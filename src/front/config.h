@@ -26,6 +26,8 @@ struct config {
     size_t nhosts;
     char **origins; /* pages of other origins that may call the API */
     size_t norigins;
+    char **tail_origins; /* where traces of runs may go */
+    size_t ntail_origins;
     bool require_key;
     enum log_level log_level;
     struct http_limits http;

@@ -27,6 +27,7 @@ struct front {
     struct features features;
     struct runner *runner;
     struct workers *workers;
+    struct tails *tails;
     struct models *models;
     struct agents *agents;
     struct sandboxes *sandboxes;

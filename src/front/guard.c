@@ -102,15 +102,37 @@ static bool host_is_ours(const struct front *f, const char *host) {
     return false;
 }
 
-static bool origin_is_ours(const struct front *f, const struct http_req *req, const char *origin) {
-    const char *sep = strstr(origin, "://");
-    if (sep && (strncmp(origin, "http://", 7) == 0 || strncmp(origin, "https://", 8) == 0) &&
-        strcasecmp(sep + 3, http_req_authority(req)) == 0)
-        return true;
+static bool origin_is_listed(const struct front *f, const char *origin) {
     for (size_t i = 0; i < f->config->norigins; i++)
         if (strcasecmp(f->config->origins[i], origin) == 0)
             return true;
     return false;
+}
+
+static bool origin_is_ours(const struct http_req *req, const char *origin) {
+    const char *sep = strstr(origin, "://");
+    if (sep && (strncmp(origin, "http://", 7) == 0 || strncmp(origin, "https://", 8) == 0) &&
+        strcasecmp(sep + 3, http_req_authority(req)) == 0)
+        return true;
+    return false;
+}
+
+/* The browser hands our answers to the page only if they say that it may have them. Cookies stay
+ * out of it: such a page sends a key. */
+static void allow_origin(struct http_req *req, const char *origin) {
+    http_res_header(req, "Access-Control-Allow-Origin", origin);
+    http_res_header(req, "Vary", "Origin");
+}
+
+void guard_preflight(struct http_req *req, const char *methods, void *front) {
+    const char *origin = http_req_header(req, "origin");
+    if (!origin || !host_is_ours(front, http_req_host(req)) || !origin_is_listed(front, origin))
+        return;
+    allow_origin(req, origin);
+    http_res_header(req, "Access-Control-Allow-Methods", methods);
+    http_res_header(req, "Access-Control-Allow-Headers",
+                    "Authorization, Content-Type, Accept, Last-Event-ID");
+    http_res_header(req, "Access-Control-Max-Age", "600");
 }
 
 static bool check_site(struct http_req *req, const struct front *f) {
@@ -119,7 +141,10 @@ static bool check_site(struct http_req *req, const struct front *f) {
                       "this server does not answer for that host name; add it to \"hosts\" in "
                       "cay.json if it should");
     const char *origin = http_req_header(req, "origin");
-    if (origin && !origin_is_ours(f, req, origin))
+    bool listed = origin && origin_is_listed(f, origin);
+    if (listed)
+        allow_origin(req, origin);
+    if (origin && !listed && !origin_is_ours(req, origin))
         return refuse(req, ERR_FORBIDDEN,
                       "requests from pages of another origin are refused; add the origin to "
                       "\"origins\" in cay.json if it may call");

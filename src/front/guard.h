@@ -6,6 +6,8 @@
 #include "front/front.h"
 
 bool guard_request(struct http_req *req, unsigned flags, void *front);
+/* What a page of a listed origin asks before it sends a request. */
+void guard_preflight(struct http_req *req, const char *methods, void *front);
 /* True for "NAME.localhost": guest-made content. */
 bool guard_is_guest_host(const char *host, void *front);
 

@@ -143,14 +143,15 @@ static void stop_now(int status) {
     if (status == ISOLATE_EXIT_MEMORY)
         n = snprintf(
             text, sizeof(text),
-            "{\"kind\":\"limit\",\"name\":\"Error\",\"message\":\"memory limit of %llu MiB "
+            "{\"kind\":\"limit\",\"name\":\"LimitError\",\"message\":\"memory limit of %llu MiB "
             "exceeded\"}",
             (unsigned long long)(iso->limits.memory_bytes >> 20));
     else if (status == ISOLATE_EXIT_CPU)
-        n = snprintf(text, sizeof(text),
-                     "{\"kind\":\"limit\",\"name\":\"Error\",\"message\":\"processor time limit of "
-                     "%u ms exceeded\"}",
-                     iso->limits.cpu_ms);
+        n = snprintf(
+            text, sizeof(text),
+            "{\"kind\":\"limit\",\"name\":\"LimitError\",\"message\":\"processor time limit of "
+            "%u ms exceeded\"}",
+            iso->limits.cpu_ms);
     else
         n = snprintf(text, sizeof(text),
                      "{\"kind\":\"error\",\"name\":\"Error\",\"message\":\"the engine failed\"}");

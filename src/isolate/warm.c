@@ -26,7 +26,7 @@ struct driver {
     bool failed;
 };
 
-static int send_run(int channel, int facet_end, struct err *err) {
+static int send_run(int channel, int facet_end, const char *program, struct err *err) {
     _cleanup_(buf) struct buf b;
     buf_init(&b, FRAME_MAX);
     pack_u32(&b, 0);
@@ -34,7 +34,7 @@ static int send_run(int channel, int facet_end, struct err *err) {
     pack_u64(&b, 0);
     for (int i = 0; i < 4; i++)
         pack_u32(&b, 0);
-    pack_str(&b, isolate_warm_js);
+    pack_str(&b, program);
     pack_str(&b, spec);
     struct wire_out out = {
         .type = ISOLATE_RUN, .id = 1, .pieces = {{b.data, b.len}}, .fds = &facet_end, .nfds = 1};
@@ -88,14 +88,14 @@ static void driver_finish(struct driver *d) {
     wire_reader_finish(&d->from_facet);
 }
 
-int warm_drive(int channel, struct err *err) {
+int warm_drive(int channel, const char *program, struct err *err) {
     int facet[2];
     int rc = fd_pair(facet, err);
     if (rc < 0)
         return rc;
     struct driver d;
     driver_init(&d, channel, facet[0]);
-    rc = send_run(channel, facet[1], err);
+    rc = send_run(channel, facet[1], program, err);
     close(facet[1]);
     for (int i = 0; i < STEPS_MAX && rc >= 0 && !d.done; i++)
         rc = drive(&d, 1000, err);
@@ -106,7 +106,7 @@ int warm_drive(int channel, struct err *err) {
     return rc < 0 ? rc : 0;
 }
 
-static int run_once(struct isolate *iso, struct err *err) {
+static int run_once(struct isolate *iso, const char *program, struct err *err) {
     int channel[2];
     int facet[2];
     int rc = fd_pair(channel, err);
@@ -120,7 +120,7 @@ static int run_once(struct isolate *iso, struct err *err) {
     struct driver d;
     driver_init(&d, channel[0], facet[0]);
     isolate_open(iso, channel[1], -1);
-    rc = send_run(channel[0], facet[1], err);
+    rc = send_run(channel[0], facet[1], program, err);
     for (int i = 0; i < STEPS_MAX && rc >= 0 && !d.done; i++) {
         (void)isolate_step(iso, 1);
         rc = drive(&d, 0, err);
@@ -136,9 +136,9 @@ static int run_once(struct isolate *iso, struct err *err) {
     return rc < 0 ? rc : 0;
 }
 
-int warm_up(struct isolate *iso, int runs, struct err *err) {
+int warm_up(struct isolate *iso, const char *program, int runs, struct err *err) {
     for (int i = 0; i < runs; i++) {
-        int rc = run_once(iso, err);
+        int rc = run_once(iso, program, err);
         if (rc < 0)
             return rc;
     }

@@ -4,7 +4,8 @@
 
 #include "isolate/isolate.h"
 
-int warm_up(struct isolate *iso, int runs, struct err *err);
+/* program: linked, as JSON. */
+int warm_up(struct isolate *iso, const char *program, int runs, struct err *err);
 /* The front's side of a warm-up, for a channel whose isolate is elsewhere (a training child):
  * sends RUN and answers until DONE. */
-int warm_drive(int channel, struct err *err);
+int warm_drive(int channel, const char *program, struct err *err);

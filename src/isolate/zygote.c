@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "isolate/embed.h"
 #include "isolate/isolate.h"
 #include "isolate/lever.h"
 #include "isolate/probe.h"
@@ -34,7 +35,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CHILDREN_MAX = 1024, ENGINE_FDS_MAX = 16, WARM_RUNS = 10, CONTROL_FRAME_MAX = 65536 };
+enum {
+    CHILDREN_MAX = 1024,
+    ENGINE_FDS_MAX = 16,
+    WARM_RUNS = 10,
+    AFTER_RUNS = 1,
+    CONTROL_FRAME_MAX = 65536
+};
 
 struct config {
     uint32_t flags;
@@ -289,7 +296,8 @@ static int rehearse(struct zygote *z, bool training, struct err *err) {
     if (pid == 0)
         be_isolate(z, ends[1], training);
     close(ends[1]);
-    rc = pid < 0 ? err_sys(err, "fork") : warm_drive(ends[0], err);
+    rc = pid < 0 ? err_sys(err, "fork")
+                 : warm_drive(ends[0], training ? isolate_short_js : isolate_warm_js, err);
     close(ends[0]);
     int status = 0;
     if (pid > 0 && waitpid(pid, &status, 0) == pid && status != 0 && rc == 0)
@@ -550,11 +558,15 @@ static int bring_up(struct zygote *z, struct err *err) {
         return rc;
     fd_close(&error_fd);
     /* Once at least: what the engine opens at first use it must open here. */
-    rc = warm_up(&z->isolate, z->config.levers & ISOLATE_LEVER_WARM ? WARM_RUNS : 1, err);
+    rc = warm_up(&z->isolate, isolate_warm_js,
+                 z->config.levers & ISOLATE_LEVER_WARM ? WARM_RUNS : 1, err);
     if (rc < 0)
         return rc;
     z->levers |= z->config.levers & ISOLATE_LEVER_WARM;
     JSGarbageCollect(z->isolate.engine.ctx);
+    rc = warm_up(&z->isolate, isolate_short_js, AFTER_RUNS, err);
+    if (rc < 0)
+        return rc;
     rc = note_engine_fds(z, before, nbefore, err);
     if (rc < 0)
         return rc;

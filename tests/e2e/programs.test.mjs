@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import http from 'node:http';
+import http, { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
@@ -235,6 +235,53 @@ test('a tail receives the trace of another run', async () => {
   const record = (await request(cay, `/v1/runs/${first.id}`)).json();
   assert.equal(record.events.at(-1).type, 'tail');
   assert.equal(record.events.at(-1).data.output, 'traced');
+});
+
+test('a trace is posted to an origin the operator listed, and to no other', async (t) => {
+  const got = [];
+  const server = createServer((req, res) => {
+    let text = '';
+    req.setEncoding('utf8').on('data', (d) => (text += d));
+    req.on('end', () => {
+      got.push({ method: req.method, url: req.url, headers: req.headers, record: JSON.parse(text) });
+      if (req.url === '/away') res.writeHead(302, { location: '/elsewhere' });
+      else res.writeHead(req.url === '/bad' ? 500 : 204);
+      res.end();
+    });
+  });
+  await new Promise((r) => server.listen(0, '127.0.0.1', r));
+  t.after(() => server.close());
+  const origin = `http://127.0.0.1:${server.address().port}`;
+  const own = await startCay({ config: { tail_origins: [origin] } });
+  t.after(() => own.stop());
+  const post = (tails) => request(own, '/v1/run', { method: 'POST', body: JSON.stringify({ code: 'export default () => console.log("traced")', tails }) });
+  const sent = async (id) => {
+    for (;;) {
+      const { events } = (await request(own, `/v1/runs/${id}`)).json();
+      const last = events.filter((e) => e.type === 'tail_sent');
+      if (last.length) return last.map((e) => e.data);
+      await new Promise((r) => setTimeout(r, 20));
+    }
+  };
+  const run = (await post([{ url: `${origin}/hook?x=1` }])).json();
+  assert.deepEqual(await sent(run.id), [{ url: `${origin}/hook?x=1`, status: 204 }]);
+  assert.equal(got[0].method, 'POST');
+  assert.equal(got[0].url, '/hook?x=1');
+  assert.equal(got[0].headers['content-type'], 'application/json');
+  assert.equal(got[0].record.id, run.id);
+  assert.equal(got[0].record.output, 'traced');
+  for (const path of ['/bad', '/away']) {
+    const bad = (await post([{ url: origin + path }])).json();
+    assert.match((await sent(bad.id))[0].error, /refused/);
+  }
+  assert.deepEqual(got.map((g) => g.url), ['/hook?x=1', '/bad', '/away'], 'a redirect is not followed');
+  for (const url of ['http://127.0.0.1:1/', `${origin}@evil.example/`, `${origin}0/`, `${origin}.evil.example/`, 'file:///etc/passwd', 'https://example.org/']) {
+    const refused = await post([{ url }]);
+    assert.equal(refused.status, 403, url);
+    assert.match(refused.json().error.message, /tail_origins/);
+  }
+  assert.equal((await post([{ nobody: 1 }])).status, 400);
+  assert.equal((await post(Array(9).fill({ run: 'x' }))).status, 400);
 });
 
 test('grants bound what a key\'s programs may use', async () => {

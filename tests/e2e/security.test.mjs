@@ -46,6 +46,26 @@ describe('pages of others', () => {
     assert.equal(await status(cay, { 'X-Empty': '', Origin: 'http://evil.example' }), 403);
   });
 
+  test('pages of listed origins may read the answers, others may not', async () => {
+    const ask = (Origin, options = {}) => request(cay, '/v1/status', { headers: { Origin, ...options.headers }, ...options });
+    const listed = await ask('https://app.example');
+    assert.equal(listed.headers['access-control-allow-origin'], 'https://app.example');
+    assert.match(listed.headers.vary, /Origin/);
+    assert.equal(listed.headers['access-control-allow-credentials'], undefined);
+    assert.equal((await ask('http://evil.example')).headers['access-control-allow-origin'], undefined);
+    assert.equal((await ask(`http://127.0.0.1:${cay.port}`)).headers['access-control-allow-origin'], undefined);
+    const preflight = (Origin) =>
+      request(cay, '/v1/run', { method: 'OPTIONS', headers: { Origin, 'Access-Control-Request-Method': 'POST' } });
+    const yes = await preflight('https://app.example');
+    assert.equal(yes.status, 204);
+    assert.equal(yes.headers['access-control-allow-origin'], 'https://app.example');
+    assert.match(yes.headers['access-control-allow-methods'], /POST/);
+    assert.match(yes.headers['access-control-allow-headers'], /Authorization/);
+    const no = await preflight('http://evil.example');
+    assert.equal(no.headers['access-control-allow-origin'], undefined);
+    assert.equal(no.headers['access-control-allow-methods'], undefined);
+  });
+
   test('what a browser says about the site counts when there is no Origin', async () => {
     const post = { path: '/v1/session', method: 'POST' };
     for (const site of ['same-origin', 'none']) assert.equal(await status(cay, { 'Sec-Fetch-Site': site }, post), 204, site);

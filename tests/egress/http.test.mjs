@@ -97,6 +97,9 @@ test('plain http to an allowed host is passed on, with the host that was asked f
   assert.equal(event.kind, 'http');
   assert.equal(event.status, 200);
   assert.ok(!event.path.includes('q=1'));
+  // It would send the request back as it went out.
+  assert.equal((await ask(port, `${origin}/`, { method: 'TRACE', headers: { host: `localhost:${server.port}` } })).status, 405);
+  assert.equal(server.requests.length, 1);
   const refused = await ask(port, 'http://example.com/', { headers: { host: 'example.com' } });
   assert.equal(refused.status, 403);
   assert.match(refused.json.error.message, /"example\.com:80"/);

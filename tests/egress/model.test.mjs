@@ -126,6 +126,8 @@ test('what is not granted is refused in the words of the api', async (t) => {
     ['/v1/messages', message({ tools: [{ type: 'web_fetch_20250910', name: 'x' }] }), /"web_fetch_20250910"/],
     ['/v1/messages', message({ tools: [{ type: null, name: 'x' }] }), /malformed/],
     ['/v1/messages', message({ tools: { type: 'web_search' } }), /must be a list/],
+    ['/v1/messages', message({ tools: [{ type: 'custom\0web_search', name: 'x' }] }), /malformed/],
+    ['/v1/messages', block({ type: 'image', source: { type: 'base64\0url', url: 'https://x' } }), /"urls"/],
     ['/v1/messages', message({ mcp_servers: [{ type: 'url', url: 'https://x', name: 'x' }] }), /"mcp_servers".*"fields"/],
     ['/v1/messages', message({ container: 'c1' }), /"container"/],
     ['/v1/messages', message({ service_tier: 'auto' }), /"service_tier"/],
@@ -194,6 +196,32 @@ test('what carries its content inside passes, and so does what is granted', asyn
   assert.equal(JSON.parse(server.requests[2].body).temperature, 0.7);
   const { port: strict } = await start(t);
   assert.equal((await post(strict, '/v1/chat/completions', part({ type: 'image_url', image_url: { url: 'data:image/png;base64,AAAA' } }))).status, 200);
+});
+
+test('large requests pass, and are judged as small ones are', async (t) => {
+  const { server, egress, port } = await start(t);
+  const large = 'x'.repeat(3_000_000);
+  assert.equal((await post(port, '/v1/messages', message({ system: large }))).status, 200);
+  assert.equal(JSON.parse(server.requests[0].body).system.length, large.length);
+  assert.equal((await post(port, '/v1/chat/completions', chat({ stream: true, user: large }))).status, 200);
+  assert.equal(JSON.parse(server.requests[1].body).user.length, large.length);
+  const refused = await post(port, '/v1/messages', message({ system: large, model: 'claude-other' }));
+  assert.equal(refused.status, 403);
+  assert.match(refused.json.error.message, /claude-other/);
+  assert.equal((await post(port, '/v1/messages', `{"model":"claude-x","system":"${large}`)).status, 400);
+  // Each value of a tree takes far more memory than its byte of text.
+  const values = await post(port, '/v1/messages', `{"model":"claude-x","messages":[${'0,'.repeat(1_000_000)}0]}`);
+  assert.equal(values.status, 413);
+  assert.match(values.json.error.message, /200000 values/);
+  // A guest that is gone, and a sandbox that is closed, while its request is taken apart.
+  for (let i = 0; i < 5; i += 1) {
+    const request = http.request({ host: '127.0.0.1', port, path: '/v1/messages', method: 'POST', agent: false });
+    request.on('error', () => {});
+    request.end(JSON.stringify(message({ system: large })), () => request.destroy());
+  }
+  await egress.ok({ cmd: 'close', id: 'a' });
+  const other = await egress.open('b');
+  assert.equal((await ask(other, '/')).status, 404);
 });
 
 test('tokens are capped: what is left bounds the answer, then requests are refused', async (t) => {

@@ -176,12 +176,53 @@ static void the_newest_executions_come_first_and_old_ones_go(void **state) {
     json_decref(list);
 }
 
+/* More than may be open at once; one of them is in the middle of something. */
+static void conversations_beyond_the_open_ones_lose_nothing(void **state) {
+    (void)state;
+    enum { MANY = 60 };
+    struct history *all[MANY];
+    char path[MANY][120];
+    assert_int_equal(history_begin(h, &e), 0);
+    assert_int_equal(put("a", "1"), 0);
+    for (int i = 0; i < MANY; i++) {
+        (void)snprintf(path[i], sizeof(path[i]), "%s/many-%d.db", dir, i);
+        assert_int_equal(history_open(path[i], &all[i], &e), 0);
+    }
+    char value[32];
+    for (int round = 0; round < 3; round++)
+        for (int i = 0; i < MANY; i++) {
+            (void)snprintf(value, sizeof(value), "%d.%d", i, round);
+            assert_int_equal(history_set(all[i], "key", value, &e), 0);
+        }
+    assert_int_equal(history_end(h, true, &e), 0);
+    assert_messages("a=1");
+    int open = 0;
+    for (int i = 0; i < MANY; i++)
+        open += history_rest(all[i]);
+    assert_in_range(open, 1, 30);
+    for (int i = 0; i < MANY; i++) {
+        char *got = NULL;
+        (void)snprintf(value, sizeof(value), "%d.2", i);
+        assert_int_equal(history_get(all[i], "key", &got, &e), 0);
+        assert_string_equal(got, value);
+        free(got);
+        history_close(all[i]);
+        static const char *const ends[] = {"", "-wal", "-shm"};
+        for (size_t k = 0; k < 3; k++) {
+            char name[140];
+            (void)snprintf(name, sizeof(name), "%.110s%s", path[i], ends[k]);
+            (void)unlink(name);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         UNIT(messages_keep_their_order_when_replaced),
         UNIT(a_place_is_kept_for_a_message_that_comes_later),
         UNIT(what_is_not_kept_was_never_there),
         UNIT(rest_loses_nothing),
+        UNIT(conversations_beyond_the_open_ones_lose_nothing),
         UNIT(a_file_that_cannot_be_opened_is_an_error),
         UNIT(the_newest_executions_come_first_and_old_ones_go),
     };

@@ -54,6 +54,21 @@ function utf8Length(text) {
   return n;
 }
 
+// Trees of short modules that came more than once: agents wrap each program into the same few. A tree is only read.
+const KEPT_MAX = 64;
+const KEPT_LENGTH_MAX = 4096;
+const kept = new Map(); // source -> its tree, null when it was seen once
+
+function parseAgain(source) {
+  if (source.length > KEPT_LENGTH_MAX) return parseModule(source);
+  const seen = kept.get(source);
+  const ast = seen ?? parseModule(source);
+  kept.delete(source); // the newest is last
+  kept.set(source, seen === undefined ? null : ast);
+  if (kept.size > KEPT_MAX) kept.delete(kept.keys().next().value);
+  return ast;
+}
+
 class Compilation {
   constructor(request) {
     this.request = request;
@@ -188,7 +203,7 @@ class Compilation {
 
   readScript(module, source) {
     const comments = source.includes("sourceURL=") ? [] : undefined;
-    module.ast = parseModule(source, comments);
+    module.ast = comments ? parseModule(source, comments) : parseAgain(source);
     const m = (module.scan = scan(module.ast, source));
     if (m.imports.size > this.limits.imports)
       throw new CompileError("SyntaxError", `The module imports more than ${this.limits.imports} names`, 0);

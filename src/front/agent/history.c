@@ -12,8 +12,15 @@
 struct history {
     char *path;
     sqlite3 *db; /* NULL: it rests */
+    struct history *newer, *older;
     char failure[160];
 };
+
+/* Those that are open, by last use. An open database takes 80 KiB, so only a few are: a thousand
+ * conversations that begin at once leave no heap full of holes. */
+enum { OPEN_MAX = 24 };
+static struct history *newest, *oldest;
+static unsigned nopen;
 
 /* Nothing here may wait for the disk, since the loop would wait too. A new file needs no sync:
  * until its first checkpoint, which syncs, all it holds is in the write-ahead log. */
@@ -33,10 +40,38 @@ static int db_error(const struct history *h, struct err *err, const char *what) 
                    h->db ? sqlite3_errmsg(h->db) : h->failure);
 }
 
+static void forget(struct history *h) {
+    *(h->newer ? &h->newer->older : &newest) = h->older;
+    *(h->older ? &h->older->newer : &oldest) = h->newer;
+    h->newer = h->older = NULL;
+    nopen--;
+}
+
+static void remember(struct history *h) {
+    h->older = newest;
+    *(newest ? &newest->newer : &oldest) = h;
+    newest = h;
+    nopen++;
+}
+
+/* One in the middle of something stays. */
+static void rest_oldest(void) {
+    struct history *next;
+    for (struct history *h = oldest; h && nopen >= OPEN_MAX; h = next) {
+        next = h->newer;
+        if (sqlite3_get_autocommit(h->db) && !sqlite3_next_stmt(h->db, NULL))
+            (void)history_rest(h);
+    }
+}
+
 static bool wake(struct history *h) {
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW;
-    if (h->db)
+    if (h->db) {
+        forget(h);
+        remember(h);
         return true;
+    }
+    rest_oldest();
     sqlite3 *db = NULL;
     if (sqlite3_open_v2(h->path, &db, flags, NULL) == SQLITE_OK &&
         sqlite3_db_config(db, SQLITE_DBCONFIG_LOOKASIDE, NULL, 0, 0) == SQLITE_OK &&
@@ -44,6 +79,7 @@ static bool wake(struct history *h) {
         sqlite3_busy_timeout(db, 5000) == SQLITE_OK &&
         sqlite3_exec(db, schema, NULL, NULL, NULL) == SQLITE_OK) {
         h->db = db;
+        remember(h);
         return true;
     }
     (void)snprintf(h->failure, sizeof(h->failure), "%s", sqlite3_errmsg(db));
@@ -64,10 +100,12 @@ int history_open(const char *path, struct history **ret_history, struct err *err
 }
 
 bool history_rest(struct history *h) {
-    bool was_open = h->db != NULL;
+    if (!h->db)
+        return false;
+    forget(h);
     (void)sqlite3_close(h->db);
     h->db = NULL;
-    return was_open;
+    return true;
 }
 
 void history_close(struct history *h) {

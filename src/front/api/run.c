@@ -4,6 +4,7 @@
 #include "base/utf8.h"
 #include "front/api/api.h"
 #include "front/run/code.h"
+#include "front/run/tails.h"
 #include "front/run/workers.h"
 
 #include <stdlib.h>
@@ -38,11 +39,14 @@ static char *make_title(const struct code *c) {
     return xstrndup(p, utf8_floor(p, n, TITLE_BYTES));
 }
 
-static void send_tails(struct wait *w, const char *record, size_t len) {
+static void send_tails(struct wait *w, const char *run_id, const char *record, size_t len) {
     size_t i;
     const json_t *t;
     struct err err;
     json_array_foreach(w->tails, i, t) {
+        const char *url = json_string_value(json_object_get(t, "url"));
+        if (url)
+            tails_post(w->front->tails, run_id, url, record, len);
         const char *id = json_string_value(json_object_get(t, "run"));
         struct store_run r;
         if (!id || store_run_get(w->front->store, id, (struct store_scope){.owner = w->owner}, &r,
@@ -61,9 +65,8 @@ static void on_log(void *ctx, const char *level, const char *json, size_t len) {
 }
 
 static void on_done(void *ctx, const struct run *run, const char *record, size_t len) {
-    (void)run;
     struct wait *w = ctx;
-    send_tails(w, record, len);
+    send_tails(w, run_id(run), record, len);
     w->done = true;
     w->run = NULL;
     struct http_req *req = w->req;
@@ -101,15 +104,6 @@ static void on_gone(void *ctx) {
     run_cancel(w->run);
 }
 
-static int check_tails(const json_t *tails, struct err *err) {
-    size_t i;
-    const json_t *t;
-    json_array_foreach(tails, i, t) if (!json_is_string(json_object_get(t, "run"))) return err_set(
-        err, ERR_UNSUPPORTED,
-        "a tail must be {\"run\": id}: the id of a run that receives the trace");
-    return 0;
-}
-
 static void run_request(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
@@ -125,7 +119,7 @@ static void run_request(struct http_req *req, void *ctx) {
     struct env env = {0};
     const struct identity *who = front_identity(req);
     _cleanup_(json) json_t *grants = who && *who->grants ? json_loads(who->grants, 0, NULL) : NULL;
-    int rc = check_tails(code.tails, &err);
+    int rc = tails_check(f->tails, code.tails, &err);
     if (rc == 0)
         rc = code_read_env(
             code.env,

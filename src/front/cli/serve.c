@@ -10,6 +10,7 @@
 #include "front/front.h"
 #include "front/guard.h"
 #include "front/http/asset.h"
+#include "front/run/tails.h"
 #include "front/run/workers.h"
 #include "front/sandbox/sandboxes.h"
 #include "loop/child.h"
@@ -482,6 +483,7 @@ static int start_http(struct serve *s, struct err *err) {
         .loop = &s->loop,
         .limits = s->config.http,
         .guard = guard_request,
+        .preflight = guard_preflight,
         .observer = on_request_done,
         .is_guest_host = guard_is_guest_host,
         .guest_handler = api_guest,
@@ -536,6 +538,7 @@ static void on_drained(void *ctx) {
     agents_destroy(s->front.agents);
     models_close(s->front.models, NULL, NULL);
     workers_destroy(s->front.workers);
+    tails_close(s->front.tails);
     runner_stop(s->front.runner, NULL, NULL);
     sandboxes_close(s->front.sandboxes, on_sandboxes_closed, s);
     for (size_t i = 0; i < ARRAY_LEN(s->signals); i++)
@@ -589,6 +592,7 @@ static int run(struct serve *s, struct err *err) {
                                                        .facet_fd = s->program_fds[2]});
     f->workers = workers_create(&(struct workers_options){
         .runner = f->runner, .store = f->store, .data_dir = s->config.data_dir});
+    f->tails = tails_create(&s->loop, f->store, s->config.tail_origins, s->config.ntail_origins);
     int rc = models_create(&s->loop,
                            &(struct models_options){.file = s->config.models_file,
                                                     .secrets = &s->secrets,

@@ -115,6 +115,8 @@ bool router_admit(struct http_server *s, struct http_req *req) {
         (void)buf_add_str(&allow, ", OPTIONS");
         http_res_header(req, "Allow", allow.data);
         ok = false;
+        if (req->method == HTTP_METHOD_OPTIONS && s->opt.preflight)
+            s->opt.preflight(req, allow.data, s->opt.ctx);
         if (req->method == HTTP_METHOD_OPTIONS)
             http_respond_empty(req, 204);
         else

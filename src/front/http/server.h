@@ -51,6 +51,8 @@ struct http_server_options {
     uv_loop_t *loop;
     struct http_limits limits;
     http_guard guard;
+    /* An OPTIONS request to a known path: may add header fields to its answer. */
+    void (*preflight)(struct http_req *req, const char *methods, void *ctx);
     http_observer observer;
     /* Requests for which this returns true go to guest_handler instead of the routes (content that
      * guests make must not share our origin). */

@@ -15,7 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { QUEUE_BYTES = 64 << 20, REST_MS = 10000, RESET_WAIT_MS = 2000 };
+enum { QUEUE_BYTES = 64 << 20, REST_MS = 10000, RESET_WAIT_MS = 2000, QUIET_MS = 2 };
 
 /* One life of cay-isolate. There are two while one takes over from the other. */
 struct zygote {
@@ -65,6 +65,7 @@ struct pool {
     struct isolate *ready;
     struct pool_ticket *waiting;
     uv_timer_t timer;
+    uv_timer_t quiet; /* fills up while nothing runs */
     struct pool_stats stats;
     char *features;
     bool stopping;
@@ -159,8 +160,8 @@ static void hand_out(struct pool *p, struct isolate *i, const char *domain, pool
     if (domain && !i->domain)
         i->domain = xstrdup(domain);
     p->stats.busy++;
+    taken(ctx, i, NULL); /* the work first: a fork takes the processor from it */
     refill(p);
-    taken(ctx, i, NULL);
 }
 
 /* One that served the domain before and is as new, else one that served nobody. A process never
@@ -235,8 +236,10 @@ void isolate_release(struct isolate *i) {
     channel_close(i->channel);
     i->channel = NULL;
     maybe_free(i);
-    if (!p->stopping)
+    if (!p->stopping) {
         serve_waiting(p);
+        refill(p);
+    }
 }
 
 void isolate_rest(struct isolate *i) {
@@ -292,10 +295,15 @@ static void zygote_lost(struct zygote *z) {
     }
 }
 
-static void on_timer_closed(uv_handle_t *h) {
+static void on_quiet_closed(uv_handle_t *h) {
     struct pool *p = h->data;
     free(p->features);
     free(p);
+}
+
+static void on_timer_closed(uv_handle_t *h) {
+    struct pool *p = h->data;
+    uv_close((uv_handle_t *)&p->quiet, on_quiet_closed);
 }
 
 static void on_zygote_stopped(void *ctx) {
@@ -358,11 +366,8 @@ static void on_ready(struct zygote *z, struct wire_frame *f) {
         return;
     }
     i->ready = true;
-    i->next_ready = NULL;
-    struct isolate **at = &p->ready;
-    while (*at)
-        at = &(*at)->next_ready;
-    *at = i;
+    i->next_ready = p->ready; /* the newest is used first: its memory is in the caches */
+    p->ready = i;
     p->stats.ready++;
     serve_waiting(p);
 }
@@ -480,27 +485,47 @@ static void retire(struct pool *p) {
     check_retired(z);
 }
 
-/* Asks the newest zygote for what is missing. */
+static void on_quiet(uv_timer_t *t);
+
+/* How many the newest zygote is to fork: none while it cannot. */
+static size_t missing(const struct pool *p) {
+    const struct zygote *z = p->zygotes;
+    if (p->stopping || !z || !z->up || !z->keeper || !keeper_channel(z->keeper))
+        return 0;
+    size_t have = p->stats.ready + z->asked;
+    return p->opt.ready > have ? p->opt.ready - have : 0;
+}
+
+static void ask(struct pool *p, size_t n) {
+    struct zygote *z = p->zygotes;
+    _cleanup_(buf) struct buf b;
+    buf_init(&b, 16);
+    pack_u32(&b, (uint32_t)n);
+    struct wire_out out = {.type = ISOLATE_WANT, .pieces = {{b.data, b.len}}};
+    if (n > 0 && channel_send(keeper_channel(z->keeper), &out))
+        z->asked += n;
+}
+
+/* A fork takes more than a run, so it waits until none is at work, or the pool is half empty. */
 static void refill(struct pool *p) {
     struct zygote *z = p->zygotes;
-    if (p->stopping || !z || !z->up || !z->keeper)
-        return;
-    struct channel *ch = keeper_channel(z->keeper);
-    if (!ch)
+    size_t n = missing(p);
+    if (n == 0)
         return;
     if (p->opt.retire_forks && z->forks >= p->opt.retire_forks && !z->retired && !z->next) {
         retire(p);
         return;
     }
-    size_t want = p->opt.ready;
-    if (want > p->stats.ready + z->asked) {
-        uint32_t n = (uint32_t)(want - p->stats.ready - z->asked);
-        _cleanup_(buf) struct buf b;
-        buf_init(&b, 16);
-        pack_u32(&b, n);
-        if (channel_send(ch, &(struct wire_out){.type = ISOLATE_WANT, .pieces = {{b.data, b.len}}}))
-            z->asked += n;
-    }
+    if (p->waiting || n >= (p->opt.ready + 1) / 2)
+        ask(p, n);
+    else if (p->stats.busy == 0 && !uv_is_active((uv_handle_t *)&p->quiet))
+        (void)uv_timer_start(&p->quiet, on_quiet, QUIET_MS, 0);
+}
+
+static void on_quiet(uv_timer_t *t) {
+    struct pool *p = t->data;
+    if (p->stats.busy == 0)
+        ask(p, missing(p));
 }
 
 /* --- the pool --- */
@@ -532,6 +557,8 @@ struct pool *pool_create(const struct pool_options *options) {
     p->opt = *options;
     (void)uv_timer_init(options->loop, &p->timer);
     p->timer.data = p;
+    (void)uv_timer_init(options->loop, &p->quiet);
+    p->quiet.data = p;
     (void)uv_timer_start(&p->timer, on_timer, 100, 100);
     (void)zygote_create(p);
     return p;

@@ -22,7 +22,9 @@ function decodeRows(reply) {
             if (plain) row[columns[c]] = value;
             else defineProperty(row, columns[c], { __proto__: null, value, writable: true, enumerable: true, configurable: true });
         }
-        defineProperty(out, r, { __proto__: null, value: row, writable: true, enumerable: true, configurable: true });
+        // An index that the empty array seems to have is a prototype's, maybe with a setter.
+        if (r in out) defineProperty(out, r, { __proto__: null, value: row, writable: true, enumerable: true, configurable: true });
+        else out[r] = row;
     }
     return out;
 }
@@ -64,6 +66,7 @@ function encodeParameter(v, depth) {
 
 // query(sql, [a, b]) means query(sql, a, b): both are common, the facet takes the second.
 function encodeFacet(method, args) {
+    if (args.length === 1 && typeof args[0] === "string") return `[${jsonStringify(stringWellFormed(args[0]))}]`;
     const out = list();
     if (args.length === 2 && method !== "batch" && typeof args[0] === "string" && isArray(args[1])) {
         push(out, encodeParameter(args[0], 0));
@@ -83,14 +86,14 @@ function invoke(binding, method, args) {
     return new P((resolve, reject) => {
         if (binding.gone !== null) throw new E(`${binding.name} ${binding.gone}`);
         const max = host.limit(0);
-        if (bindingCalls >= max) throw new E(`binding call limit of ${max} reached`);
+        if (bindingCalls >= max) throw limitError(`binding call limit of ${max} reached`);
         const text = binding.worker ? encodeWorker(args) : encodeFacet(method, args);
         const id = ++callNumber;
         bindingCalls++;
         // The stack of the call, because the reply arrives on none.
         const at = new E("");
         if (!host.bind(binding.index, id, method, text)) throw new E(`${binding.name}.${method}: the call could not be sent`);
-        mapSet(pending, id, { __proto__: null, binding, method, resolve, reject, at });
+        mapSet(pending, id, { binding, method, resolve, reject, at });
     });
 }
 

@@ -143,7 +143,7 @@ function sendResult(call, spec, value) {
         return;
     }
     if (!host.send(RESULT, call.id, text))
-        report(call, new E(`the result is larger than ${host.limit(1)} bytes`), "limit");
+        report(call, limitError(`the result is larger than ${host.limit(1)} bytes`), "limit");
 }
 
 function resultText(value) {

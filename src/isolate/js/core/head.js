@@ -81,6 +81,7 @@ const push = (array, value) => { array[array.length] = value; };
 const pair = (a, b) => { const p = list(); push(p, a); push(p, b); return p; };
 const define = (object, name, value) =>
     defineProperty(object, name, { __proto__: null, value, writable: true, enumerable: false, configurable: true });
+const limitError = (message) => { const e = new E(message); define(e, "name", "LimitError"); return e; };
 // String.prototype.split asks its separator for Symbol.split, which a program can put there.
 const splitLines = (text) => {
     const lines = list();

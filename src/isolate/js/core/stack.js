@@ -38,7 +38,9 @@ function errorReport(e, kind) {
         if (report.message === "Out of memory" && report.name === "RangeError") {
             // One allocation too large for what is left: the engine throws before the limit stops it.
             report.kind = "limit";
+            report.name = "LimitError";
             report.message = `memory limit of ${host.limit(4)} MiB exceeded`;
+            report.stack = `LimitError: ${report.message}${stringSlice(report.stack, "RangeError: Out of memory".length)}`;
         }
         const code = dataProperty(e, "code");
         if (typeof code === "string") report.code = code;
