@@ -277,6 +277,16 @@ test('what a command leaves running is not waited for', async () => {
   await until(async () => (await box.call('GET', '/files?path=/tmp/left')).status === 200, 'it to write without a broken pipe');
 });
 
+test('the pipes that left processes hold are bounded', async () => {
+  const other = await make(cay);
+  const open = () => readdirSync(`/proc/${cay.pid}/fd`).length;
+  const before = open();
+  for (let i = 0; i < 150; i++) await other.run('sleep 300 & true');
+  assert.ok(open() - before < 64 * 2 + 40, `${open() - before} more`);
+  await other.end();
+  await until(() => open() - before < 20, 'their end');
+});
+
 test('more commands at a time than a sandbox may have', async () => {
   const crowd = await make(cay);
   const runs = await Promise.all(Array.from({ length: 260 }, () => crowd.run('exec sleep 100', { background: true })));
@@ -396,6 +406,37 @@ test('a terminal that is left goes on, and is replayed to whoever comes back', a
   const last = await terminal(run);
   await until(() => last.exit);
   assert.equal(last.text, second.text);
+});
+
+test('a terminal goes on when more was shown than is kept', async () => {
+  const run = await box.run('head -c 3000000 /dev/zero | tr "\\0" x; read a; echo "last $a"', { tty: true, background: true });
+  const first = await terminal(run);
+  await until(() => first.text.length === 3_000_000, 'all of it');
+  first.type('words\r');
+  await until(() => first.exit && /last words/.test(first.text));
+  const late = await terminal(run);
+  await until(() => late.exit);
+  assert.ok(late.text.length < 2 << 20);
+  assert.match(late.text, /last words\r\n$/);
+  const seen = (await box.call('GET', `/execs/${run.id}`)).json;
+  assert.equal(seen.truncated, true);
+  assert.equal(seen.exit_code, 0);
+  const raw = (await box.call('GET', `/execs/${run.id}/stdout`)).raw.toString();
+  assert.equal(raw, late.text);
+});
+
+test('all commands of a sandbox together keep no more than that', async () => {
+  const other = await startCay({ config: { sandboxes: { pool: 0, output_mb: 2, outputs_mb: 3 } } });
+  const mine = await make(other);
+  assert.equal((await mine.run('head -c 1900000 /dev/zero')).truncated, true); // only in this answer
+  const second = await mine.run('head -c 1900000 /dev/zero; exit 5');
+  assert.equal(second.exit_code, 5);
+  assert.match(second.error.message, /outputs_mb/);
+  assert.equal(second.stdout_bytes, 1_900_000);
+  const dir = join(other.dataDir, 'sandboxes', mine.id);
+  const kept = readdirSync(dir).reduce((sum, name) => sum + statSync(join(dir, name)).size, 0);
+  assert.equal(kept, 3 << 20);
+  await other.stop();
 });
 
 test('text that is no command closes the terminal', async () => {

@@ -92,6 +92,7 @@ static void send_output(struct watch *w) {
     while (more && !w->full && !w->gone) {
         more = false;
         for (int stream = 1; stream < 3 && !w->full && !w->gone; stream++) {
+            w->offsets[stream] = MAX(w->offsets[stream], w->exec->first[stream]);
             ssize_t n = exec_read(w->exec, stream, w->offsets[stream], chunk, sizeof(chunk));
             if (n <= 0)
                 continue;
@@ -122,9 +123,9 @@ static void pump_events(struct watch *w) {
 }
 
 static void write_stream(struct json_writer *j, const struct exec *e, int stream) {
-    size_t len = (size_t)MIN(e->sizes[stream], (uint64_t)INLINE_BYTES);
+    size_t len = (size_t)MIN(e->sizes[stream] - e->first[stream], (uint64_t)INLINE_BYTES);
     _cleanup_(free) char *data = xmalloc(len + 1);
-    ssize_t n = exec_read(e, stream, 0, data, len);
+    ssize_t n = exec_read(e, stream, e->first[stream], data, len);
     json_writer_key(j, stream == EXEC_STDOUT ? "stdout" : "stderr");
     json_writer_text(j, data, n > 0 ? (size_t)n : 0);
 }
@@ -346,8 +347,11 @@ static void raw(struct http_req *req, struct front *f, int stream) {
         return;
     }
     struct copy *c = xcalloc(1, sizeof(*c));
-    *c = (struct copy){
-        .exec = e, .req = req, .stream = stream, .at = offset, .end = e->sizes[stream]};
+    *c = (struct copy){.exec = e,
+                       .req = req,
+                       .stream = stream,
+                       .at = MAX(offset, e->first[stream]),
+                       .end = e->sizes[stream]};
     http_req_on_gone(req, on_copy_gone, c);
     http_stream_on_drain(req, copy_on, c);
     http_res_header(req, "Cache-Control", "no-store");
@@ -564,6 +568,7 @@ static void tty_pump(void *ctx) {
     static char chunk[CHUNK];
     struct watch *w = ctx;
     while (w->ws && http_ws_queued(w->ws) < WS_HIGH_BYTES) {
+        w->offsets[1] = MAX(w->offsets[1], w->exec->first[1]);
         ssize_t n = exec_read(w->exec, EXEC_STDOUT, w->offsets[1], chunk, sizeof(chunk));
         if (n <= 0)
             break;

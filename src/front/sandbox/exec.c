@@ -37,12 +37,32 @@ static void wake(struct exec *e) {
     exec_unref(e);
 }
 
+/* A terminal lives on what it shows last: its file begins anew, where a command's is full. */
+static void begin_anew(struct exec *e, int stream) {
+    if (ftruncate(e->fds[stream], 0) < 0)
+        return;
+    uint64_t *kept = &e->sandbox->kept_bytes;
+    *kept -= MIN(*kept, e->sizes[stream] - e->first[stream]);
+    e->first[stream] = e->sizes[stream];
+    e->truncated = true;
+    (void)json_object_set_new(e->doc, stream == EXEC_STDOUT ? "stdout_first" : "stderr_first",
+                              json_integer((json_int_t)e->first[stream]));
+}
+
 static void on_output(void *ctx, int stream, const char *data, size_t len) {
     struct exec *e = ctx;
     const struct sandbox_settings *set = sandboxes_settings(e->all);
     uint64_t max = (uint64_t)set->output_mb << 20;
-    size_t n = MIN(len, (size_t)(max - e->sizes[stream]));
+    uint64_t all = (uint64_t)set->outputs_mb << 20;
+    bool tty = sandbox_job_is_terminal(e->job);
+    if (tty && e->fds[stream] >= 0 && e->sizes[stream] - e->first[stream] + len > max)
+        begin_anew(e, stream);
+    uint64_t room = max - (e->sizes[stream] - e->first[stream]);
+    uint64_t left = all - MIN(all, e->sandbox->kept_bytes);
+    const char *limit = left < room ? "outputs_mb" : "output_mb";
+    size_t n = (size_t)MIN((uint64_t)len, MIN(room, left));
     e->bytes[stream] += len;
+    e->sandbox->kept_bytes += n;
     if (n > 0 && e->fds[stream] < 0)
         e->fds[stream] = open_file(e, stream, O_RDWR | O_CREAT | O_APPEND);
     if (n > 0 && fd_write_all(e->fds[stream], data, n) < 0) {
@@ -50,16 +70,16 @@ static void on_output(void *ctx, int stream, const char *data, size_t len) {
         (void)err_sys(&e->err, "keep the output");
         log_error("sandbox.output", "sandbox", e->sandbox_id, "error", e->err.message);
         if (e->fds[stream] >= 0 && fstat(e->fds[stream], &st) == 0)
-            e->sizes[stream] = (uint64_t)st.st_size;
+            e->sizes[stream] = e->first[stream] + (uint64_t)st.st_size;
         n = 0;
         e->truncated = true;
     }
     e->sizes[stream] += n;
     if (n < len) {
-        if (!e->truncated)
+        if (!e->err.code)
             (void)err_set(&e->err, ERR_LIMIT,
-                          "more than %u MiB of output: the rest was dropped (limit output_mb)",
-                          set->output_mb);
+                          "more than %u MiB of output: the rest was dropped (limit %s)",
+                          left < room ? set->outputs_mb : set->output_mb, limit);
         e->truncated = true;
         sandbox_job_discard(e->job, stream);
     }
@@ -68,10 +88,10 @@ static void on_output(void *ctx, int stream, const char *data, size_t len) {
 }
 
 ssize_t exec_read(const struct exec *e, int stream, uint64_t offset, void *out, size_t len) {
-    if (e->fds[stream] < 0 || offset >= e->sizes[stream])
+    if (e->fds[stream] < 0 || offset >= e->sizes[stream] || offset < e->first[stream])
         return 0;
     len = (size_t)MIN((uint64_t)len, e->sizes[stream] - offset);
-    return pread(e->fds[stream], out, len, (off_t)offset);
+    return pread(e->fds[stream], out, len, (off_t)(offset - e->first[stream]));
 }
 
 void exec_follow(struct exec *e, struct exec_follower *f) {
@@ -475,8 +495,10 @@ int exec_open(struct sandboxes *all, const char *sandbox, const char *id, struct
     for (int i = 1; i < 3; i++) {
         struct stat st;
         e->fds[i] = open_file(e, i, O_RDONLY);
+        e->first[i] = (uint64_t)json_integer_value(
+            json_object_get(e->doc, i == EXEC_STDOUT ? "stdout_first" : "stderr_first"));
         if (e->fds[i] >= 0 && fstat(e->fds[i], &st) == 0 && S_ISREG(st.st_mode))
-            e->sizes[i] = e->bytes[i] = (uint64_t)st.st_size;
+            e->sizes[i] = e->bytes[i] = e->first[i] + (uint64_t)st.st_size;
     }
     /* Nobody counted what an interrupted one wrote: the files know. */
     if (strcmp(e->status, "interrupted") == 0 && !json_object_get(e->doc, "stdout_bytes")) {
@@ -517,6 +539,7 @@ static void on_old(void *ctx, const struct store_record *r) {
 
 void exec_prune(struct sandboxes *all, const char *sandbox) {
     struct prune p = {.all = all, .dir = -1};
+    struct sandbox *s = sandboxes_find(all, sandbox);
     struct err err;
     if (store_record_old(sandboxes_store(all), "exec", sandbox, 0, sandboxes_settings(all)->execs,
                          on_old, &p, &err) < 0)
@@ -527,8 +550,12 @@ void exec_prune(struct sandboxes *all, const char *sandbox) {
         for (int k = 1; k < 3; k++) {
             char name[ID_SIZE + 16];
             (void)snprintf(name, sizeof(name), "%s.%s", p.ids[i], suffixes[k]);
-            if (p.dir >= 0)
-                (void)unlinkat(p.dir, name, 0);
+            struct stat st;
+            if (p.dir < 0 || fstatat(p.dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+                continue;
+            (void)unlinkat(p.dir, name, 0);
+            if (s)
+                s->kept_bytes -= MIN(s->kept_bytes, (uint64_t)st.st_size);
         }
         (void)store_record_delete(sandboxes_store(all), "exec", p.ids[i], &err);
     }

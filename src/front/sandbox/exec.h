@@ -27,7 +27,8 @@ struct exec {
     int64_t deadline_ms; /* monotonic; 0: none */
     int dir;
     int fds[3];
-    uint64_t sizes[3]; /* that are kept */
+    uint64_t first[3]; /* offset of the first byte that is kept */
+    uint64_t sizes[3]; /* offset behind the last one */
     uint64_t bytes[3]; /* that were written */
     bool truncated, timed_out, ended;
     bool wants_input;
@@ -50,7 +51,7 @@ int exec_open(struct sandboxes *all, const char *sandbox, const char *id, struct
 void exec_unref(struct exec *e);
 void exec_follow(struct exec *e, struct exec_follower *f);
 void exec_unfollow(struct exec *e, struct exec_follower *f);
-/* Kept bytes from an offset; 0: there are none (yet). */
+/* Kept bytes from an offset (at least first[]); 0: there are none (yet). */
 ssize_t exec_read(const struct exec *e, int stream, uint64_t offset, void *out, size_t len);
 /* The object that clients see, without output; a new reference. */
 json_t *exec_show(const struct exec *e);

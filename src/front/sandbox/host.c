@@ -40,6 +40,7 @@ struct sandbox_box {
     struct sandbox_call *calls;
     size_t ncalls;
     struct sandbox_job *jobs;
+    struct sandbox_job *left;
     uint64_t next_id;
     uint64_t create_id;
     bool egress;
@@ -138,6 +139,11 @@ static void box_gone(struct sandbox_box *b, const struct sandbox_stats *stats,
     fail_calls(&b->calls, &err);
     while (b->jobs)
         job_lost(b->jobs, &err);
+    while (b->left) {
+        struct sandbox_job *j = b->left;
+        b->left = job_next(j);
+        job_box_gone(j);
+    }
     struct sandbox_stats none = {0};
     if (was_ready && b->callbacks.on_exited)
         b->callbacks.on_exited(b->ctx, stats ? stats : &none, asked ? NULL : &err);
@@ -597,6 +603,10 @@ uint64_t box_next_id(struct sandbox_box *b) {
 
 struct sandbox_job **box_jobs(struct sandbox_box *b) {
     return &b->jobs;
+}
+
+struct sandbox_job **box_left(struct sandbox_box *b) {
+    return &b->left;
 }
 
 uv_loop_t *box_loop(struct sandbox_box *b) {

@@ -17,7 +17,13 @@
  * nothing after it: a process that it left behind may hold them open for ever. Those are then
  * emptied in silence, so that such a process does not die of a broken pipe. */
 
-enum { CHUNK = 64 * 1024, SPLICE_BYTES = 1 << 20, TERMINAL_WAIT_MS = 200, DRAIN_READS = 64 };
+enum {
+    LEFT_MAX = 64,
+    CHUNK = 64 * 1024,
+    SPLICE_BYTES = 1 << 20,
+    TERMINAL_WAIT_MS = 200,
+    DRAIN_READS = 64
+};
 
 struct stream {
     struct sandbox_job *job;
@@ -33,7 +39,8 @@ struct stream {
 
 struct sandbox_job {
     struct sandbox_job *next;
-    struct sandbox_box *box; /* NULL when it is not in its list any more */
+    struct sandbox_box *box;     /* NULL when it is not in its list of running ones any more */
+    struct sandbox_box *left_in; /* the box that it is in the list of ended ones of, or NULL */
     uint64_t id;
     struct sandbox_job_callbacks callbacks;
     void *ctx;
@@ -73,6 +80,12 @@ void job_mute(struct sandbox_job *j) {
 static void release(struct sandbox_job *j) {
     if (j->handles > 0 || !j->told || j->busy)
         return;
+    if (j->left_in) {
+        struct sandbox_job **at = box_left(j->left_in);
+        while (*at != j)
+            at = &(*at)->next;
+        *at = j->next;
+    }
     for (int i = 0; i < 3; i++)
         fd_close(&j->streams[i].fd);
     buf_finish(&j->input);
@@ -280,7 +293,18 @@ static void unlink_job(struct sandbox_job *j) {
     while (*at != j)
         at = &(*at)->next;
     *at = j->next;
+    j->left_in = j->box;
+    j->next = *box_left(j->left_in);
+    *box_left(j->left_in) = j;
     j->box = NULL;
+}
+
+/* A guest that leaves processes behind with every command is not given pipes without end. */
+static bool too_many_left(const struct sandbox_job *j) {
+    size_t n = 0;
+    for (const struct sandbox_job *o = j->left_in ? *box_left(j->left_in) : NULL; o; o = o->next)
+        n++;
+    return n > LEFT_MAX;
 }
 
 /* Tells the outcome when the last output was read. */
@@ -295,8 +319,10 @@ static void settle(struct sandbox_job *j) {
     j->told = true;
     stop_timer(j);
     close_stream(&j->streams[0]);
-    if (j->tty)
+    if (j->tty || too_many_left(j)) {
         close_stream(&j->streams[1]);
+        close_stream(&j->streams[2]);
+    }
     for (int i = 1; i < 3; i++) {
         j->streams[i].last = false; /* from here on in silence */
         j->paused = false;
@@ -346,6 +372,16 @@ static void drain(struct stream *s) {
             close_stream(s);
     }
     close_stream(s);
+}
+
+void job_box_gone(struct sandbox_job *j) {
+    j->left_in = NULL;
+    j->next = NULL;
+    if (j->told)
+        return;
+    drain(&j->streams[1]);
+    drain(&j->streams[2]);
+    settle(j);
 }
 
 void job_lost(struct sandbox_job *j, const struct err *err) {

@@ -51,10 +51,11 @@ struct sandbox {
     json_t *doc; /* what is shown of it, but for what changes */
     json_t *env; /* {NAME: value}, or NULL */
     struct network_line *line;
-    struct exec *execs; /* running, or looked at */
-    size_t connections; /* to its ports */
-    size_t snapshots;   /* being made */
-    int64_t created_ms; /* wall clock */
+    struct exec *execs;  /* running, or looked at */
+    uint64_t kept_bytes; /* of the output of its commands */
+    size_t connections;  /* to its ports */
+    size_t snapshots;    /* being made */
+    int64_t created_ms;  /* wall clock */
     int64_t expires_ms;
     struct sandbox_stats stats;
     struct err err; /* why it ends, if nobody asked for it */

@@ -22,6 +22,7 @@ struct sandbox_settings sandbox_settings_default(void) {
                                      .disk_mb = LIMIT_SANDBOX_DISK_MB,
                                      .pids = LIMIT_SANDBOX_PIDS,
                                      .output_mb = LIMIT_SANDBOX_OUTPUT_MB,
+                                     .outputs_mb = LIMIT_SANDBOX_OUTPUTS_MB,
                                      .execs = LIMIT_SANDBOX_EXECS,
                                      .keep = LIMIT_SANDBOX_KEEP,
                                      .keep_s = LIMIT_SANDBOX_KEEP_S,
@@ -176,6 +177,7 @@ static int read_numbers(struct sandbox_settings *s, const json_t *json, struct e
         {"disk_mb", &s->disk_mb, 1, 1 << 24},
         {"pids", &s->pids, 1, 1 << 20},
         {"output_mb", &s->output_mb, 1, 1 << 20},
+        {"outputs_mb", &s->outputs_mb, 1, 1 << 24},
         {"execs", &s->execs, 1, 100000},
         {"keep", &s->keep, 0, 1000000},
         {"keep_s", &s->keep_s, 0, 315360000},
@@ -198,11 +200,12 @@ static int read_numbers(struct sandbox_settings *s, const json_t *json, struct e
 
 int sandbox_settings_read(struct sandbox_settings *s, const json_t *json, struct err *err) {
     static const char *const keys[] = {
-        "pool",     "max",       "max_per_key", "timeout_s", "max_timeout_s", "memory_mb",
-        "disk_mb",  "pids",      "cpus",        "output_mb", "execs",         "keep",
-        "keep_s",   "upload_mb", "snapshot_mb", "events",    "snapshots_mb",  "connections",
-        "uid_base", "uid_count", "roots",       "binds",     "routes",        "allow",
-        "private",  "ca_file",   "caps",        NULL};
+        "pool",      "max",          "max_per_key", "timeout_s", "max_timeout_s",
+        "memory_mb", "disk_mb",      "pids",        "cpus",      "output_mb",
+        "execs",     "keep",         "keep_s",      "upload_mb", "snapshot_mb",
+        "events",    "snapshots_mb", "connections", "uid_base",  "uid_count",
+        "roots",     "binds",        "routes",      "allow",     "private",
+        "ca_file",   "caps",         "outputs_mb",  NULL};
     if (!json)
         return 0;
     int rc = json_check_keys(json, "\"sandboxes\"", keys, err);
