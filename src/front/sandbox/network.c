@@ -457,11 +457,14 @@ static void on_keeper_stopped(void *ctx) {
     free_network(n);
 }
 
+void network_hush(struct network *n) {
+    on_end(n);
+}
+
 void network_stop(struct network *n, void (*on_stopped)(void *ctx), void *ctx) {
     n->on_stopped = on_stopped;
     n->stopped_ctx = ctx;
-    if (n->channel)
-        on_end(n);
+    on_end(n);
     while (n->lines)
         // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): it takes itself out of the list
         network_line_close(n->lines);

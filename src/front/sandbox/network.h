@@ -27,6 +27,8 @@ struct network_options {
 int network_create(const struct network_options *options, struct network **ret, struct err *err);
 bool network_is_there(const struct network *n);
 struct keeper_info network_info(const struct network *n);
+/* Before everything is stopped: nothing is said to cay-egress any more, which ends soon. */
+void network_hush(struct network *n);
 void network_stop(struct network *n, void (*on_stopped)(void *ctx), void *ctx);
 
 /* Reads {allow:[host], routes:[name]}; json NULL is nothing at all. The shown form is what a client

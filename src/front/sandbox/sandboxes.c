@@ -972,6 +972,7 @@ void sandboxes_close(struct sandboxes *all, void (*on_closed)(void *ctx), void *
     all->on_closed = on_closed;
     all->closed_ctx = ctx;
     all->parts = all->host ? 3 : 2;
+    network_hush(all->network);
     if (all->host)
         sandbox_host_stop(all->host, on_part_closed, all);
     network_stop(all->network, on_part_closed, all);
