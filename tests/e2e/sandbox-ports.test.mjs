@@ -66,6 +66,8 @@ class H(http.server.BaseHTTPRequestHandler):
         self.send_header('X-App', 'yes')
         self.send_header('Connection', 'X-Hop')
         self.send_header('X-Hop', 'secret')
+        self.send_header('Proxy-Authenticate', 'Basic')
+        self.send_header('Trailer', 'X-Late')
         self.end_headers()
         if self.command != 'HEAD': self.wfile.write(out)
     do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = do_OPTIONS = do_PATCH = reply
@@ -135,7 +137,7 @@ test('keys and sessions of ours stop here, and so do fields of one hop', async (
   assert.equal(Object.fromEntries((await ask('/', { headers: { Authorization: 'Basic YTpi' } })).json().headers).authorization, 'Basic YTpi');
   // And back: no cookie of ours, none beyond its host, nothing of one hop.
   assert.deepEqual(answer.headers['set-cookie'], ['app=1; Path=/']);
-  assert.equal(answer.headers['x-hop'], undefined);
+  for (const name of ['x-hop', 'proxy-authenticate', 'trailer']) assert.equal(answer.headers[name], undefined, name);
 });
 
 test('bodies stream both ways', async () => {

@@ -37,6 +37,8 @@ static void greet(void) {
     pack_u64(&b, 1);
     if (is("ready-with-file"))
         say(init, INIT_READY, 0, NULL, file);
+    else if (is("ready-with-socket"))
+        say(init, INIT_READY, 0, NULL, control);
     else if (is("no-greeting"))
         say(init, INIT_OK, 1, &b, -1);
     else if (is("junk"))
@@ -119,9 +121,12 @@ static void on_init(const struct wire_frame *f) {
         close(pair[0]);
         close(pair[1]);
     } else if (f->type == INIT_FILE_LIST) {
-        pack_u32(&b, is("entries-many") ? 1000000 : 1);
-        pack_str(&b, is("entries-up") ? ".." : "a/b");
-        pack_sandbox_stat(&b, &st);
+        uint32_t n = is("entries-many") ? SANDBOX_LIST_MAX + 1 : 1;
+        pack_u32(&b, n);
+        for (uint32_t i = 0; i < n; i++) {
+            pack_str(&b, n > 1 ? "fine" : is("entries-up") ? ".." : "a/b");
+            pack_sandbox_stat(&b, &st);
+        }
         pack_u8(&b, 0);
         say(init, INIT_ENTRIES, f->id, &b, -1);
     } else if (f->type == INIT_EXEC) {

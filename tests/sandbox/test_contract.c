@@ -127,7 +127,8 @@ static void must_break(const char *how, struct seen *s) {
 
 static void greetings_that_are_none(void **state) {
     (void)state;
-    static const char *const how[] = {"ready-with-file", "no-greeting", "junk", "unasked"};
+    static const char *const how[] = {"ready-with-file", "ready-with-socket", "no-greeting", "junk",
+                                      "unasked"};
     for (size_t i = 0; i < ARRAY_LEN(how); i++) {
         struct seen s;
         (void)make(&s, how[i]);
