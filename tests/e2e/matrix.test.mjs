@@ -4,9 +4,14 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { bearer, createKey, request, startCay } from '../lib/cay.mjs';
-import { addRun, makeId, withStore } from '../lib/store.mjs';
+import { addRecord, addRun, makeId, withStore } from '../lib/store.mjs';
 
 const run = makeId('run', 1_700_000_000_000);
+const sandbox = makeId('sbx', 1_700_000_000_000);
+const execId = makeId('exec', 1_700_000_000_000);
+const snapshot = makeId('snp', 1_700_000_000_000);
+const box = `/v1/sandboxes/${sandbox}`;
+const exec = `${box}/execs/${execId}`;
 
 /**
  * access   public: nobody need say who they are; read, run, admin: the scope that is needed
@@ -37,6 +42,39 @@ const table = {
   'DELETE /v1/agents/{agent}/{name}/turns/{turn}': { access: 'run', path: '/v1/agents/sandbox-agent/a/turns/none', statuses: [204, 404] },
   // Without an upgrade there is nothing at this address.
   'GET /agents/{agent}/{name}': { access: 'run', path: '/agents/sandbox-agent/a', statuses: [404] },
+  // A sandbox that has ended, and a command in it: what needs a living one answers 409.
+  'GET /v1/sandboxes': { access: 'read', statuses: [200] },
+  'POST /v1/sandboxes': { access: 'run', body: { name: 5 }, statuses: [400] },
+  'GET /v1/sandboxes/{id}': { access: 'read', path: box, owned: true, statuses: [200] },
+  'DELETE /v1/sandboxes/{id}': { access: 'run', path: '/v1/sandboxes/sbx_none', statuses: [404] },
+  'POST /v1/sandboxes/{id}/extend': { access: 'run', path: `${box}/extend`, owned: true, statuses: [409] },
+  'POST /v1/sandboxes/{id}/pause': { access: 'run', path: `${box}/pause`, owned: true, statuses: [409] },
+  'POST /v1/sandboxes/{id}/resume': { access: 'run', path: `${box}/resume`, owned: true, statuses: [409] },
+  'PUT /v1/sandboxes/{id}/network': { access: 'run', path: `${box}/network`, owned: true, body: {}, statuses: [409] },
+  'GET /v1/sandboxes/{id}/network/events': { access: 'read', path: `${box}/network/events`, owned: true, statuses: [200] },
+  'POST /v1/sandboxes/{id}/exec': { access: 'run', path: `${box}/exec`, owned: true, body: { command: 'true' }, statuses: [409] },
+  'GET /v1/sandboxes/{id}/execs': { access: 'read', path: `${box}/execs`, owned: true, statuses: [200] },
+  'GET /v1/sandboxes/{id}/execs/{exec}': { access: 'read', path: exec, owned: true, statuses: [200] },
+  'GET /v1/sandboxes/{id}/execs/{exec}/output': { access: 'read', path: `${exec}/output`, owned: true, statuses: [200] },
+  'GET /v1/sandboxes/{id}/execs/{exec}/stdout': { access: 'read', path: `${exec}/stdout`, owned: true, statuses: [200] },
+  'GET /v1/sandboxes/{id}/execs/{exec}/stderr': { access: 'read', path: `${exec}/stderr`, owned: true, statuses: [200] },
+  'POST /v1/sandboxes/{id}/execs/{exec}/stdin': { access: 'run', path: `${exec}/stdin`, owned: true, statuses: [409] },
+  'POST /v1/sandboxes/{id}/execs/{exec}/signal': { access: 'run', path: `${exec}/signal`, owned: true, body: { signal: 9 }, statuses: [409] },
+  'POST /v1/sandboxes/{id}/execs/{exec}/resize': { access: 'run', path: `${exec}/resize`, owned: true, body: { cols: 9, rows: 9 }, statuses: [409] },
+  'GET /v1/sandboxes/{id}/execs/{exec}/tty': { access: 'run', path: `${exec}/tty`, owned: true, statuses: [409] },
+  'GET /v1/sandboxes/{id}/files': { access: 'read', path: `${box}/files?path=/work`, owned: true, statuses: [409] },
+  'PUT /v1/sandboxes/{id}/files': { access: 'run', path: `${box}/files?path=/work/x`, owned: true, statuses: [409] },
+  'DELETE /v1/sandboxes/{id}/files': { access: 'run', path: `${box}/files?path=/work/x`, owned: true, statuses: [409] },
+  'GET /v1/sandboxes/{id}/files/stat': { access: 'read', path: `${box}/files/stat?path=/work`, owned: true, statuses: [409] },
+  'GET /v1/sandboxes/{id}/files/list': { access: 'read', path: `${box}/files/list?path=/work`, owned: true, statuses: [409] },
+  'POST /v1/sandboxes/{id}/files/mkdir': { access: 'run', path: `${box}/files/mkdir`, owned: true, body: { path: '/work/x' }, statuses: [409] },
+  'POST /v1/sandboxes/{id}/files/move': { access: 'run', path: `${box}/files/move`, owned: true, body: { from: 'a', to: 'b' }, statuses: [409] },
+  'GET /v1/sandboxes/{id}/tar': { access: 'read', path: `${box}/tar?path=/work`, owned: true, statuses: [409] },
+  'PUT /v1/sandboxes/{id}/tar': { access: 'run', path: `${box}/tar?path=/work`, owned: true, statuses: [409] },
+  'POST /v1/sandboxes/{id}/snapshots': { access: 'run', path: `${box}/snapshots`, owned: true, statuses: [409] },
+  'GET /v1/snapshots': { access: 'read', statuses: [200] },
+  'GET /v1/snapshots/{id}': { access: 'read', path: `/v1/snapshots/${snapshot}`, owned: true, statuses: [200] },
+  'DELETE /v1/snapshots/{id}': { access: 'run', path: '/v1/snapshots/snp_none', statuses: [404] },
   'GET /agents/{agent}/{name}/get-messages': { access: 'read', path: '/agents/sandbox-agent/a/get-messages', statuses: [200] },
 };
 
@@ -51,7 +89,13 @@ before(async () => {
   keys.owner = await createKey(first.dataDir, { name: 'owner' });
   for (const scope of scopes) keys[scope] = await createKey(first.dataDir, { name: scope, scope });
   await first.halt();
-  withStore(first.dataDir, (db) => addRun(db, { id: run, owner: keys.owner.id }));
+  withStore(first.dataDir, (db) => {
+    addRun(db, { id: run, owner: keys.owner.id });
+    const now = Date.now();
+    addRecord(db, { kind: 'sandbox', id: sandbox, owner: keys.owner.id, created_ms: now, ended_ms: now });
+    addRecord(db, { kind: 'exec', id: execId, parent: sandbox, owner: keys.owner.id, status: 'exited', created_ms: now, ended_ms: now });
+    addRecord(db, { kind: 'snapshot', id: snapshot, owner: keys.owner.id, created_ms: now, ended_ms: now });
+  });
   cay = await startCay({ dataDir: first.dataDir, config: { require_key: true } });
   const put = { method: 'PUT', headers: bearer(keys.owner.text), body: JSON.stringify({ code: 'export default {}' }) };
   assert.equal((await request(cay, '/v1/workers/owned', put)).status, 200);

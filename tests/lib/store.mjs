@@ -45,3 +45,10 @@ export function addRun(db, run) {
   const names = Object.keys(row);
   db.prepare(`INSERT INTO runs (${names.join(',')}) VALUES (${names.map(() => '?').join(',')})`).run(...Object.values(row));
 }
+
+/** A sandbox, a command in one, or a snapshot. */
+export function addRecord(db, record) {
+  const row = { parent: '', owner: '', status: 'stopped', bytes: 0, doc: '{}', ...record };
+  const names = Object.keys(row);
+  db.prepare(`INSERT INTO records (${names.join(',')}) VALUES (${names.map(() => '?').join(',')})`).run(...Object.values(row));
+}

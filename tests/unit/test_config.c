@@ -49,6 +49,18 @@ static void test_settings_are_read(void **state) {
     assert_int_equal(c.http.idle_timeout_ms, 100);
     assert_string_equal(c.file, file);
     config_finish(&c);
+    assert_int_equal(load(&c,
+                          "{\"sandboxes\":{\"max\":3,\"pool\":9,\"cpus\":1.5,\"roots\":{\"r\":"
+                          "\"/x\"},\"binds\":{\"b\":{\"path\":\"/y\",\"mode\":\"rw\"}}}}",
+                          &e),
+                     0);
+    assert_int_equal(c.sandboxes.max, 3);
+    assert_int_equal(c.sandboxes.pool, 3); /* no more than there may be */
+    assert_int_equal(c.sandboxes.output_mb, 64);
+    assert_string_equal(sandbox_settings_root(&c.sandboxes, "r")->path, "/x");
+    assert_null(sandbox_settings_root(&c.sandboxes, "/x"));
+    assert_true(sandbox_settings_bind(&c.sandboxes, "b")->write);
+    config_finish(&c);
     assert_int_equal(load(&c, "{}", &e), 0);
     config_defaults(&c);
     assert_string_equal(c.listen[0], "127.0.0.1:8787");
@@ -84,6 +96,22 @@ static void test_errors_name_the_file_and_the_key(void **state) {
         {"{\"limits\":{\"connections\":0}}", "connections"},
         {"{\"limits\":{\"idle_timeout_ms\":-1}}", "idle_timeout_ms"},
         {"{\"limits\":{\"head_bytes\":99999999999}}", "head_bytes"},
+        {"{\"sandboxes\":[]}", "sandboxes"},
+        {"{\"sandboxes\":{\"maximum\":1}}", "maximum"},
+        {"{\"sandboxes\":{\"max\":0}}", "\"max\""},
+        {"{\"sandboxes\":{\"output_mb\":\"x\"}}", "output_mb"},
+        {"{\"sandboxes\":{\"cpus\":-1}}", "cpus"},
+        {"{\"sandboxes\":{\"timeout_s\":9,\"max_timeout_s\":8}}", "max_timeout_s"},
+        {"{\"sandboxes\":{\"roots\":{\"..\":5}}}", "roots"},
+        {"{\"sandboxes\":{\"roots\":{\"a/b\":\"/x\"}}}", "a/b"},
+        {"{\"sandboxes\":{\"binds\":{\"a\":{\"path\":\"x\"}}}}", "absolute"},
+        {"{\"sandboxes\":{\"binds\":{\"a\":{\"path\":\"/x\",\"mode\":\"rx\"}}}}", "mode"},
+        {"{\"sandboxes\":{\"binds\":{\"a\":{\"path\":\"/x\",\"own\":1}}}}", "own"},
+        {"{\"sandboxes\":{\"allow\":[\"http://x/\"]}}", "allow"},
+        {"{\"sandboxes\":{\"routes\":[]}}", "routes"},
+        {"{\"sandboxes\":{\"caps\":{\"money\":1}}}", "money"},
+        {"{\"sandboxes\":{\"uid_base\":1000}}", "uid_base"},
+        {"{\"sandboxes\":{\"max\":100,\"uid_count\":198}}", "uid_count"},
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct config c;

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 static uv_loop_t loop;
@@ -137,12 +138,60 @@ static void test_a_stubborn_program_is_killed(void **state) {
     /* teardown() waits for it to go */
 }
 
+static int take_fd(int socket) {
+    char byte;
+    char space[CMSG_SPACE(sizeof(int))];
+    struct iovec iov = {.iov_base = &byte, .iov_len = 1};
+    struct msghdr msg = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof(space)};
+    assert_int_equal(recvmsg(socket, &msg, MSG_CMSG_CLOEXEC), 1);
+    int fd;
+    memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fd));
+    return fd;
+}
+
+/* This test is the starter and its programs. */
+static void test_a_starter_is_asked_for_each_life(void **state) {
+    (void)state;
+    struct err err;
+    int pair[2];
+    assert_int_equal(fd_pair(pair, &err), 0);
+    keeper = keeper_create(&loop, &(struct keeper_options){.name = "started",
+                                                           .exec_fd = -1,
+                                                           .starter = pair[0],
+                                                           .max_frame_bytes = 4096,
+                                                           .max_queue_bytes = 4096,
+                                                           .on_start = on_start,
+                                                           .on_frame = on_frame,
+                                                           .on_end = on_end});
+    assert_int_equal(starts, 1);
+    int first = take_fd(pair[1]);
+    assert_int_equal(wire_send(first, &(struct wire_out){.type = 1}), 0);
+    turn_until(&frames, 1);
+    close(first); /* it ends, whatever it was */
+    turn_until(&ends, 1);
+    turn_until(&starts, 2);
+    int second = take_fd(pair[1]);
+    assert_int_equal(wire_send(second, &(struct wire_out){.type = 1}), 0);
+    turn_until(&frames, 2);
+    assert_int_equal(keeper_info(keeper).restarts, 1);
+    /* Without the starter it tries again and again, and says that it does not run. */
+    close(pair[1]);
+    close(second);
+    turn_until(&ends, 2);
+    (void)uv_run(&loop, UV_RUN_ONCE);
+    assert_null(keeper_channel(keeper));
+    assert_int_equal(keeper_info(keeper).state, KEEPER_BACKOFF);
+    close(pair[0]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         UNIT(test_a_program_that_ends_is_started_again_with_growing_pauses),
         UNIT(test_a_killed_program_comes_back),
         UNIT(test_stopping_closes_the_channel_which_ends_the_program),
         UNIT(test_a_stubborn_program_is_killed),
+        UNIT(test_a_starter_is_asked_for_each_life),
     };
     /* The first loop of a process opens descriptors that stay. */
     (void)uv_loop_init(&loop);

@@ -98,6 +98,26 @@ static void test_an_env_file(void **state) {
     assert_null(s.values[SECRET_OPENAI_API_KEY]);
 }
 
+static void test_secrets_of_other_names_are_taken_when_asked_for(void **state) {
+    (void)state;
+    struct secrets s;
+    struct err e;
+    write_file("FROM_FILE=one\nBOTH=file\nOPENAI_API_KEY=k\n");
+    (void)setenv("BOTH", "environment", 1);
+    (void)setenv("FROM_ENV", "two", 1);
+    assert_int_equal(secrets_load(&s, file, &e), 0);
+    assert_string_equal(getenv("FROM_ENV"), "two"); /* not ours until somebody asks */
+    assert_string_equal(secrets_take(&s, "FROM_FILE"), "one");
+    assert_string_equal(secrets_take(&s, "FROM_ENV"), "two");
+    assert_string_equal(secrets_take(&s, "BOTH"), "environment");
+    assert_string_equal(secrets_take(&s, "OPENAI_API_KEY"), "k");
+    assert_null(secrets_take(&s, "NOWHERE"));
+    assert_null(getenv("FROM_ENV"));
+    assert_null(getenv("BOTH"));
+    assert_string_equal(secrets_take(&s, "FROM_ENV"), "two"); /* and again */
+    secrets_finish(&s);
+}
+
 static void test_errors_name_the_line_not_the_value(void **state) {
     (void)state;
     struct secrets s;
@@ -133,6 +153,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         UNIT(test_the_environment_is_read_once_and_wiped),
         UNIT(test_an_env_file),
+        UNIT(test_secrets_of_other_names_are_taken_when_asked_for),
         UNIT(test_errors_name_the_line_not_the_value),
         UNIT(test_a_protected_process_cannot_be_dumped),
     };

@@ -288,6 +288,75 @@ static void test_nothing_acknowledged_is_lost_by_kill_9(void **state) {
     (void)sqlite3_close(db);
 }
 
+static void put_record(const char *kind, int n, const char *owner, const char *parent,
+                       int64_t ended_ms) {
+    struct store_record r = {.status = (char *)(ended_ms ? "stopped" : "running"),
+                             .created_ms = 1000 + n,
+                             .ended_ms = ended_ms,
+                             .bytes = n,
+                             .doc = (char *)"{}"};
+    (void)snprintf(r.id, sizeof(r.id), "%s_%03d", kind, n);
+    (void)snprintf(r.owner, sizeof(r.owner), "%s", owner);
+    (void)snprintf(r.parent, sizeof(r.parent), "%s", parent);
+    assert_int_equal(store_record_put(store, kind, &r, &e), 0);
+}
+
+static void count(void *ctx, const struct store_record *r) {
+    (void)r;
+    ++*(int *)ctx;
+}
+
+static int old_ones(const char *kind, const char *parent, int64_t before_ms, size_t keep) {
+    int n = 0;
+    assert_int_equal(store_record_old(store, kind, parent, before_ms, keep, count, &n, &e), 0);
+    return n;
+}
+
+static void test_records_have_owners_parents_and_an_end(void **state) {
+    (void)state;
+    struct store_record r;
+    for (int i = 0; i < 6; i++)
+        put_record("sandbox", i, i % 2 ? "a" : "b", "", i < 4 ? 2000 + i : 0);
+    for (int i = 0; i < 3; i++)
+        put_record("exec", i, "a", "sandbox_001", i < 2 ? 3000 : 0);
+    struct store_scope a = {.owner = "a"};
+    assert_int_equal(store_record_get(store, "sandbox", "sandbox_001", NULL, a, &r, &e), 0);
+    assert_string_equal(r.status, "stopped");
+    store_record_finish(&r);
+    assert_int_equal(store_record_get(store, "sandbox", "sandbox_002", NULL, a, &r, &e),
+                     -ERR_NOT_FOUND);
+    assert_int_equal(store_record_get(store, "exec", "sandbox_001", NULL, a, &r, &e),
+                     -ERR_NOT_FOUND);
+    assert_int_equal(store_record_get(store, "exec", "exec_000", "sandbox_003", a, &r, &e),
+                     -ERR_NOT_FOUND);
+    int n = 0;
+    assert_int_equal(store_record_list(store, "sandbox",
+                                       &(struct store_record_query){.scope = a, .limit = 2}, count,
+                                       &n, &e),
+                     0);
+    assert_int_equal(n, 2);
+    /* By number and by age; what lives is never old. */
+    assert_int_equal(old_ones("sandbox", NULL, 0, 10), 0);
+    assert_int_equal(old_ones("sandbox", NULL, 0, 1), 3);
+    assert_int_equal(old_ones("sandbox", NULL, 2002, 10), 2);
+    assert_int_equal(old_ones("sandbox", NULL, INT64_MAX, 0), 4);
+    assert_int_equal(old_ones("exec", "sandbox_001", 0, 1), 1);
+    assert_int_equal(old_ones("exec", "sandbox_003", 0, 0), 0);
+    int64_t interrupted = 0;
+    assert_int_equal(store_record_interrupt_all(store, &interrupted, &e), 0);
+    assert_int_equal(interrupted, 3);
+    assert_int_equal(store_record_get(store, "sandbox", "sandbox_005", NULL, all, &r, &e), 0);
+    assert_string_equal(r.status, "interrupted");
+    assert_true(r.ended_ms > 0);
+    store_record_finish(&r);
+    int64_t bytes = 0;
+    assert_int_equal(store_record_sum(store, "sandbox", &bytes, &e), 0);
+    assert_int_equal(bytes, 15);
+    assert_int_equal(store_record_delete(store, "sandbox", "sandbox_001", &e), 0);
+    assert_int_equal(store_record_get(store, "exec", "exec_000", NULL, all, &r, &e),
+                     -ERR_NOT_FOUND);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         UNIT(test_a_run_has_a_beginning_and_one_end),
@@ -297,6 +366,7 @@ int main(void) {
         UNIT(test_databases_of_others_are_left_alone),
         UNIT(test_a_database_of_an_earlier_schema_is_brought_up),
         UNIT(test_nothing_acknowledged_is_lost_by_kill_9),
+        UNIT(test_records_have_owners_parents_and_an_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

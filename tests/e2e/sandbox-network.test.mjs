@@ -1,0 +1,261 @@
+// The way out of sandboxes, through the front: what is handed to them works, and nothing else does.
+import assert from 'node:assert/strict';
+import { execFileSync, spawn } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { createKey, startCay, tempDir, until } from '../lib/cay.mjs';
+import { call, make } from '../lib/sandbox.mjs';
+
+const SECRET = 'a-credential-that-no-guest-may-see';
+const listen = (server) => new Promise((resolve) => server.listen(0, '127.0.0.1', () => resolve(server.address().port)));
+const dir = tempDir(null);
+const seen = [];
+let upstream;
+let tls;
+let ports;
+let cay;
+
+/** A git repository behind git's own HTTP program. */
+function gitBackend(req, res) {
+  const url = new URL(req.url, 'http://x');
+  const child = spawn('git', ['http-backend'], {
+    env: {
+      PATH: process.env.PATH,
+      GIT_PROJECT_ROOT: join(dir, 'git'),
+      GIT_HTTP_EXPORT_ALL: '1',
+      PATH_INFO: url.pathname.replace(/^\/git/, ''),
+      QUERY_STRING: url.search.slice(1),
+      REQUEST_METHOD: req.method,
+      CONTENT_TYPE: req.headers['content-type'] ?? '',
+      HTTP_CONTENT_ENCODING: req.headers['content-encoding'] ?? '',
+      GIT_PROTOCOL: req.headers['git-protocol'] ?? '',
+      REMOTE_ADDR: '127.0.0.1',
+    },
+  });
+  req.pipe(child.stdin);
+  child.stdin.on('error', () => {});
+  let head = Buffer.alloc(0);
+  let begun = false;
+  child.stdout.on('data', (chunk) => {
+    if (begun) return void res.write(chunk);
+    head = Buffer.concat([head, chunk]);
+    const end = head.indexOf('\r\n\r\n');
+    if (end < 0) return;
+    begun = true;
+    let status = 200;
+    for (const line of head.subarray(0, end).toString().split('\r\n')) {
+      const [name, value] = [line.slice(0, line.indexOf(':')), line.slice(line.indexOf(':') + 1).trim()];
+      if (name.toLowerCase() === 'status') status = parseInt(value, 10);
+      else res.setHeader(name, value);
+    }
+    res.writeHead(status);
+    res.write(head.subarray(end + 4));
+  });
+  child.stdout.on('end', () => res.end());
+}
+
+/** Packages as a registry shows them: one, made here. */
+let tarball;
+function registry(req, res, base) {
+  if (req.url === '/tiny-thing') {
+    const dist = { tarball: `${base}/tiny-thing/-/tiny-thing-1.2.3.tgz`, shasum: createHash('sha1').update(tarball).digest('hex') };
+    res.setHeader('content-type', 'application/json');
+    res.end(JSON.stringify({ name: 'tiny-thing', 'dist-tags': { latest: '1.2.3' }, versions: { '1.2.3': { name: 'tiny-thing', version: '1.2.3', dist } } }));
+  } else if (req.url.endsWith('.tgz')) {
+    res.end(tarball);
+  } else {
+    res.statusCode = 404;
+    res.end('{}');
+  }
+}
+
+function handler(secure) {
+  return (req, res) => {
+    seen.push({ secure, url: req.url, headers: req.headers });
+    if (req.url.startsWith('/git/')) return gitBackend(req, res);
+    if (req.url.startsWith('/tiny-thing') || req.url.startsWith('/-/')) return registry(req, res, `${secure ? 'https' : 'http'}://localhost:${secure ? ports.tls : ports.http}`);
+    res.setHeader('content-type', 'text/plain');
+    return res.end(`you asked for ${req.url}`);
+  };
+}
+
+before(async () => {
+  execFileSync('openssl', ['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost', '-keyout', join(dir, 'key.pem'), '-out', join(dir, 'cert.pem')], { stdio: 'ignore' });
+  const work = join(dir, 'work');
+  mkdirSync(work);
+  mkdirSync(join(dir, 'git'));
+  const git = (...args) => execFileSync('git', ['-C', work, '-c', 'user.name=t', '-c', 'user.email=t@t', ...args], { stdio: 'ignore' });
+  git('init', '-b', 'main');
+  writeFileSync(join(work, 'README'), 'cloned through the proxy\n');
+  git('add', '.');
+  git('commit', '-m', 'first');
+  execFileSync('git', ['clone', '--bare', work, join(dir, 'git', 'repo.git')], { stdio: 'ignore' });
+  mkdirSync(join(dir, 'package'));
+  writeFileSync(join(dir, 'package', 'package.json'), JSON.stringify({ name: 'tiny-thing', version: '1.2.3', main: 'index.js' }));
+  writeFileSync(join(dir, 'package', 'index.js'), 'module.exports = "installed";\n');
+  tarball = execFileSync('tar', ['-C', dir, '-czf', '-', 'package']);
+  upstream = createServer(handler(false));
+  tls = createTlsServer({ key: readFileSync(join(dir, 'key.pem')), cert: readFileSync(join(dir, 'cert.pem')) }, handler(true));
+  ports = { http: await listen(upstream), tls: await listen(tls) };
+  cay = await startCay({
+    env: { UPSTREAM_TOKEN: SECRET },
+    config: {
+      sandboxes: {
+        pool: 1,
+        events: 50,
+        allow: [`localhost:${ports.tls}`, `tcp://localhost:${ports.http}`, '*.example.com', 'example.org:8443'],
+        private: [`localhost:${ports.http}`, `localhost:${ports.tls}`, `127.0.0.1:${ports.http}`],
+        routes: {
+          api: { url: `http://127.0.0.1:${ports.http}/prefix`, headers: { authorization: 'Bearer ${UPSTREAM_TOKEN}' }, methods: ['GET', 'POST'] },
+          model: { url: `http://127.0.0.1:${ports.http}`, api: 'anthropic', headers: { 'x-api-key': '${UPSTREAM_TOKEN}' }, models: ['claude-*'] },
+        },
+      },
+    },
+  });
+});
+after(async () => {
+  await cay.stop();
+  upstream.close();
+  tls.close();
+  rmSync(dir, { recursive: true, force: true });
+});
+
+// The proxy's own exceptions would let these names pass it by.
+const direct = { NO_PROXY: '', no_proxy: '' };
+const last = async (box) => (await box.call('GET', '/network/events')).json.events.at(-1);
+
+test('what is allowed can be reached, what is not is refused and told', async () => {
+  const box = await make(cay, { network: { allow: [`localhost:${ports.tls}`, `tcp://localhost:${ports.http}`] } });
+  assert.deepEqual(box.network, { allow: [`localhost:${ports.tls}`, `tcp://localhost:${ports.http}`], routes: [] });
+  const env = (await box.run('env')).stdout;
+  for (const name of ['HTTP_PROXY', 'HTTPS_PROXY', 'http_proxy', 'https_proxy']) assert.match(env, new RegExp(`^${name}=http://127.0.0.1:3128$`, 'm'));
+  const ok = await box.run(`curl -sk https://localhost:${ports.tls}/hello; curl -s http://localhost:${ports.http}/plain`, { env: direct });
+  assert.equal(ok.stdout, 'you asked for /helloyou asked for /plain', ok.stderr);
+  const no = await box.run('curl -sk -o /dev/null -w "%{http_connect}" https://example.com/; curl -s -o /dev/null -w " %{http_code}" http://example.com/', { env: direct });
+  assert.equal(no.stdout, '403 403');
+  const event = await until(async () => (await box.call('GET', '/network/events')).json.events.find((e) => e.state === 'refused'));
+  assert.equal(event.host, 'example.com');
+  assert.ok(event.reason);
+  const { events } = (await box.call('GET', '/network/events')).json;
+  assert.ok(events.some((e) => e.state === 'ended' && e.host === 'localhost'), JSON.stringify(events));
+  const after = events.at(-2).seq;
+  assert.deepEqual((await box.call('GET', `/network/events?after=${after}`)).json.events.map((e) => e.seq), [events.at(-1).seq]);
+  const used = await until(async () => {
+    const { usage } = await box.get();
+    return usage.network.requests >= 2 && usage.network.refused >= 2 && usage.network.bytes_in > 0 && usage.network;
+  });
+  assert.equal(used.tokens_in, 0);
+  await box.end();
+  assert.ok((await box.get()).usage.network.requests >= 2, 'kept after its end');
+});
+
+test('nothing by default, and a change holds at once, both ways', async () => {
+  const box = await make(cay);
+  const code = async () => (await box.run(`curl -sk -o /dev/null -w "%{http_connect}" -x http://127.0.0.1:3128 https://localhost:${ports.tls}/`, { env: direct })).stdout;
+  assert.equal(await code(), '403');
+  const put = await box.call('PUT', '/network', { allow: [`localhost:${ports.tls}`] });
+  assert.equal(put.status, 200, put.raw.toString());
+  assert.deepEqual(put.json.network, { allow: [`localhost:${ports.tls}`], routes: [] });
+  assert.equal(await code(), '200');
+  assert.match((await box.run('env')).stdout, /HTTPS_PROXY/);
+  assert.equal((await box.call('PUT', '/network', {})).status, 200);
+  assert.equal(await code(), '403');
+  for (const body of [{ allow: 'x' }, { allow: [5] }, { allow: ['a b'] }, { deny: [] }, { routes: {} }]) assert.equal((await box.call('PUT', '/network', body)).status, 400, JSON.stringify(body));
+  await box.end();
+});
+
+test('no more than the operator lets sandboxes have', async () => {
+  for (const [allow, code] of [
+    [['other.example.net'], 403],
+    [['example.com'], 403],
+    [['a.example.com'], 201],
+    [['*.b.example.com'], 201],
+    [['*.com'], 400],
+    [['*.example.net'], 403],
+    [['example.org'], 403],
+    [['example.org:8443'], 201],
+    [['tcp://example.org:8443'], 403],
+  ]) {
+    const answer = await call(cay, 'POST', '/v1/sandboxes', { network: { allow } });
+    assert.equal(answer.status, code, `${allow}: ${answer.raw}`);
+    if (code === 201) await call(cay, 'DELETE', `/v1/sandboxes/${answer.json.id}`);
+  }
+});
+
+test('routes: the credential is put on outside, and no guest sees it', async () => {
+  const box = await make(cay, { network: { routes: ['api', 'model'] } });
+  const done = await box.run('curl -s http://127.0.0.1:3128/_/api/things?x=1; env; cat /proc/*/environ 2>/dev/null | tr "\\0" "\\n"');
+  assert.match(done.stdout, /^you asked for \/prefix\/things\?x=1/);
+  assert.ok(!done.stdout.includes(SECRET));
+  assert.equal(seen.at(-1).headers.authorization, `Bearer ${SECRET}`);
+  assert.match(done.stdout, /^ANTHROPIC_BASE_URL=http:\/\/127\.0\.0\.1:3128$/m);
+  assert.match(done.stdout, /^ANTHROPIC_API_KEY=sk-ant-placeholder/m);
+  assert.ok(!JSON.stringify(await box.get()).includes(SECRET));
+  assert.equal((await last(box)).kind, 'route');
+  await box.end();
+  // A key with grants has the routes that they name.
+  const some = await createKey(cay.dataDir, { name: 'some', more: ['--route', 'api'] });
+  const none = await createKey(cay.dataDir, { name: 'none', more: ['--facet', 'x'] });
+  assert.equal((await call(cay, 'POST', '/v1/sandboxes', { network: { routes: ['api'] } }, some)).status, 201);
+  assert.equal((await call(cay, 'POST', '/v1/sandboxes', { network: { routes: ['model'] } }, some)).status, 403);
+  assert.equal((await call(cay, 'POST', '/v1/sandboxes', { network: { routes: ['api'] } }, none)).status, 403);
+  // The server's own environment does not show it either.
+  assert.ok(!readFileSync(`/proc/${cay.pid}/cmdline`, 'latin1').includes(SECRET));
+});
+
+test('git clone through the proxy', async () => {
+  const box = await make(cay, { network: { allow: [`localhost:${ports.tls}`] } });
+  const done = await box.run(`git clone https://localhost:${ports.tls}/git/repo.git && cat repo/README`, { env: { ...direct, GIT_SSL_NO_VERIFY: '1' }, timeout_s: 60 });
+  assert.equal(done.exit_code, 0, done.stderr);
+  assert.equal(done.stdout, 'cloned through the proxy\n');
+  await box.end();
+});
+
+test('npm install of a package from an allowed registry', async () => {
+  const box = await make(cay, { network: { allow: [`localhost:${ports.tls}`] } });
+  const done = await box.run(`npm install --registry https://localhost:${ports.tls}/ --strict-ssl=false --no-audit --no-fund tiny-thing && node -p 'require("tiny-thing")'`, {
+    env: { ...direct, npm_config_noproxy: '', npm_config_update_notifier: 'false' },
+    timeout_s: 120,
+  });
+  assert.equal(done.exit_code, 0, done.stderr + done.stdout);
+  assert.match(done.stdout, /installed\n$/);
+  await box.end();
+});
+
+test('kill -9 of the proxy: it is started again, with the same policies and counts', async () => {
+  const box = await make(cay, { network: { allow: [`localhost:${ports.tls}`] } });
+  const ask = async () => (await box.run(`curl -sk https://localhost:${ports.tls}/x`, { env: direct })).stdout;
+  assert.equal(await ask(), 'you asked for /x');
+  const before = await until(async () => {
+    const { network } = (await box.get()).usage;
+    return network.requests >= 1 && network;
+  });
+  const pid = readdirSync('/proc').find((name) => {
+    try {
+      return /^\d+$/.test(name) && readFileSync(`/proc/${name}/status`, 'utf8').includes(`PPid:\t${cay.pid}\n`) && readFileSync(`/proc/${name}/comm`, 'utf8') === 'cay-egress\n';
+    } catch {
+      return false;
+    }
+  });
+  process.kill(Number(pid), 'SIGKILL');
+  await until(async () => (await ask()) === 'you asked for /x', 'the way out again');
+  await until(async () => (await box.get()).usage.network.requests > before.requests);
+  assert.equal((await box.run('echo alive')).stdout, 'alive\n');
+  await box.end();
+});
+
+test('events are bounded', async () => {
+  const box = await make(cay);
+  await box.run('for i in $(seq 1 80); do curl -s -o /dev/null -x http://127.0.0.1:3128 http://x$i.example.net/; sleep 0.02; done', { env: direct });
+  const { events, lost } = await until(async () => {
+    const { json } = await box.call('GET', '/network/events');
+    return json.events.length === 50 && json.lost > 0 && json;
+  });
+  assert.equal(events.length, 50);
+  assert.ok(lost >= 1, String(lost));
+  await box.end();
+});

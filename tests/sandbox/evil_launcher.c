@@ -1,0 +1,187 @@
+/* A launcher whose sandboxes have a hostile init: what it does is the id of the sandbox. For
+ * test_contract.c. */
+
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "wire/frame.h"
+#include "wire/sandbox.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static int control = 3;
+static int init = -1;
+static char mode[SANDBOX_ID_MAX];
+
+static void say(int fd, uint16_t type, uint64_t id, const struct buf *b, int passed) {
+    struct wire_out out = {.type = type,
+                           .id = id,
+                           .pieces = {{b ? b->data : NULL, b ? b->len : 0}},
+                           .fds = &passed,
+                           .nfds = passed >= 0 ? 1 : 0};
+    (void)wire_send(fd, &out);
+}
+
+static bool is(const char *name) {
+    return strcmp(mode, name) == 0;
+}
+
+static void greet(void) {
+    _cleanup_(close) int file = open("/etc/passwd", O_RDONLY | O_CLOEXEC);
+    struct buf b;
+    buf_init(&b, 1024);
+    pack_u64(&b, 1);
+    if (is("ready-with-file"))
+        say(init, INIT_READY, 0, NULL, file);
+    else if (is("no-greeting"))
+        say(init, INIT_OK, 1, &b, -1);
+    else if (is("junk"))
+        (void)!write(init, "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 16);
+    else
+        say(init, INIT_READY, 0, NULL, -1);
+    if (is("unasked"))
+        say(init, INIT_OK, 99, &b, -1);
+    buf_finish(&b);
+}
+
+static void on_create(struct wire_frame *f) {
+    struct unpack u;
+    struct sandbox_spec spec;
+    int pair[2];
+    struct err err;
+    unpack_init(&u, f->data, f->len);
+    unpack_sandbox_spec(&u, &spec);
+    memcpy(mode, spec.id, strlen(spec.id) + 1);
+    if (fd_pair(pair, &err) < 0)
+        _exit(1);
+    struct buf b;
+    buf_init(&b, 256);
+    pack_str(&b, spec.id);
+    const int fds[2] = {pair[1], pair[1]};
+    (void)wire_send(control, &(struct wire_out){.type = SANDBOX_CREATED,
+                                                .id = f->id,
+                                                .pieces = {{b.data, b.len}},
+                                                .fds = fds,
+                                                .nfds = 2});
+    close(pair[1]);
+    buf_finish(&b);
+    sandbox_spec_finish(&spec);
+    fd_close(&init);
+    init = pair[0];
+    greet();
+}
+
+static void on_destroy(const struct wire_frame *f) {
+    struct buf b;
+    struct sandbox_stats none = {0};
+    buf_init(&b, 512);
+    pack_str(&b, mode);
+    pack_u32(&b, 0);
+    pack_sandbox_stats(&b, &none);
+    fd_close(&init);
+    say(control, SANDBOX_EXITED, 0, &b, -1);
+    say(control, SANDBOX_DONE, f->id, NULL, -1);
+    buf_finish(&b);
+}
+
+static void on_init(const struct wire_frame *f) {
+    struct buf b;
+    struct sandbox_stat st = {.kind = SANDBOX_FILE, .size = 5};
+    struct sandbox_exit ex = {.code = is("exit-code") ? 999 : 0};
+    struct err err;
+    int pair[2] = {-1, -1};
+    int fd = -1;
+    buf_init(&b, 65536);
+    if (f->type == INIT_FILE_READ) {
+        if (is("kind"))
+            st.kind = 77;
+        pack_sandbox_stat(&b, &st);
+        if (!is("file-none"))
+            fd = open(is("file-proc")   ? "/proc/self/status"
+                      : is("file-dir")  ? "/"
+                      : is("file-null") ? "/dev/null"
+                                        : "/etc/passwd",
+                      O_RDONLY | O_CLOEXEC);
+        if (is("error-code")) {
+            buf_clear(&b);
+            (void)err_set(&err, ERR_UNAUTHORIZED, "who are you");
+            pack_sandbox_error(&b, &err);
+            say(init, INIT_ERROR, f->id, &b, -1);
+        } else {
+            say(init, is("wrong-type") ? INIT_STAT : INIT_FILE, f->id, &b, fd);
+        }
+    } else if (f->type == INIT_CONNECT_PORT && fd_pair(pair, &err) == 0) {
+        say(init, INIT_PORT, f->id, NULL, pair[0]);
+        close(pair[0]);
+        close(pair[1]);
+    } else if (f->type == INIT_FILE_LIST) {
+        pack_u32(&b, is("entries-many") ? 1000000 : 1);
+        pack_str(&b, is("entries-up") ? ".." : "a/b");
+        pack_sandbox_stat(&b, &st);
+        pack_u8(&b, 0);
+        say(init, INIT_ENTRIES, f->id, &b, -1);
+    } else if (f->type == INIT_EXEC) {
+        pack_u32(&b, 5);
+        if (is("tty-null"))
+            fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+        if (!is("exit-first"))
+            say(init, INIT_STARTED, f->id, &b, fd);
+        if (is("twice"))
+            say(init, INIT_STARTED, f->id, &b, fd);
+        buf_clear(&b);
+        pack_sandbox_exit(&b, &ex);
+        say(init, INIT_EXITED, f->id, &b, -1);
+    }
+    fd_close(&fd);
+    buf_finish(&b);
+}
+
+static void on_control(struct wire_frame *f) {
+    struct sandbox_features features = {.detail = (char *)"evil"};
+    struct buf b;
+    buf_init(&b, 256);
+    if (f->type == SANDBOX_CONFIG) {
+        pack_sandbox_features(&b, &features);
+        say(control, SANDBOX_FEATURES, f->id, &b, -1);
+    } else if (f->type == SANDBOX_CREATE) {
+        on_create(f);
+    } else if (f->type == SANDBOX_DESTROY) {
+        on_destroy(f);
+    }
+    buf_finish(&b);
+}
+
+int main(void) {
+    struct wire_reader readers[2];
+    struct err err;
+    struct wire_frame f;
+    wire_reader_init(&readers[0], SANDBOX_CONTROL_MAX);
+    wire_reader_init(&readers[1], SANDBOX_INIT_MAX);
+    for (;;) {
+        struct pollfd p[2] = {{.fd = control, .events = POLLIN}, {.fd = init, .events = POLLIN}};
+        if (poll(p, 2, 60000) <= 0)
+            return 1;
+        for (int i = 0; i < 2; i++) {
+            int fd = i ? init : control;
+            if (!p[i].revents || fd < 0)
+                continue;
+            if (wire_recv(&readers[i], fd, &err) < 0) {
+                if (i == 0)
+                    return 0;
+                fd_close(&init);
+                continue;
+            }
+            while (wire_next(&readers[i], &f, &err) == 1) {
+                if (i == 0)
+                    on_control(&f);
+                else
+                    on_init(&f);
+                wire_frame_finish(&f);
+            }
+        }
+    }
+}

@@ -1,0 +1,225 @@
+/* What the front does with an init that breaks the contract: it never uses what it was given, and
+ * ends the sandbox.
+ *
+ *   test-contract EVIL-LAUNCHER */
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "front/sandbox/host.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { DEADLINE_MS = 20000 };
+
+static int program;
+static uv_loop_t loop;
+static struct sandbox_host *host;
+
+struct seen {
+    bool ready, over, asked, answered, started;
+    struct err err, answer;
+    struct sandbox_exit exit;
+};
+
+static void on_ready(void *ctx, int listener) {
+    struct seen *s = ctx;
+    s->ready = true;
+    assert_int_equal(listener, -1);
+}
+
+static void on_failed(void *ctx, const struct err *err) {
+    struct seen *s = ctx;
+    s->over = true;
+    s->err = *err;
+}
+
+static void on_exited(void *ctx, const struct sandbox_stats *stats, const struct err *err) {
+    struct seen *s = ctx;
+    (void)stats;
+    s->over = true;
+    if (err)
+        s->err = *err;
+}
+
+static void on_answer(void *ctx, struct sandbox_reply *reply, const struct err *err) {
+    struct seen *s = ctx;
+    s->answered = true;
+    assert_true(!reply == !!err);
+    if (err)
+        s->answer = *err;
+}
+
+static void on_output(void *ctx, int stream, const char *data, size_t len) {
+    (void)ctx;
+    (void)stream;
+    (void)data;
+    (void)len;
+}
+
+static void on_job_end(void *ctx, const struct sandbox_exit *status, const struct err *err) {
+    struct seen *s = ctx;
+    s->answered = true;
+    if (err)
+        s->answer = *err;
+    if (status)
+        s->exit = *status;
+}
+
+static void on_wake(uv_timer_t *t) {
+    (void)t;
+}
+
+static void turn(const bool *a, const bool *b) {
+    int64_t end = clock_mono_ms() + DEADLINE_MS;
+    uv_timer_t tick;
+    (void)uv_timer_init(&loop, &tick);
+    (void)uv_timer_start(&tick, on_wake, 100, 100);
+    while (!*a && !*b && clock_mono_ms() < end)
+        (void)uv_run(&loop, UV_RUN_ONCE);
+    uv_close((uv_handle_t *)&tick, NULL);
+    (void)uv_run(&loop, UV_RUN_NOWAIT);
+    assert_true(*a || *b);
+}
+
+static int setup(void **state) {
+    (void)state;
+    struct sandbox_config config = {.max = 4, .state_dir = (char *)""};
+    (void)uv_loop_init(&loop);
+    host = sandbox_host_create(&(struct sandbox_host_options){
+        .loop = &loop, .exec_fd = program, .starter = -1, .config = &config});
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    sandbox_host_stop(host, NULL, NULL);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    return uv_loop_close(&loop);
+}
+
+static struct sandbox_box *make(struct seen *s, const char *how) {
+    static const struct sandbox_box_callbacks callbacks = {on_ready, on_failed, on_exited};
+    struct sandbox_spec spec = {.id = (char *)(uintptr_t)how};
+    struct err err;
+    *s = (struct seen){0};
+    struct sandbox_box *b = sandbox_box_create(host, &spec, NULL, &callbacks, s, &err);
+    assert_non_null(b);
+    turn(&s->ready, &s->over);
+    return b;
+}
+
+static void must_break(const char *how, struct seen *s) {
+    turn(&s->over, &s->over);
+    if (s->err.code != ERR_PROTOCOL)
+        fail_msg("%s: %s", how, s->err.message);
+}
+
+static void greetings_that_are_none(void **state) {
+    (void)state;
+    static const char *const how[] = {"ready-with-file", "no-greeting", "junk", "unasked"};
+    for (size_t i = 0; i < ARRAY_LEN(how); i++) {
+        struct seen s;
+        (void)make(&s, how[i]);
+        must_break(how[i], &s);
+    }
+}
+
+static void files_that_are_none(void **state) {
+    (void)state;
+    static const char *const how[] = {"file-none", "file-proc", "file-dir",
+                                      "file-null", "kind",      "wrong-type"};
+    for (size_t i = 0; i < ARRAY_LEN(how); i++) {
+        struct seen s;
+        struct sandbox_box *b = make(&s, how[i]);
+        assert_non_null(sandbox_box_read(b, "/x", on_answer, &s));
+        must_break(how[i], &s);
+        assert_true(s.answered);
+        assert_int_equal(s.answer.code, ERR_PROTOCOL);
+    }
+    struct seen s; /* the same, without a lie */
+    struct sandbox_box *b = make(&s, "honest");
+    assert_non_null(sandbox_box_read(b, "/x", on_answer, &s));
+    turn(&s.answered, &s.over);
+    assert_int_equal(s.answer.code, 0);
+    sandbox_box_destroy(b);
+    turn(&s.over, &s.over);
+    assert_int_equal(s.err.code, 0);
+}
+
+static void sockets_and_lists_that_are_none(void **state) {
+    (void)state;
+    struct seen s;
+    struct sandbox_box *b = make(&s, "port-unix");
+    assert_non_null(sandbox_box_port(b, 80, on_answer, &s));
+    must_break("port-unix", &s);
+    static const char *const how[] = {"entries-many", "entries-up", "entries-slash"};
+    for (size_t i = 0; i < ARRAY_LEN(how); i++) {
+        b = make(&s, how[i]);
+        assert_non_null(sandbox_box_list(b, "/", 0, on_answer, &s));
+        must_break(how[i], &s);
+        assert_int_equal(s.answer.code, ERR_PROTOCOL);
+    }
+}
+
+static void commands_that_end_as_none_can(void **state) {
+    (void)state;
+    static const char *const how[] = {"exit-code", "exit-first", "twice", "tty-null"};
+    for (size_t i = 0; i < ARRAY_LEN(how); i++) {
+        struct seen s;
+        struct err err;
+        char *argv[] = {(char *)"x", NULL};
+        struct sandbox_exec e = {.argv = {argv, 1}, .tty = strcmp(how[i], "tty-null") == 0};
+        struct sandbox_box *b = make(&s, how[i]);
+        assert_non_null(
+            sandbox_job_start(b,
+                              &(struct sandbox_job_options){
+                                  .exec = &e,
+                                  .callbacks = {.on_output = on_output, .on_exit = on_job_end},
+                                  .ctx = &s},
+                              &err));
+        must_break(how[i], &s);
+        assert_true(s.answered);
+        assert_int_equal(s.answer.code, ERR_PROTOCOL);
+    }
+}
+
+/* "You are not known here" is for us to say, to clients of ours. */
+static void errors_have_codes_for_guests(void **state) {
+    (void)state;
+    struct seen s;
+    struct sandbox_box *b = make(&s, "error-code");
+    assert_non_null(sandbox_box_read(b, "/x", on_answer, &s));
+    turn(&s.answered, &s.over);
+    assert_int_equal(s.answer.code, ERR_IO);
+    sandbox_box_destroy(b);
+    turn(&s.over, &s.over);
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2)
+        return 2;
+    log_init("test", LOG_LEVEL_OFF);
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    (void)sigaction(SIGPIPE, &ignore, NULL);
+    program = open(argv[1], O_PATH | O_CLOEXEC);
+    if (program < 0)
+        return 2;
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        T(greetings_that_are_none),         T(files_that_are_none),
+        T(sockets_and_lists_that_are_none), T(commands_that_end_as_none_can),
+        T(errors_have_codes_for_guests),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
