@@ -1,11 +1,15 @@
 #include "loop/keeper.h"
 
+#include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
 
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
 
 enum { BACKOFF_FIRST_MS = 100, BACKOFF_MAX_MS = 10000, STABLE_MS = 10000, STOP_WAIT_MS = 2000 };
 
@@ -53,23 +57,26 @@ static void drop_channel(struct keeper *k) {
         k->opt.on_end(k->opt.ctx);
 }
 
-static void on_child_exit(void *ctx, int wait_status, const struct rusage *usage) {
-    (void)usage;
-    struct keeper *k = ctx;
-    k->child = NULL;
+static void life_ended(struct keeper *k, const char *status) {
     drop_channel(k);
     if (k->stopping) {
         k->state = KEEPER_STOPPED;
         uv_close((uv_handle_t *)&k->timer, on_timer_closed);
         return;
     }
-    char text[64];
     if (clock_mono_ms() - k->started_ms > STABLE_MS)
         k->backoff_ms = BACKOFF_FIRST_MS;
-    log_warn("child.ended", "child", k->opt.name, "status",
-             child_status_text(wait_status, text, sizeof(text)), "restart_in_ms", k->backoff_ms);
+    log_warn("child.ended", "child", k->opt.name, "status", status, "restart_in_ms", k->backoff_ms);
     k->restarts++;
     retry_later(k);
+}
+
+static void on_child_exit(void *ctx, int wait_status, const struct rusage *usage) {
+    (void)usage;
+    struct keeper *k = ctx;
+    char text[64];
+    k->child = NULL;
+    life_ended(k, child_status_text(wait_status, text, sizeof(text)));
 }
 
 static void on_frame(void *ctx, struct wire_frame *frame) {
@@ -84,11 +91,41 @@ static void on_end(void *ctx, const struct err *err) {
         log_error("child.protocol", "child", k->opt.name, "error", err->message);
     if (k->child)
         child_kill(k->child, SIGKILL);
+    else
+        life_ended(k, "its channel ended");
 }
 
-static void start(struct keeper *k) {
-    struct err err;
-    int fd = -1;
+/* Asks the starter for a new life. */
+static int ask_starter(int starter, int *ret_fd, struct err *err) {
+    int pair[2];
+    int rc = fd_pair(pair, err);
+    if (rc < 0)
+        return rc;
+    _cleanup_(close) int ours = pair[0];
+    _cleanup_(close) int theirs = pair[1];
+    union {
+        char space[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control = {0};
+    struct iovec iov = {.iov_base = (char[]){1}, .iov_len = 1};
+    struct msghdr msg = {.msg_iov = &iov,
+                         .msg_iovlen = 1,
+                         .msg_control = control.space,
+                         .msg_controllen = sizeof(control.space)};
+    struct cmsghdr *h = CMSG_FIRSTHDR(&msg);
+    h->cmsg_level = SOL_SOCKET;
+    h->cmsg_type = SCM_RIGHTS;
+    h->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(h), &theirs, sizeof(int));
+    if (sendmsg(starter, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) != 1)
+        return err_sys(err, "ask the starter");
+    *ret_fd = steal_fd(&ours);
+    return 0;
+}
+
+static int start_child(struct keeper *k, int *ret_fd, struct err *err) {
+    if (k->opt.starter > 0)
+        return ask_starter(k->opt.starter, ret_fd, err);
     struct child_options o = {.name = k->opt.name,
                               .exec_fd = k->opt.exec_fd,
                               .args = k->opt.args,
@@ -97,9 +134,15 @@ static void start(struct keeper *k) {
                               .gid = k->opt.gid,
                               .on_exit = on_child_exit,
                               .ctx = k};
+    return child_spawn(k->loop, &o, &k->child, ret_fd, err);
+}
+
+static void start(struct keeper *k) {
+    struct err err;
+    int fd = -1;
     k->state = KEEPER_STARTING;
     k->started_ms = clock_mono_ms();
-    if (child_spawn(k->loop, &o, &k->child, &fd, &err) < 0) {
+    if (start_child(k, &fd, &err) < 0) {
         log_error("child.start", "child", k->opt.name, "error", err.message);
         retry_later(k);
         return;
@@ -111,11 +154,14 @@ static void start(struct keeper *k) {
                                  .ctx = k};
     if (channel_create(k->loop, fd, &co, &k->channel, &err) < 0) {
         log_error("child.start", "child", k->opt.name, "error", err.message);
-        child_kill(k->child, SIGKILL);
+        if (k->child)
+            child_kill(k->child, SIGKILL);
+        else
+            retry_later(k);
         return;
     }
     k->state = KEEPER_RUNNING;
-    log_debug("child.started", "child", k->opt.name, "pid", child_pid(k->child));
+    log_debug("child.started", "child", k->opt.name, "pid", k->child ? child_pid(k->child) : 0);
     if (k->opt.on_start)
         k->opt.on_start(k->opt.ctx, k->channel);
 }
@@ -159,6 +205,7 @@ void keeper_stop(struct keeper *k, void (*on_stopped)(void *ctx), void *ctx) {
     k->on_stopped = on_stopped;
     k->stopped_ctx = ctx;
     if (!k->child) {
+        drop_channel(k);
         k->state = KEEPER_STOPPED;
         uv_close((uv_handle_t *)&k->timer, on_timer_closed);
         return;

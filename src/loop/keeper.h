@@ -1,6 +1,10 @@
 #pragma once
 /* Keeps one child program running: starts it, connects a channel to it, starts it again with a
- * growing pause when it ends. */
+ * growing pause when it ends.
+ *
+ * A program that needs rights which we have given up is started by a starter: a process that kept
+ * them, at the other end of a socket. Each byte sent there comes with a descriptor, the program's
+ * end of a new channel. The end of that channel is the end of that life; there is no pid. */
 
 #include "loop/channel.h"
 #include "loop/child.h"
@@ -12,6 +16,7 @@ enum keeper_state { KEEPER_STARTING, KEEPER_RUNNING, KEEPER_BACKOFF, KEEPER_STOP
 struct keeper_options {
     const char *name;
     int exec_fd;
+    int starter; /* a socket to a starter; 0 or negative: none. Borrowed */
     const char *const *args;
     bool drop;
     uid_t uid;

@@ -1,0 +1,22 @@
+#pragma once
+/* What host.c and job.c share; nobody else includes this. */
+
+#include "front/sandbox/host.h"
+#include "wire/frame.h"
+
+/* host.c. False: the box takes nothing any more, or not now. */
+bool box_send(struct sandbox_box *b, uint16_t type, uint64_t id, const struct buf *payload,
+              const int *fds, size_t nfds);
+uint64_t box_next_id(struct sandbox_box *b);
+struct sandbox_job **box_jobs(struct sandbox_box *b);
+uv_loop_t *box_loop(struct sandbox_box *b);
+
+/* job.c */
+uint64_t job_id(const struct sandbox_job *j);
+struct sandbox_job *job_next(const struct sandbox_job *j);
+/* A frame with the job's id. Returns NULL, or what is wrong with it. */
+const char *job_frame(struct sandbox_job *j, struct wire_frame *f);
+/* The sandbox is gone: takes the job out of the box's list. */
+void job_lost(struct sandbox_job *j, const struct err *err);
+/* No callback comes any more. */
+void job_mute(struct sandbox_job *j);

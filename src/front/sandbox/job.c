@@ -1,0 +1,494 @@
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "front/sandbox/internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <termios.h>
+
+/* One command and its streams. A terminal is one descriptor, in the place of standard output, that
+ * is read and written. When the command has ended, what its pipes hold at that moment is read, and
+ * nothing after it: a process that it left behind may hold them open for ever. Those are then
+ * emptied in silence, so that such a process does not die of a broken pipe. */
+
+enum { CHUNK = 64 * 1024, SPLICE_BYTES = 1 << 20, TERMINAL_WAIT_MS = 200 };
+
+struct stream {
+    struct sandbox_job *job;
+    uv_poll_t poll;
+    int fd;
+    int events; /* that are polled for */
+    bool open;  /* the handle is in use */
+    bool last;  /* only `left` more bytes are wanted */
+    bool discard;
+    size_t left;
+    uint64_t discarded;
+};
+
+struct sandbox_job {
+    struct sandbox_job *next;
+    struct sandbox_box *box; /* NULL when it is not in its list any more */
+    uint64_t id;
+    struct sandbox_job_callbacks callbacks;
+    void *ctx;
+    struct stream streams[3]; /* input, output (or terminal), errors */
+    uv_timer_t timer;
+    bool timing;
+    struct buf input;
+    bool input_ends;
+    bool tty;
+    bool started;
+    bool paused;
+    bool ended; /* the outcome is known */
+    bool told;
+    bool busy; /* inside a callback */
+    int handles;
+    bool has_exit;
+    struct sandbox_exit exit;
+    struct err err;
+};
+
+static void update(struct stream *s);
+static void settle(struct sandbox_job *j);
+
+uint64_t job_id(const struct sandbox_job *j) {
+    return j->id;
+}
+
+struct sandbox_job *job_next(const struct sandbox_job *j) {
+    return j->next;
+}
+
+void job_mute(struct sandbox_job *j) {
+    j->callbacks = (struct sandbox_job_callbacks){0};
+    j->paused = false;
+}
+
+static void release(struct sandbox_job *j) {
+    if (j->handles > 0 || !j->told || j->busy)
+        return;
+    for (int i = 0; i < 3; i++)
+        fd_close(&j->streams[i].fd);
+    buf_finish(&j->input);
+    free(j);
+}
+
+static void on_stream_closed(uv_handle_t *h) {
+    struct stream *s = h->data;
+    fd_close(&s->fd);
+    s->job->handles--;
+    release(s->job);
+}
+
+static void close_stream(struct stream *s) {
+    if (!s->open) {
+        fd_close(&s->fd);
+        return;
+    }
+    s->open = false;
+    (void)uv_poll_stop(&s->poll);
+    uv_close((uv_handle_t *)&s->poll, on_stream_closed);
+}
+
+static void on_timer_closed(uv_handle_t *h) {
+    struct sandbox_job *j = h->data;
+    j->handles--;
+    release(j);
+}
+
+static void stop_timer(struct sandbox_job *j) {
+    if (!j->timing)
+        return;
+    j->timing = false;
+    uv_close((uv_handle_t *)&j->timer, on_timer_closed);
+}
+
+/* --- input --- */
+
+static struct stream *input_stream(struct sandbox_job *j) {
+    return &j->streams[j->tty ? 1 : 0];
+}
+
+static void flush_input(struct sandbox_job *j) {
+    struct stream *s = input_stream(j);
+    while (j->input.len > 0 && s->open) {
+        ssize_t n = write(s->fd, j->input.data, j->input.len);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            break;
+        if (n < 0) { /* nobody reads it any more */
+            buf_clear(&j->input);
+            if (!j->tty)
+                close_stream(s);
+            break;
+        }
+        buf_consume(&j->input, (size_t)n);
+    }
+    if (j->input.len > 0)
+        return;
+    if (j->input_ends && !j->tty)
+        close_stream(s);
+    if (j->callbacks.on_input_drained && !j->told)
+        j->callbacks.on_input_drained(j->ctx);
+}
+
+bool sandbox_job_write(struct sandbox_job *j, const void *data, size_t len) {
+    if (j->input_ends || j->ended || !(j->tty || j->streams[0].open))
+        return true; /* goes where the input of a command that does not read goes */
+    if (!buf_add(&j->input, data, len)) {
+        j->input.full = false;
+        return false;
+    }
+    update(input_stream(j));
+    return true;
+}
+
+size_t sandbox_job_input_queued(const struct sandbox_job *j) {
+    return j->input.len;
+}
+
+void sandbox_job_end_input(struct sandbox_job *j) {
+    if (j->input_ends)
+        return;
+    if (j->tty) {
+        (void)sandbox_job_write(j, "\x04", 1);
+        return;
+    }
+    j->input_ends = true;
+    if (j->input.len == 0)
+        close_stream(&j->streams[0]);
+}
+
+bool sandbox_job_resize(struct sandbox_job *j, uint32_t cols, uint32_t rows) {
+    struct winsize w = {.ws_col = (unsigned short)cols, .ws_row = (unsigned short)rows};
+    return j->tty && j->streams[1].open && ioctl(j->streams[1].fd, TIOCSWINSZ, &w) == 0;
+}
+
+bool sandbox_job_is_terminal(const struct sandbox_job *j) {
+    return j->tty;
+}
+
+/* --- output --- */
+
+static int null_fd(void) {
+    static int fd = -1;
+    if (fd < 0)
+        fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    return fd;
+}
+
+/* Empties the pipe without looking at it. */
+static ssize_t drop_output(struct stream *s, size_t max) {
+    if (!s->job->tty) {
+        ssize_t n =
+            splice(s->fd, NULL, null_fd(), NULL, MIN(max, (size_t)SPLICE_BYTES), SPLICE_F_NONBLOCK);
+        if (n >= 0 || errno != EINVAL)
+            return n;
+    }
+    char chunk[4096];
+    return read(s->fd, chunk, MIN(max, sizeof(chunk)));
+}
+
+/* False at the end of the stream. */
+static bool read_output(struct stream *s) {
+    struct sandbox_job *j = s->job;
+    static char chunk[CHUNK]; /* one loop thread; the callee copies what it keeps */
+    size_t want = s->last ? s->left : CHUNK;
+    bool drop = s->discard || j->told || !j->callbacks.on_output;
+    if (want == 0)
+        return false;
+    if (j->tty)
+        (void)fd_set_nonblock(s->fd, true); /* init has the same open file, and could clear it */
+    ssize_t n = drop ? drop_output(s, s->last ? s->left : (size_t)SPLICE_BYTES)
+                     : read(s->fd, chunk, MIN(want, sizeof(chunk)));
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return true;
+    if (n <= 0)
+        return false; /* a terminal without a slave says EIO */
+    if (s->last)
+        s->left -= (size_t)n;
+    if (drop) {
+        s->discarded += (uint64_t)n;
+        return true;
+    }
+    j->busy = true;
+    j->callbacks.on_output(j->ctx, s == &j->streams[2] ? 2 : 1, chunk, (size_t)n);
+    j->busy = false;
+    return true;
+}
+
+static void on_poll(uv_poll_t *p, int status, int events) {
+    struct stream *s = p->data;
+    struct sandbox_job *j = s->job;
+    if (status < 0)
+        events = s->events;
+    if (s == input_stream(j) && (events & UV_WRITABLE)) {
+        flush_input(j);
+        if (!s->open)
+            return;
+    }
+    if (s != &j->streams[0] && (events & (UV_READABLE | UV_DISCONNECT)) && !read_output(s))
+        close_stream(s);
+    if (s->open)
+        update(s);
+    settle(j);
+}
+
+static void update(struct stream *s) {
+    struct sandbox_job *j = s->job;
+    if (!s->open)
+        return;
+    int events = 0;
+    if (s != &j->streams[0] && !j->paused)
+        events |= UV_READABLE;
+    if (s == input_stream(j) && j->input.len > 0)
+        events |= UV_WRITABLE;
+    if (events == s->events)
+        return;
+    s->events = events;
+    if (events)
+        (void)uv_poll_start(&s->poll, events, on_poll);
+    else
+        (void)uv_poll_stop(&s->poll);
+}
+
+void sandbox_job_pause(struct sandbox_job *j, bool paused) {
+    j->paused = paused;
+    update(&j->streams[1]);
+    update(&j->streams[2]);
+}
+
+void sandbox_job_discard(struct sandbox_job *j, int stream) {
+    j->streams[stream].discard = true;
+}
+
+uint64_t sandbox_job_discarded(const struct sandbox_job *j, int stream) {
+    return j->streams[stream].discarded;
+}
+
+/* --- the end --- */
+
+static void unlink_job(struct sandbox_job *j) {
+    if (!j->box)
+        return;
+    struct sandbox_job **at = box_jobs(j->box);
+    while (*at != j)
+        at = &(*at)->next;
+    *at = j->next;
+    j->box = NULL;
+}
+
+/* Tells the outcome when the last output was read. */
+static void settle(struct sandbox_job *j) {
+    if (!j->ended || j->told || j->busy)
+        return;
+    for (int i = 1; i < 3; i++) {
+        const struct stream *s = &j->streams[i];
+        if (s->open && !(s->last && s->left == 0))
+            return;
+    }
+    j->told = true;
+    stop_timer(j);
+    close_stream(&j->streams[0]);
+    if (j->tty)
+        close_stream(&j->streams[1]);
+    for (int i = 1; i < 3; i++) {
+        j->streams[i].last = false; /* from here on in silence */
+        j->paused = false;
+        update(&j->streams[i]);
+    }
+    j->busy = true;
+    if (j->callbacks.on_exit)
+        j->callbacks.on_exit(j->ctx, j->has_exit ? &j->exit : NULL, j->has_exit ? NULL : &j->err);
+    j->busy = false;
+    release(j);
+}
+
+static void on_terminal_late(uv_timer_t *t) {
+    struct sandbox_job *j = t->data;
+    close_stream(&j->streams[1]);
+    settle(j);
+}
+
+/* The outcome is known: what the pipes hold now is the rest. A terminal hands on with a delay; it
+ * says itself when there is no more, unless somebody who was left behind still has it open. */
+static void finish(struct sandbox_job *j) {
+    unlink_job(j);
+    j->ended = true;
+    for (int i = 1; i < 3; i++) {
+        struct stream *s = &j->streams[i];
+        int n = 0;
+        if (!s->open)
+            continue;
+        if (j->tty) {
+            (void)uv_timer_start(&j->timer, on_terminal_late, TERMINAL_WAIT_MS, 0);
+            continue;
+        }
+        s->last = true;
+        s->left = ioctl(s->fd, FIONREAD, &n) == 0 && n > 0 ? (size_t)n : 0;
+    }
+    settle(j);
+}
+
+void job_lost(struct sandbox_job *j, const struct err *err) {
+    j->err = *err;
+    finish(j);
+}
+
+/* --- the beginning --- */
+
+static void open_stream(struct sandbox_job *j, int which, int fd) {
+    struct stream *s = &j->streams[which];
+    s->fd = fd;
+    (void)fd_set_nonblock(fd, true);
+    if (uv_poll_init(box_loop(j->box), &s->poll, fd) < 0) {
+        fd_close(&s->fd);
+        return;
+    }
+    s->poll.data = s;
+    s->open = true;
+    j->handles++;
+    update(s);
+}
+
+static const char *on_started(struct sandbox_job *j, struct wire_frame *f, struct unpack *u) {
+    unsigned number;
+    (void)unpack_u32(u);
+    if (j->started || !unpack_ok(u) || f->nfds != (j->tty ? 1 : 0))
+        return "a start that is none";
+    int fd = wire_frame_take_fd(f, 0);
+    if (j->tty && ioctl(fd, TIOCGPTN, &number) < 0) {
+        fd_close(&fd);
+        return "a terminal that is none";
+    }
+    j->started = true;
+    if (j->tty)
+        open_stream(j, 1, fd);
+    j->busy = true;
+    if (j->callbacks.on_started)
+        j->callbacks.on_started(j->ctx);
+    j->busy = false;
+    return NULL;
+}
+
+const char *job_frame(struct sandbox_job *j, struct wire_frame *f) {
+    struct unpack u;
+    unpack_init(&u, f->data, f->len);
+    if (f->type == INIT_STARTED)
+        return on_started(j, f, &u);
+    if (f->nfds > 0)
+        return "a descriptor that nobody asked for";
+    if (f->type == INIT_EXITED && j->started) {
+        unpack_sandbox_exit(&u, &j->exit);
+        if (!unpack_ok(&u) || j->exit.code > 255)
+            return "an exit that is none";
+        j->has_exit = true;
+        finish(j);
+        return NULL;
+    }
+    if (f->type == INIT_ERROR && !j->started) {
+        (void)unpack_sandbox_error(&u, &j->err);
+        finish(j);
+        return NULL;
+    }
+    return "a message out of turn";
+}
+
+/* What the command gets (theirs) and what stays here (ours). */
+struct pipes {
+    int ours[3];
+    int theirs[3];
+};
+
+static int make_pipe(struct pipes *p, int which, struct err *err) {
+    int fds[2];
+    if (pipe2(fds, O_CLOEXEC) < 0)
+        return err_sys(err, "pipe");
+    p->ours[which] = fds[which == 0 ? 1 : 0];
+    p->theirs[which] = fds[which == 0 ? 0 : 1];
+    return 0;
+}
+
+static int make_request(struct sandbox_job *j, const struct sandbox_job_options *o, struct pipes *p,
+                        struct buf *out, struct err *err) {
+    if (!o->exec) {
+        p->theirs[0] = fcntl(o->fd, F_DUPFD_CLOEXEC, 3);
+        if (p->theirs[0] < 0)
+            return err_sys(err, "archive");
+        if (o->archive != INIT_SNAPSHOT)
+            pack_str(out, o->dir);
+        struct sandbox_strv none = {0};
+        if (o->archive == INIT_TAR_OUT)
+            pack_strv(out, o->paths ? o->paths : &none);
+        return 0;
+    }
+    struct sandbox_exec e = *o->exec;
+    int rc = 0;
+    e.in = e.out = e.err = SANDBOX_STREAM_NULL;
+    if (!j->tty) {
+        e.out = e.err = SANDBOX_STREAM_FD;
+        rc = make_pipe(p, 1, err);
+        if (rc == 0)
+            rc = make_pipe(p, 2, err);
+        if (rc == 0 && o->input) {
+            e.in = SANDBOX_STREAM_FD;
+            rc = make_pipe(p, 0, err);
+        }
+    }
+    pack_sandbox_exec(out, &e);
+    return rc;
+}
+
+struct sandbox_job *sandbox_job_start(struct sandbox_box *b, const struct sandbox_job_options *o,
+                                      struct err *err) {
+    struct sandbox_job *j = xcalloc(1, sizeof(*j));
+    struct pipes p = {{-1, -1, -1}, {-1, -1, -1}};
+    _cleanup_(buf) struct buf payload;
+    buf_init(&payload, SANDBOX_INIT_MAX);
+    j->box = b;
+    j->id = box_next_id(b);
+    j->tty = o->exec && o->exec->tty;
+    j->callbacks = o->callbacks;
+    j->ctx = o->ctx;
+    buf_init(&j->input, SANDBOX_INPUT_MAX);
+    for (int i = 0; i < 3; i++) {
+        j->streams[i].job = j;
+        j->streams[i].fd = -1;
+    }
+    int rc = make_request(j, o, &p, &payload, err);
+    if (rc == 0) {
+        int fds[3];
+        size_t n = 0;
+        for (int i = 0; i < 3; i++)
+            if (p.theirs[i] >= 0)
+                fds[n++] = p.theirs[i];
+        if (payload.full)
+            rc = err_set(err, ERR_TOO_LARGE, "the command does not fit into a message of %d bytes",
+                         SANDBOX_INIT_MAX);
+        else if (!box_send(b, o->exec ? INIT_EXEC : o->archive, j->id, &payload, fds, n))
+            rc = err_set(err, ERR_UNAVAILABLE, "the sandbox takes no commands now");
+    }
+    for (int i = 0; i < 3; i++)
+        fd_close(&p.theirs[i]);
+    if (rc < 0) {
+        for (int i = 0; i < 3; i++)
+            fd_close(&p.ours[i]);
+        buf_finish(&j->input);
+        free(j);
+        return NULL;
+    }
+    j->next = *box_jobs(b);
+    *box_jobs(b) = j;
+    (void)uv_timer_init(box_loop(b), &j->timer);
+    j->timer.data = j;
+    j->timing = true;
+    j->handles = 1;
+    for (int i = 0; i < 3; i++)
+        if (p.ours[i] >= 0)
+            open_stream(j, i, p.ours[i]);
+    return j;
+}
