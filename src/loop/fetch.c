@@ -637,6 +637,18 @@ const char *fetch_header(const struct fetch *f, const char *name) {
     return NULL;
 }
 
+void fetch_each_header(const struct fetch *f,
+                       void (*on_field)(void *ctx, const char *name, const char *value),
+                       void *ctx) {
+    const char *at = f->head.data;
+    const char *stop = at ? at + f->head.len : NULL;
+    while (at < stop) {
+        const char *value = at + strlen(at) + 1;
+        on_field(ctx, at, value);
+        at = value + strlen(value) + 1;
+    }
+}
+
 void fetch_pause(struct fetch *f) {
     f->paused = true;
     f->resume_later = false;

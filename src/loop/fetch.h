@@ -55,6 +55,9 @@ int fetch_start(struct fetch_pool *p, const struct fetch_options *options, struc
                 struct err *err);
 /* The value of a header field of the answer, or NULL. */
 const char *fetch_header(const struct fetch *f, const char *name);
+/* All of them, in the order they came. */
+void fetch_each_header(const struct fetch *f,
+                       void (*on_field)(void *ctx, const char *name, const char *value), void *ctx);
 void fetch_set_idle_timeout(struct fetch *f, unsigned idle_timeout_ms);
 /* No data comes while it is paused; the end may, if all data was delivered before. */
 void fetch_pause(struct fetch *f);

@@ -2,7 +2,7 @@
  * come in the same order. */
 
 #include "base/buf.h"
-#include "front/model/sse.h"
+#include "base/sse.h"
 
 #include <stdlib.h>
 #include <string.h>

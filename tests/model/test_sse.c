@@ -1,7 +1,7 @@
 #include "unit/unit.h"
 
 #include "base/buf.h"
-#include "front/model/sse.h"
+#include "base/sse.h"
 
 #include <stdlib.h>
 #include <string.h>

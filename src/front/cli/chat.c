@@ -4,9 +4,9 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/mem.h"
+#include "base/sse.h"
 #include "front/cli/cli.h"
 #include "front/cli/terminal.h"
-#include "front/model/sse.h"
 #include "loop/fetch.h"
 
 #include <errno.h>

@@ -4,9 +4,9 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/sse.h"
 #include "front/model/model.h"
 #include "front/model/reply.h"
-#include "front/model/sse.h"
 #include "loop/fetch.h"
 
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "front/model/sse.h"
+#include "base/sse.h"
 
 #include <string.h>
 
