@@ -84,8 +84,8 @@ struct exec_cli {
     int listener;
     int egress_fd;
     uint32_t uid;
-    int status;      /* -1 until it is known */
-    bool ending;     /* the sandbox is to go: its status stands */
+    int status;  /* -1 until it is known */
+    bool ending; /* the sandbox is to go: its status stands */
     bool job_ended;
     bool timed_out;
     bool has_exit;
@@ -264,9 +264,9 @@ static void on_egress_start(void *ctx, struct channel *channel) {
     pack_str(&opening, c->spec.id);
     pack_egress_policy(&opening, &c->policy);
     pack_egress_usage(&opening, &unused);
-    (void)channel_send(channel, &(struct wire_out){.type = EGRESS_CONFIG,
-                                                   .id = 1,
-                                                   .pieces = {{config.data, config.len}}});
+    (void)channel_send(
+        channel,
+        &(struct wire_out){.type = EGRESS_CONFIG, .id = 1, .pieces = {{config.data, config.len}}});
     (void)channel_send(channel, &(struct wire_out){.type = EGRESS_OPEN,
                                                    .id = 2,
                                                    .pieces = {{opening.data, opening.len}},
@@ -453,9 +453,8 @@ static int start(struct exec_cli *c, struct err *err) {
                                     .state_dir = state,
                                     .roots = &c->root,
                                     .nroots = c->root.name ? 1 : 0};
-    c->host = sandbox_host_create(
-        &(struct sandbox_host_options){.loop = &c->loop, .exec_fd = program, .starter = -1,
-                                       .config = &config});
+    c->host = sandbox_host_create(&(struct sandbox_host_options){
+        .loop = &c->loop, .exec_fd = program, .starter = -1, .config = &config});
     c->box = sandbox_box_create(c->host, &c->spec, c->bind_fds, &box, c, err);
     if (!c->box)
         return -(int)err->code;
@@ -582,8 +581,8 @@ static int add_hosts(struct exec_cli *c, const char *text, struct err *err) {
             int rc = egress_allow_parse(one, &allow, err);
             if (rc < 0)
                 return err_wrap(err, "--net");
-            c->policy.allow = xrealloc(c->policy.allow,
-                                       (c->policy.nallow + 1) * sizeof(*c->policy.allow));
+            c->policy.allow =
+                xrealloc(c->policy.allow, (c->policy.nallow + 1) * sizeof(*c->policy.allow));
             c->policy.allow[c->policy.nallow++] = allow;
         }
         p += n + (p[n] != 0);
@@ -631,8 +630,8 @@ static int set_root(struct exec_cli *c, const char *text, struct err *err) {
         return err_sys(err, "--root %s", text);
     free_root(&c->root);
     /* An archive is unpacked once, into a folder of this name. */
-    c->root.name = xasprintf("%llx-%llx", (unsigned long long)st.st_dev,
-                             (unsigned long long)st.st_ino);
+    c->root.name =
+        xasprintf("%llx-%llx", (unsigned long long)st.st_dev, (unsigned long long)st.st_ino);
     c->root.path = steal_ptr(&full);
     free(c->spec.root);
     c->spec.root = xstrdup(c->root.name);
@@ -679,18 +678,13 @@ static int set_option(struct exec_cli *c, int o, struct err *err) {
 
 /* -1: go on; else the exit status. */
 static int parse(int argc, char **argv, struct exec_cli *c) {
-    static const struct option options[] = {{"volume", required_argument, NULL, 'v'},
-                                            {"net", required_argument, NULL, 'n'},
-                                            {"env", required_argument, NULL, 'e'},
-                                            {"workdir", required_argument, NULL, 'w'},
-                                            {"tty", no_argument, NULL, 't'},
-                                            {"memory", required_argument, NULL, 'm'},
-                                            {"timeout", required_argument, NULL, 'T'},
-                                            {"root", required_argument, NULL, 'R'},
-                                            {"output", required_argument, NULL, 'o'},
-                                            {"quiet", no_argument, NULL, 'q'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
+    static const struct option options[] = {
+        {"volume", required_argument, NULL, 'v'},  {"net", required_argument, NULL, 'n'},
+        {"env", required_argument, NULL, 'e'},     {"workdir", required_argument, NULL, 'w'},
+        {"tty", no_argument, NULL, 't'},           {"memory", required_argument, NULL, 'm'},
+        {"timeout", required_argument, NULL, 'T'}, {"root", required_argument, NULL, 'R'},
+        {"output", required_argument, NULL, 'o'},  {"quiet", no_argument, NULL, 'q'},
+        {"help", no_argument, NULL, 'h'},          {0}};
     struct err err;
     int o;
     optind = 0;
@@ -721,8 +715,7 @@ static int parse(int argc, char **argv, struct exec_cli *c) {
 }
 
 static int run(struct exec_cli *c) {
-    static const int signals[] = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT,
-                                  SIGUSR1, SIGUSR2, SIGWINCH};
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH};
     static const struct stdio_callbacks streams = {
         .on_input = on_input, .on_drained = on_drained, .on_closed = on_closed};
     struct sigaction ignore = {.sa_handler = SIG_IGN};
@@ -749,9 +742,8 @@ static int run(struct exec_cli *c) {
 int cli_exec(int argc, char **argv) {
     struct exec_cli c = {.status = -1, .listener = -1, .egress_fd = -1};
     char id[ID_SIZE];
-    c.spec = (struct sandbox_spec){.id = xstrdup(id_new("exec", id)),
-                                   .root = xstrdup(""),
-                                   .hostname = xstrdup("")};
+    c.spec = (struct sandbox_spec){
+        .id = xstrdup(id_new("exec", id)), .root = xstrdup(""), .hostname = xstrdup("")};
     c.exec.cwd = xstrdup("");
     for (int i = 0; i < 3; i++)
         buf_init(&c.out[i], JSON_OUTPUT_MAX);

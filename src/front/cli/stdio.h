@@ -27,7 +27,8 @@ void stdio_read(struct stdio *s, bool on);
 /* fd is 1 or 2. False: not all of it is out yet, and no more is to be written before on_drained. */
 bool stdio_write(struct stdio *s, int fd, const char *data, size_t len);
 bool stdio_is_drained(const struct stdio *s);
-/* Every key goes to the other side, Ctrl-C too. Does nothing where standard input is no terminal. */
+/* Every key goes to the other side, Ctrl-C too. Does nothing where standard input is no terminal.
+ */
 void stdio_raw(struct stdio *s);
 /* False, and 80x24, where there is no terminal. */
 bool stdio_size(uint32_t *ret_cols, uint32_t *ret_rows);
