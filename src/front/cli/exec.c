@@ -363,8 +363,17 @@ static void on_failed(void *ctx, const struct err *err) {
     struct exec_cli *c = ctx;
     struct err why;
     c->box = NULL;
-    /* What was wrong with the machine says more than what was wrong with the request. */
-    fail(c, sandbox_host_check(c->host, &why) < 0 ? &why : err);
+    /* What is wrong with the machine says more than what came of the request. */
+    if (sandbox_host_check(c->host, &why) == 0) {
+        fail(c, err);
+        return;
+    }
+    /* The kernel has no better word for it. */
+    bool used_up = strstr(why.message, strerror(ENOSPC)) != NULL;
+    struct err all;
+    (void)err_set(&all, why.code, "%s%s; `cay doctor` tells what to do", why.message,
+                  used_up ? " (no user namespace is left: sysctl user.max_user_namespaces)" : "");
+    fail(c, &all);
 }
 
 static void on_exited(void *ctx, const struct sandbox_stats *stats, const struct err *err) {
