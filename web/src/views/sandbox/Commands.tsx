@@ -2,6 +2,7 @@ import { useEffect, useRef, useState } from 'react';
 import { ApiError } from '../../api/client.ts';
 import { calls, sandboxes, send, type Exec } from '../../api/sandboxes.ts';
 import { plainText } from '../../components/ansi.ts';
+import '../../components/Code.css';
 import { Curl } from '../../components/Curl.tsx';
 import { Notice } from '../../components/Notice.tsx';
 import { TimeAgo } from '../../components/TimeAgo.tsx';
@@ -103,6 +104,7 @@ export function Commands({ id, live, shown }: { id: string; live: boolean; shown
                   >
                     Interrupt
                   </button>
+                  <Curl call={calls.signal(id, exec.id, 'INT')} of="interrupt" />
                   <button
                     type="button"
                     className="button quiet"
@@ -110,7 +112,7 @@ export function Commands({ id, live, shown }: { id: string; live: boolean; shown
                   >
                     Kill
                   </button>
-                  <Curl call={calls.signal(id, exec.id, 'INT')} of="interrupt" />
+                  <Curl call={calls.signal(id, exec.id, 'KILL')} of="kill" />
                 </>
               )}
               <Curl call={calls.execOutput(id, exec.id)} of="its output" />

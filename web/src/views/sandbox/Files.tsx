@@ -266,7 +266,7 @@ function FileText({ id, path, onSaved }: TextProps) {
         <>
           <textarea
             aria-label={`Text of ${plainText(path)}`}
-            rows={16}
+            rows={Math.min(24, Math.max(6, text.split('\n').length + 1))}
             spellCheck={false}
             value={text}
             onChange={(event) => setText(event.target.value)}

@@ -5,8 +5,10 @@ import { useEffect, useRef, useState } from 'react';
 import { ApiError } from '../../api/client.ts';
 import { sandboxes, type Exec } from '../../api/sandboxes.ts';
 import { useMedia } from '../../hooks.ts';
-import { TerminalDocument } from './terminalDocument.ts';
+import { letSpansBeStyled, TerminalDocument } from './terminalDocument.ts';
 import { Tty, type TtyState } from './tty.ts';
+
+letSpansBeStyled();
 
 /** bash where there is one. */
 export const shellBody = (cols: number, rows: number) => ({
@@ -41,7 +43,24 @@ function themeOf(dark: boolean): ITheme {
     scrollbarSliderHoverBackground: `${pick('--ink-faint', dark)}aa`,
     scrollbarSliderActiveBackground: pick('--ink-faint', dark),
     ...(dark
-      ? {}
+      ? {
+          black: '#3a444a',
+          red: '#ec7562',
+          green: '#7fc58f',
+          yellow: '#e0ae4c',
+          blue: '#8dc0f0',
+          magenta: '#d79be0',
+          cyan: '#6fcdc8',
+          white: '#d5d3cd',
+          brightBlack: '#8d979a',
+          brightRed: '#f29585',
+          brightGreen: '#a5cf83',
+          brightYellow: '#e8bf6e',
+          brightBlue: '#acd2f6',
+          brightMagenta: '#e4b8ea',
+          brightCyan: '#97e0dc',
+          brightWhite: '#f4f2ec',
+        }
       : {
           // The usual colours are made for a dark ground.
           black: '#1f2729',

@@ -5,7 +5,7 @@ import { FeedContext, StatusFeed } from '../../api/feed.ts';
 import { Commands } from './Commands.tsx';
 import { Files } from './Files.tsx';
 import { asText } from './text.ts';
-import { TerminalDocument } from './terminalDocument.ts';
+import { letSpansBeStyled, TerminalDocument } from './terminalDocument.ts';
 import { Tty } from './tty.ts';
 import { Gatherer } from './useOutput.ts';
 import SandboxesView from '../sandboxes/index.tsx';
@@ -179,7 +179,8 @@ test("a terminal's styles reach the page as sheets, never as text in it", () => 
   expect(style.isConnected).toBe(false);
   expect(replaced).toEqual(['', '.a { color: red }']);
   expect(document.adoptedStyleSheets).toHaveLength(1);
-  const span = made.it.createElement('span');
+  letSpansBeStyled();
+  const span = document.createElement('span');
   const attribute = vi.spyOn(Element.prototype, 'setAttribute');
   span.setAttribute('style', 'color: rgb(1, 2, 3);');
   expect(attribute).not.toHaveBeenCalled();

@@ -5,10 +5,18 @@
  * script, which are no text that anybody could inject.
  */
 
-/** Sets the attribute `style` by its object; others as ever. */
-function setAttribute(this: HTMLElement, name: string, value: string): void {
+/**
+ * Colours that are not of the palette arrive as the attribute `style` of spans, which xterm.js makes
+ * with the page's own document whatever the option says. So spans set that attribute by its object:
+ * nothing a script may not do anyway.
+ */
+function setSpanAttribute(this: HTMLElement, name: string, value: string): void {
   if (name === 'style') this.style.cssText = value;
   else Element.prototype.setAttribute.call(this, name, value);
+}
+
+export function letSpansBeStyled(): void {
+  HTMLSpanElement.prototype.setAttribute = setSpanAttribute;
 }
 
 export class TerminalDocument {
@@ -48,7 +56,6 @@ export class TerminalDocument {
         else Node.prototype.appendChild.call(element, child);
         return child;
       };
-    if (name === 'span') element.setAttribute = setAttribute;
     return element;
   }
 

@@ -5,6 +5,7 @@ import { Curl } from '../../components/Curl.tsx';
 import { DataTable, type Column } from '../../components/DataTable.tsx';
 import { Loading } from '../../components/Loading.tsx';
 import { Notice } from '../../components/Notice.tsx';
+import '../../components/RunTable.css';
 import { TimeAgo } from '../../components/TimeAgo.tsx';
 import { formatAge, formatBytes } from '../../format.ts';
 import { useLoad, useNow } from '../../hooks.ts';
