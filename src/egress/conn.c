@@ -1,0 +1,560 @@
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "egress/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LINGER_MS = 2000, ERROR_MAX = 4096 };
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *b);
+static void run(struct conn *c);
+
+/* --- life --- */
+
+void conn_unref(struct conn *c) {
+    if (--c->refs > 0)
+        return;
+    buf_finish(&c->in);
+    buf_finish(&c->body);
+    head_finish(&c->head);
+    decision_finish(&c->decision);
+    box_unref(c->box);
+    free(c);
+}
+
+static void on_tcp_closed(uv_handle_t *h) {
+    conn_unref(h->data);
+}
+
+void conn_set_deadline(struct conn *c, uint32_t ms) {
+    c->deadline_ms = ms > 0 ? clock_mono_ms() + ms : 0;
+}
+
+static void tell(struct conn *c, enum egress_state state) {
+    c->event.state = state;
+    c->event.reason = c->reason;
+    c->event.route = c->route;
+    c->event.method = (char *)(uintptr_t)(c->head.method ? c->head.method : "");
+    c->event.host = c->decision.host;
+    c->event.port = c->decision.port;
+    c->event.kind = c->decision.kind;
+    c->event.path = c->decision.path ? c->decision.path : "";
+    c->event.model = c->model;
+    box_tell_event(c->box, &c->event);
+}
+
+void conn_tell_begun(struct conn *c) {
+    c->begun = true;
+    c->begun_ms = clock_mono_ms();
+    tell(c, EGRESS_BEGUN);
+}
+
+static void tell_ended(struct conn *c) {
+    if (!c->begun)
+        return;
+    c->begun = false;
+    c->event.ms = (uint64_t)(clock_mono_ms() - c->begun_ms);
+    tell(c, EGRESS_ENDED);
+}
+
+/* Gives the memory of the body back, also in the sandbox's account. */
+static void drop_body(struct conn *c) {
+    c->box->held_bytes -= c->held_bytes;
+    c->held_bytes = 0;
+    buf_finish(&c->body);
+}
+
+static void end_request(struct conn *c) {
+    forward_close(c);
+    tunnel_close(c);
+    tell_ended(c);
+    drop_body(c);
+    decision_finish(&c->decision);
+    head_finish(&c->head);
+    c->event = (struct egress_event){0};
+    c->reason[0] = 0;
+    c->route[0] = 0;
+    c->model[0] = 0;
+}
+
+void conn_close(struct conn *c) {
+    if (c->closing)
+        return;
+    end_request(c);
+    c->closing = true;
+    *c->link = c->next;
+    if (c->next)
+        c->next->link = c->link;
+    c->box->nconns--;
+    uv_close((uv_handle_t *)&c->tcp, on_tcp_closed);
+}
+
+void conn_cut(struct conn *c, const char *reason) {
+    if (c->begun)
+        (void)snprintf(c->reason, sizeof(c->reason), "%s", reason);
+    conn_close(c);
+}
+
+void conn_accept(struct box *b) {
+    struct conn *c = xcalloc(1, sizeof(*c));
+    struct egress *e = b->egress;
+    c->box = b;
+    c->refs = 1;
+    b->refs++;
+    (void)uv_tcp_init(e->loop, &c->tcp);
+    c->tcp.data = c;
+    buf_init(&c->in, e->config.head_bytes + 2 * READ_BYTES);
+    c->next = b->conns;
+    c->link = &b->conns;
+    if (c->next)
+        c->next->link = &c->next;
+    b->conns = c;
+    b->nconns++;
+    if (uv_accept((uv_stream_t *)&b->listener, (uv_stream_t *)&c->tcp) < 0) {
+        conn_close(c);
+        return;
+    }
+    (void)uv_tcp_nodelay(&c->tcp, 1);
+    egress_sweep_start(e);
+    if (b->nconns > e->config.connections) {
+        struct err err;
+        (void)err_set(&err, ERR_RATE, "this sandbox has %u connections open (limit connections)",
+                      e->config.connections);
+        conn_refuse(c, &err, NULL);
+        return;
+    }
+    conn_set_deadline(c, e->config.head_timeout_ms);
+    conn_update_reading(c);
+}
+
+/* --- writing --- */
+
+struct write {
+    uv_write_t req;
+    struct conn *conn;
+    size_t len;
+    char data[];
+};
+
+static void on_shut(uv_shutdown_t *req, int status) {
+    struct conn *c = req->data;
+    (void)status;
+    free(req);
+    if (c->eof)
+        conn_close(c); /* both sides have said all */
+    conn_unref(c);
+}
+
+static void shut(struct conn *c) {
+    uv_shutdown_t *req = xcalloc(1, sizeof(*req));
+    req->data = c;
+    c->refs++;
+    if (uv_shutdown(req, (uv_stream_t *)&c->tcp, on_shut) < 0) {
+        free(req);
+        conn_unref(c);
+    }
+}
+
+static void on_written(uv_write_t *req, int status) {
+    struct write *w = CONTAINER_OF(req, struct write, req);
+    struct conn *c = w->conn;
+    c->queued -= w->len;
+    free(w);
+    if (status < 0)
+        conn_cut(c, "the guest hung up");
+    else if (!c->closing && c->throttled && c->queued == 0) {
+        c->throttled = false;
+        if (c->forward)
+            forward_guest_drained(c);
+        else if (c->tunnel)
+            tunnel_guest_drained(c);
+        else
+            conn_update_reading(c);
+    }
+    conn_unref(c);
+}
+
+bool conn_write(struct conn *c, const void *data, size_t len) {
+    if (c->closing)
+        return false;
+    size_t done = 0;
+    if (c->queued == 0 && len > 0) {
+        uv_buf_t b = uv_buf_init((char *)(uintptr_t)data, (unsigned)len);
+        int n = uv_try_write((uv_stream_t *)&c->tcp, &b, 1);
+        if (n < 0 && n != UV_EAGAIN) {
+            conn_cut(c, "the guest hung up");
+            return false;
+        }
+        done = n > 0 ? (size_t)n : 0;
+    }
+    if (done == len)
+        return true;
+    struct write *w = xmalloc(sizeof(*w) + len - done);
+    w->conn = c;
+    w->len = len - done;
+    memcpy(w->data, (const char *)data + done, w->len);
+    uv_buf_t b = uv_buf_init(w->data, (unsigned)w->len);
+    c->refs++;
+    c->queued += w->len;
+    if (uv_write(&w->req, (uv_stream_t *)&c->tcp, &b, 1, on_written) < 0) {
+        c->queued -= w->len;
+        free(w);
+        conn_unref(c);
+        conn_cut(c, "the guest hung up");
+        return false;
+    }
+    c->throttled = c->queued >= WRITE_HIGH_BYTES || c->tunnel;
+    return true;
+}
+
+/* --- answers of our own --- */
+
+static int status_of(const struct err *err) {
+    return err->code == ERR_LIMIT ? 429 : err_http_status(err->code);
+}
+
+static const char *phrase(int status) {
+    switch (status) {
+    case 400:
+        return "Bad Request";
+    case 403:
+        return "Forbidden";
+    case 404:
+        return "Not Found";
+    case 405:
+        return "Method Not Allowed";
+    case 408:
+        return "Request Timeout";
+    case 413:
+        return "Content Too Large";
+    case 429:
+        return "Too Many Requests";
+    case 502:
+        return "Bad Gateway";
+    case 504:
+        return "Gateway Timeout";
+    default:
+        return "Error";
+    }
+}
+
+static void write_pair(struct json_writer *w, const char *key, const char *value) {
+    json_writer_key(w, key);
+    json_writer_str(w, value);
+}
+
+static const char *type_of(int status) {
+    return status == 403   ? "permission_error"
+           : status == 404 ? "not_found_error"
+           : status == 413 ? "request_too_large"
+           : status == 429 ? "rate_limit_error"
+           : status < 500  ? "invalid_request_error"
+                           : "api_error";
+}
+
+/* In the shape that the client of the api expects, so that its reader sees the message. */
+static void write_error(struct buf *b, enum egress_api api, int status, const struct err *err) {
+    struct json_writer w;
+    json_writer_init(&w, b);
+    json_writer_object_begin(&w);
+    if (api == EGRESS_API_ANTHROPIC)
+        write_pair(&w, "type", "error");
+    json_writer_key(&w, "error");
+    json_writer_object_begin(&w);
+    if (api != EGRESS_API_NONE)
+        write_pair(&w, "type", type_of(status));
+    if (api == EGRESS_API_OPENAI) {
+        json_writer_key(&w, "param");
+        json_writer_null(&w);
+    }
+    if (api != EGRESS_API_ANTHROPIC)
+        write_pair(&w, "code", err_name(err->code));
+    write_pair(&w, "message", err->message);
+    json_writer_object_end(&w);
+    json_writer_object_end(&w);
+    (void)buf_add_char(b, '\n');
+}
+
+static void linger(struct conn *c) {
+    c->state = CONN_LINGER;
+    conn_set_deadline(c, LINGER_MS);
+    buf_clear(&c->in);
+    shut(c);
+    conn_update_reading(c);
+}
+
+void conn_refuse(struct conn *c, const struct err *err, const char *reason) {
+    int status = status_of(err);
+    /* A request that is whole leaves the connection in order. */
+    bool keep = c->state == CONN_BUSY && c->head.keep_alive && !c->eof &&
+                c->decision.kind != EGRESS_KIND_CONNECT;
+    struct buf body;
+    struct buf out;
+    buf_init(&body, ERROR_MAX);
+    buf_init(&out, 2 * ERROR_MAX);
+    write_error(&body, c->decision.api, status, err);
+    (void)buf_addf(&out, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n", status,
+                   phrase(status));
+    /* Clients of models try again by themselves; a budget that is used up will not change. */
+    if (err->code == ERR_RATE)
+        (void)buf_add_str(&out, "Retry-After: 1\r\n");
+    else
+        (void)buf_add_str(&out, "X-Should-Retry: false\r\n");
+    bool head = c->head.method && strcmp(c->head.method, "HEAD") == 0;
+    (void)buf_addf(&out, "X-Cay-Egress: refused\r\nContent-Length: %zu\r\n%s\r\n", body.len,
+                   keep ? "" : "Connection: close\r\n");
+    if (!head)
+        (void)buf_add(&out, body.data, body.len);
+    (void)snprintf(c->reason, sizeof(c->reason), "%s", reason ? reason : err->message);
+    c->event.status = (uint32_t)status;
+    if (!c->begun) {
+        c->box->usage.refused++;
+        c->event.number = ++c->box->egress->next_number;
+        tell(c, EGRESS_REFUSED);
+    }
+    bool open = conn_write(c, out.data, out.len);
+    buf_finish(&body);
+    buf_finish(&out);
+    if (open)
+        conn_answered(c, keep);
+}
+
+void conn_answered(struct conn *c, bool keep) {
+    bool go_on = keep && c->head.keep_alive && !c->eof && !c->box->closed;
+    end_request(c);
+    if (c->closing)
+        return;
+    if (!go_on) {
+        linger(c);
+        return;
+    }
+    c->state = CONN_HEAD;
+    c->scanned = 0;
+    conn_set_deadline(c, c->box->egress->config.idle_timeout_ms);
+    if (!c->running)
+        run(c);
+    if (!c->closing)
+        conn_update_reading(c);
+}
+
+/* --- reading --- */
+
+static void on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *out) {
+    struct conn *c = h->data;
+    (void)hint;
+    *out = uv_buf_init(c->box->egress->read_buf, READ_BYTES);
+}
+
+static bool wants_input(const struct conn *c) {
+    switch (c->state) {
+    case CONN_BUSY:
+        /* Its end is to be seen, and what comes early must not fill memory. */
+        return c->in.len < c->box->egress->config.head_bytes;
+    case CONN_HEAD:
+        return !c->throttled;
+    case CONN_TUNNEL:
+        return !c->stalled;
+    case CONN_BODY:
+    case CONN_LINGER:
+        return true;
+    }
+    return false;
+}
+
+void conn_update_reading(struct conn *c) {
+    bool want = !c->closing && !c->eof && wants_input(c);
+    if (want == c->reading || c->closing)
+        return;
+    c->reading = want;
+    if (!want)
+        (void)uv_read_stop((uv_stream_t *)&c->tcp);
+    else if (uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read) < 0)
+        conn_cut(c, "the guest hung up");
+}
+
+static int check_body_limits(struct conn *c, struct err *err) {
+    const struct egress_config *config = &c->box->egress->config;
+    if (c->head.has_length && c->head.content_length > config->body_bytes)
+        return err_set(err, ERR_TOO_LARGE, "the body exceeds %llu bytes (limit body_bytes)",
+                       (unsigned long long)config->body_bytes);
+    return 0;
+}
+
+/* The request is whole. */
+static void dispatch(struct conn *c) {
+    struct err err;
+    c->state = CONN_BUSY;
+    c->deadline_ms = 0;
+    if (box_admit(c->box, &err) < 0) {
+        conn_refuse(c, &err, NULL);
+        return;
+    }
+    c->event.number = ++c->box->egress->next_number;
+    if (c->decision.kind == EGRESS_KIND_CONNECT)
+        tunnel_start(c);
+    else
+        forward_start(c);
+}
+
+/* Returns the bytes used, 0 if more are needed. */
+static size_t take_head(struct conn *c) {
+    const struct egress_config *config = &c->box->egress->config;
+    struct err err;
+    if (c->scanned == 0 && c->in.len >= 2 && memcmp(c->in.data, "\r\n", 2) == 0)
+        return 2;
+    ssize_t end = head_find_end(c->in.data, c->in.len, &c->scanned, &err);
+    if (end == 0 && c->in.len <= config->head_bytes)
+        return 0;
+    if (end >= 0 && (end == 0 || (size_t)end > config->head_bytes))
+        end = err_set(&err, ERR_TOO_LARGE, "the head exceeds %u bytes (limit head_bytes)",
+                      config->head_bytes);
+    int rc = (int)MIN(end, 0);
+    if (rc == 0)
+        rc = head_parse(&c->head, &c->parser, c->in.data, (size_t)end, config->headers, &err);
+    if (rc == 0)
+        rc = decide(&c->box->policy, c->box->port, &c->head, &c->decision, &err);
+    bool routed = c->decision.kind == EGRESS_KIND_ROUTE || c->decision.kind == EGRESS_KIND_MODEL;
+    if (routed && *c->decision.host)
+        (void)snprintf(c->route, sizeof(c->route), "%s",
+                       c->box->policy.routes[c->decision.route].name);
+    if (rc == 0)
+        rc = check_body_limits(c, &err);
+    if (rc < 0) {
+        /* What is refused for what it asks, not for how, may be followed by another. */
+        if (end > 0 && c->head.target && !c->head.has_body && err.code != ERR_BAD_REQUEST)
+            c->state = CONN_BUSY;
+        conn_refuse(c, &err, NULL);
+        return end > 0 && !c->closing && c->state != CONN_LINGER ? (size_t)end : c->in.len;
+    }
+    c->scanned = 0;
+    buf_init(&c->body, config->body_bytes);
+    if (!c->head.has_body)
+        return (size_t)end;
+    c->state = CONN_BODY;
+    conn_set_deadline(c, config->body_timeout_ms);
+    static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    if (c->head.expects_continue)
+        (void)conn_write(c, go_on, sizeof(go_on) - 1);
+    return (size_t)end;
+}
+
+static int on_body(llhttp_t *p, const char *at, size_t len) {
+    struct conn *c = p->data;
+    (void)buf_add(&c->body, at, len);
+    c->box->held_bytes += c->body.cap - c->held_bytes;
+    c->held_bytes = c->body.cap;
+    bool over = c->body.full || c->box->held_bytes > c->box->egress->config.held_bytes;
+    return over ? HPE_USER : 0;
+}
+
+static int on_message_complete(llhttp_t *p) {
+    (void)p;
+    return HPE_PAUSED;
+}
+
+static const llhttp_settings_t body_settings = {.on_body = on_body,
+                                                .on_message_complete = on_message_complete};
+
+/* Returns the bytes used; *ret_whole if the message ends there. */
+static size_t take_body(struct conn *c, bool *ret_whole) {
+    const struct egress_config *config = &c->box->egress->config;
+    struct err err;
+    c->parser.data = c;
+    c->parser.settings = (void *)(uintptr_t)&body_settings;
+    enum llhttp_errno e = llhttp_execute(&c->parser, c->in.data, c->in.len);
+    c->parser.data = NULL;
+    if (e == HPE_PAUSED) {
+        *ret_whole = true;
+        return (size_t)(llhttp_get_error_pos(&c->parser) - c->in.data);
+    }
+    if (e == HPE_OK) {
+        conn_set_deadline(c, config->body_timeout_ms);
+        return c->in.len;
+    }
+    if (c->body.full)
+        (void)err_set(&err, ERR_TOO_LARGE, "the body exceeds %llu bytes (limit body_bytes)",
+                      (unsigned long long)config->body_bytes);
+    else if (e == HPE_USER)
+        (void)err_set(&err, ERR_RATE,
+                      "the sandbox's requests hold more than %llu bytes at once (limit held_bytes)",
+                      (unsigned long long)config->held_bytes);
+    else
+        (void)err_set(&err, ERR_BAD_REQUEST, "malformed body: %.100s",
+                      llhttp_get_error_reason(&c->parser));
+    conn_refuse(c, &err, NULL);
+    return c->in.len;
+}
+
+/* Takes requests out of what has come. */
+static void run(struct conn *c) {
+    c->running = true;
+    while (!c->closing && c->in.len > 0 && (c->state == CONN_HEAD || c->state == CONN_BODY)) {
+        bool whole = false;
+        size_t used;
+        if (c->state == CONN_HEAD) {
+            if (c->throttled)
+                break;
+            used = take_head(c);
+            whole = used > 2 && c->state == CONN_HEAD && c->head.target;
+        } else {
+            used = take_body(c, &whole);
+        }
+        if (used == 0 || c->closing)
+            break;
+        if (used >= c->in.len)
+            buf_clear(&c->in);
+        else
+            buf_consume(&c->in, used);
+        if (whole)
+            dispatch(c);
+    }
+    if (!c->closing && c->state == CONN_HEAD && c->in.len == 0)
+        buf_finish(&c->in); /* an idle connection keeps no buffer */
+    c->running = false;
+}
+
+static void on_eof(struct conn *c) {
+    c->eof = true;
+    conn_update_reading(c);
+    if (c->state == CONN_TUNNEL)
+        tunnel_guest_ended(c);
+    else if (c->state != CONN_BUSY || c->decision.kind == EGRESS_KIND_CONNECT)
+        conn_cut(c, "the guest hung up");
+    else if (c->event.status != 0)
+        conn_cut(c, "the guest hung up"); /* in the middle of an answer */
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *b) {
+    struct conn *c = stream->data;
+    if (n == 0 || c->closing)
+        return;
+    if (n == UV_EOF) {
+        on_eof(c);
+        return;
+    }
+    if (n < 0) {
+        conn_cut(c, "the guest hung up");
+        return;
+    }
+    if (c->state == CONN_TUNNEL) {
+        tunnel_from_guest(c, b->base, (size_t)n);
+        return;
+    }
+    if (c->state == CONN_LINGER)
+        return;
+    bool fresh = c->in.len == 0 && c->state == CONN_HEAD;
+    if (!buf_add(&c->in, b->base, (size_t)n)) {
+        conn_cut(c, "too much was sent ahead");
+        return;
+    }
+    /* All of a head in this time, however its bytes drip. */
+    if (fresh)
+        conn_set_deadline(c, c->box->egress->config.head_timeout_ms);
+    run(c);
+    if (!c->closing)
+        conn_update_reading(c);
+}

@@ -1,0 +1,387 @@
+/* A request that goes out in another's name: to a route, with its credentials in place of the
+ * guest's, or to an allowed host over plain http. The answer is passed on as it comes; redirects
+ * are not followed, the guest may ask for what they name. */
+
+#include "base/address.h"
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "egress/internal.h"
+#include "egress/model.h"
+#include "egress/scrub.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { HEAD_MAX = 128 * 1024, OUT_FIELDS_MAX = HEAD_FIELDS_MAX + EGRESS_HEADERS_MAX };
+
+struct forward {
+    struct conn *conn;
+    struct fetch *fetch;
+    const char *refusal; /* of the address */
+    bool exempt;
+    bool credentials; /* a route: the guest's own are taken off, ours put on */
+    bool chunked;
+    bool bodyless;
+    bool delimited; /* the guest can tell where the answer ends */
+    bool paused;
+    bool metered;
+    bool priced;
+    struct egress_price price;
+    struct model_ask ask;
+    struct model_meter meter;
+    struct scrub scrub;
+};
+
+/* --- the request --- */
+
+/* Whom the guest says it is, and what would change the meaning of a request behind the rules. */
+static bool is_stripped(const char *name) {
+    static const char *const names[] = {
+        "authorization",
+        "x-api-key",
+        "api-key",
+        "x-goog-api-key",
+        "cookie",
+        "cookie2",
+        "x-auth-token",
+        "private-token",
+        "accept-encoding",
+        "forwarded",
+        "via",
+        "x-real-ip",
+        "x-original-url",
+        "x-rewrite-url",
+        "x-http-method",
+        "x-method-override",
+        "x-http-method-override",
+        "x-csrf-token",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        if (strcasecmp(names[i], name) == 0)
+            return true;
+    return strncasecmp(name, "x-forwarded-", 12) == 0 || strncasecmp(name, "openai-", 7) == 0 ||
+           strncasecmp(name, "x-amz-", 6) == 0;
+}
+
+static bool is_ours(const char *name) {
+    return strcasecmp(name, "host") == 0 || strcasecmp(name, "content-length") == 0 ||
+           strcasecmp(name, "expect") == 0;
+}
+
+static bool is_injected(const struct egress_route *r, const char *name) {
+    for (size_t i = 0; r && i < r->nheaders; i++)
+        if (strcasecmp(r->headers[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+static size_t collect_headers(const struct conn *c, const struct egress_route *r,
+                              struct fetch_header *out) {
+    const char *connection = head_value(&c->head, "connection");
+    size_t n = 0;
+    for (size_t i = 0; i < c->head.nfields; i++) {
+        const struct head_field *f = &c->head.fields[i];
+        if (head_is_hop_by_hop(f->name, connection) || is_ours(f->name) ||
+            (r && (is_stripped(f->name) || is_injected(r, f->name))))
+            continue;
+        out[n++] = (struct fetch_header){.name = f->name, .value = f->value};
+    }
+    for (size_t i = 0; r && i < r->nheaders; i++)
+        out[n++] = (struct fetch_header){
+            .name = r->headers[i].name, .value = r->headers[i].value, .secret = true};
+    return n;
+}
+
+static bool on_address(void *ctx, const struct sockaddr *address) {
+    struct forward *f = ctx;
+    f->refusal = f->exempt ? NULL : address_refusal(address);
+    return !f->refusal;
+}
+
+/* --- the answer --- */
+
+struct head_out {
+    struct forward *forward;
+    struct buf *out;
+    const char *connection;
+};
+
+static bool is_clean(const char *text) {
+    for (; *text; text++)
+        if (((unsigned char)*text < 0x20 && *text != '\t') || *text == 0x7f)
+            return false;
+    return true;
+}
+
+static void on_field(void *ctx, const char *name, const char *value) {
+    struct head_out *h = ctx;
+    struct forward *f = h->forward;
+    if (head_is_hop_by_hop(name, h->connection) || strcasecmp(name, "content-length") == 0 ||
+        strcasecmp(name, "alt-svc") == 0 || !is_clean(name) || !is_clean(value) || !*name)
+        return;
+    /* A session of the credential's owner is none of the guest's. */
+    if (f->credentials &&
+        (strncasecmp(name, "set-cookie", 10) == 0 || scrub_finds(&f->scrub, value)))
+        return;
+    (void)buf_addf(h->out, "%s: %s\r\n", name, value);
+}
+
+static bool is_number(const char *text) {
+    return *text && strlen(text) < 19 && strspn(text, "0123456789") == strlen(text);
+}
+
+static void on_head(void *ctx, struct fetch *fetch, int status) {
+    struct forward *f = ctx;
+    struct conn *c = f->conn;
+    struct buf out;
+    struct head_out h = {f, &out, fetch_header(fetch, "connection")};
+    const char *length = fetch_header(fetch, "content-length");
+    const char *type = fetch_header(fetch, "content-type");
+    bool head = strcmp(c->head.method, "HEAD") == 0;
+    buf_init(&out, HEAD_MAX);
+    (void)buf_addf(&out, "HTTP/1.1 %d %s\r\n", status, status < 400 ? "OK" : "Error");
+    fetch_each_header(fetch, on_field, &h);
+    f->bodyless = head || status == 204 || status == 304 || status < 200;
+    bool known = length && is_number(length) && !fetch_header(fetch, "transfer-encoding");
+    f->chunked = !f->bodyless && !known && !c->head.http10;
+    f->delimited = f->bodyless || known || f->chunked;
+    if (known && (head || !f->bodyless))
+        (void)buf_addf(&out, "Content-Length: %s\r\n", length);
+    if (f->chunked)
+        (void)buf_add_str(&out, "Transfer-Encoding: chunked\r\n");
+    if (!f->delimited || !c->head.keep_alive)
+        (void)buf_add_str(&out, "Connection: close\r\n");
+    (void)buf_add_str(&out, "\r\n");
+    c->event.status = (uint32_t)status;
+    if (c->decision.endpoint & (EGRESS_MESSAGES | EGRESS_CHAT) && status >= 200 && status < 300) {
+        f->metered = true;
+        model_meter_init(&f->meter, c->decision.api,
+                         type && strncasecmp(type, "text/event-stream", 17) == 0);
+    }
+    if (out.full)
+        conn_cut(c, "the head of the answer is too large");
+    else
+        (void)conn_write(c, out.data, out.len);
+    buf_finish(&out);
+}
+
+static bool write_piece(struct forward *f, const char *data, size_t len) {
+    char size[24];
+    if (len == 0)
+        return true;
+    if (!f->chunked)
+        return conn_write(f->conn, data, len);
+    /* In one write, so that it goes out as one packet. */
+    int n = snprintf(size, sizeof(size), "%zx\r\n", len);
+    struct buf b;
+    buf_init(&b, len + sizeof(size) + 2);
+    (void)buf_add(&b, size, (size_t)n);
+    (void)buf_add(&b, data, len);
+    (void)buf_add(&b, "\r\n", 2);
+    bool ok = conn_write(f->conn, b.data, b.len);
+    buf_finish(&b);
+    return ok;
+}
+
+static void on_data(void *ctx, const char *data, size_t len) {
+    struct forward *f = ctx;
+    struct conn *c = f->conn;
+    if (f->bodyless)
+        return;
+    c->event.bytes_in += len;
+    box_count(c->box, len, 0);
+    if (f->metered)
+        model_meter_feed(&f->meter, data, len);
+    if (!box_bytes_left(c->box)) {
+        conn_cut(c, "the sandbox has moved all the bytes it may");
+        return;
+    }
+    if (f->credentials && !scrub_feed(&f->scrub, data, len, &data, &len)) {
+        conn_cut(c, "the answer held the route's credential, which the guest must not see");
+        return;
+    }
+    if (write_piece(f, data, len) && c->throttled) {
+        f->paused = true;
+        fetch_pause(f->fetch);
+        conn_set_deadline(c, c->box->egress->config.idle_timeout_ms);
+    }
+}
+
+void forward_guest_drained(struct conn *c) {
+    struct forward *f = c->forward;
+    c->deadline_ms = 0;
+    if (f->paused && f->fetch) {
+        f->paused = false;
+        fetch_resume(f->fetch);
+    }
+}
+
+/* The guest is told as much as concerns it; the operator's event has the rest. */
+static void fail(struct forward *f, const struct err *cause) {
+    struct conn *c = f->conn;
+    struct err err;
+    if (c->event.status != 0) {
+        conn_cut(c, cause->message);
+        return;
+    }
+    if (f->refusal)
+        (void)err_set(&err, ERR_FORBIDDEN,
+                      "%s:%u leads to an address that is %s: the operator would list it as a "
+                      "private endpoint",
+                      c->decision.host, c->decision.port, f->refusal);
+    else
+        (void)err_set(&err, cause->code == ERR_TIMEOUT ? ERR_TIMEOUT : ERR_UPSTREAM,
+                      "%s%s cannot be reached, or gave no answer",
+                      f->credentials ? "the server of the route " : "",
+                      f->credentials ? c->route : c->decision.host);
+    conn_refuse(c, &err, f->refusal ? NULL : cause->message);
+}
+
+static void on_end(void *ctx, const struct err *err) {
+    struct forward *f = ctx;
+    struct conn *c = f->conn;
+    const char *rest;
+    size_t len;
+    f->fetch = NULL;
+    if (err) {
+        fail(f, err);
+        return;
+    }
+    if (f->credentials) {
+        scrub_rest(&f->scrub, &rest, &len);
+        if (!write_piece(f, rest, len))
+            return;
+    }
+    if (f->chunked && !conn_write(c, "0\r\n\r\n", 5))
+        return;
+    conn_answered(c, f->delimited);
+}
+
+/* --- life --- */
+
+/* What the answer has used, as far as it came. */
+static void settle(struct forward *f) {
+    struct conn *c = f->conn;
+    struct box *b = c->box;
+    b->reserved_tokens -= f->ask.reserved.tokens;
+    b->reserved_cost_nusd -= f->ask.reserved.cost_nusd;
+    if (!f->metered)
+        return;
+    bool told = model_meter_end(&f->meter, f->ask.input_estimate);
+    const struct model_tokens *t = &f->meter.tokens;
+    c->event.tokens_in = t->input + t->cache_read + t->cache_write;
+    c->event.tokens_out = t->output;
+    c->event.cost_nusd = model_cost(f->priced ? &f->price : NULL, t);
+    b->usage.tokens_in += c->event.tokens_in;
+    b->usage.tokens_out += c->event.tokens_out;
+    b->usage.cost_nusd += c->event.cost_nusd;
+    b->usage.estimated = b->usage.estimated || !told;
+    box_tell_usage(b);
+}
+
+void forward_close(struct conn *c) {
+    struct forward *f = c->forward;
+    if (!f)
+        return;
+    c->forward = NULL;
+    fetch_cancel(f->fetch);
+    settle(f);
+    model_meter_finish(&f->meter);
+    model_ask_finish(&f->ask);
+    scrub_finish(&f->scrub);
+    free(f);
+}
+
+static int judge_model(struct forward *f, struct err *err) {
+    struct conn *c = f->conn;
+    const struct box *b = c->box;
+    struct model_room used = {.tokens =
+                                  b->usage.tokens_in + b->usage.tokens_out + b->reserved_tokens,
+                              .cost_nusd = b->usage.cost_nusd + b->reserved_cost_nusd};
+    int rc = model_judge(&b->policy, &c->decision, &used, c->body.data, c->body.len, &f->ask, err);
+    if (f->ask.model)
+        (void)snprintf(c->model, sizeof(c->model), "%.*s", (int)sizeof(c->model) - 1, f->ask.model);
+    if (rc < 0) {
+        f->ask.reserved = (struct model_room){0};
+        return rc;
+    }
+    if (f->ask.price) {
+        f->price = *f->ask.price;
+        f->price.model = NULL;
+        f->priced = true;
+        f->ask.price = NULL; /* the policy may be replaced */
+    }
+    c->box->reserved_tokens += f->ask.reserved.tokens;
+    c->box->reserved_cost_nusd += f->ask.reserved.cost_nusd;
+    return 0;
+}
+
+static bool has_body(const struct conn *c) {
+    return c->body.len > 0 || strcmp(c->head.method, "POST") == 0 ||
+           strcmp(c->head.method, "PUT") == 0 || strcmp(c->head.method, "PATCH") == 0;
+}
+
+static int start(struct forward *f, const struct egress_route *r, struct err *err) {
+    struct conn *c = f->conn;
+    struct egress *e = c->box->egress;
+    struct fetch_header *headers = xcalloc(OUT_FIELDS_MAX, sizeof(*headers));
+    _cleanup_(free) char *url = decision_url(&c->decision, &c->box->policy);
+    bool judged = f->ask.body.len > 0;
+    const struct fetch_options o = {
+        .url = url,
+        .method = c->head.method,
+        .headers = headers,
+        .nheaders = collect_headers(c, r, headers),
+        .body = judged            ? f->ask.body.data
+                : c->body.len > 0 ? c->body.data
+                : has_body(c)     ? ""
+                                  : NULL,
+        .body_len = judged ? f->ask.body.len : c->body.len,
+        .connect_timeout_ms = e->config.connect_timeout_ms,
+        .idle_timeout_ms = e->config.idle_timeout_ms,
+        .ca_file = *e->config.ca_file ? e->config.ca_file : NULL,
+        .on_address = on_address,
+        .on_head = on_head,
+        .on_data = on_data,
+        .on_end = on_end,
+        .ctx = f,
+    };
+    int rc = fetch_start(e->pool, &o, &f->fetch, err);
+    free(headers);
+    if (rc < 0)
+        return rc;
+    c->event.bytes_out = o.body_len;
+    box_count(c->box, 0, o.body_len);
+    /* It has a copy; the account of what is held still counts it. */
+    buf_finish(&c->body);
+    buf_finish(&f->ask.body);
+    return 0;
+}
+
+void forward_start(struct conn *c) {
+    struct forward *f = xcalloc(1, sizeof(*f));
+    struct egress_policy *p = &c->box->policy;
+    struct err err;
+    int rc = 0;
+    f->conn = c;
+    f->credentials = c->decision.kind != EGRESS_KIND_HTTP;
+    f->exempt = egress_is_exempt(c->box->egress, c->decision.host, c->decision.port);
+    scrub_init(&f->scrub);
+    c->forward = f;
+    const struct egress_route *r = f->credentials ? &p->routes[c->decision.route] : NULL;
+    for (size_t i = 0; r && i < r->nheaders; i++)
+        scrub_add(&f->scrub, r->headers[i].value);
+    if (c->decision.kind == EGRESS_KIND_MODEL && c->decision.endpoint != EGRESS_MODELS)
+        rc = judge_model(f, &err);
+    if (rc == 0)
+        rc = start(f, r, &err);
+    if (rc < 0) {
+        conn_refuse(c, &err, NULL);
+        return;
+    }
+    c->box->usage.requests++;
+    conn_tell_begun(c);
+}

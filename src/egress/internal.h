@@ -1,0 +1,156 @@
+#pragma once
+/* What the files of this program share. One egress holds boxes, one for each open sandbox; a box
+ * holds its policy and the connections of its guests; a connection carries one request at a time,
+ * which becomes a tunnel or a forward. */
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "egress/decide.h"
+#include "egress/head.h"
+#include "loop/channel.h"
+#include "loop/fetch.h"
+#include "wire/egress.h"
+
+#include <llhttp.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+enum { READ_BYTES = 64 * 1024, WRITE_HIGH_BYTES = 256 * 1024 };
+
+struct egress {
+    uv_loop_t *loop;
+    struct channel *channel;
+    struct fetch_pool *pool;
+    struct egress_config config;
+    bool configured;
+    struct box *boxes;
+    size_t nboxes;
+    uint64_t next_number;
+    uv_timer_t sweep; /* deadlines, and usage that is to be told; runs while there is need */
+    char read_buf[READ_BYTES];
+};
+
+struct bucket {
+    double level;
+    int64_t filled_ms;
+};
+
+struct box {
+    struct egress *egress;
+    struct box *next;
+    char *id;
+    struct egress_policy policy;
+    struct egress_usage usage;
+    bool usage_untold;
+    int64_t usage_told_ms;
+    uv_tcp_t listener;
+    uint32_t port;
+    struct conn *conns;
+    size_t nconns;
+    size_t ntunnels;
+    uint64_t held_bytes;
+    uint64_t reserved_tokens;
+    uint64_t reserved_cost_nusd;
+    struct bucket requests;
+    struct bucket events;
+    unsigned refs; /* the listener, and each connection until its memory is gone */
+    bool closed;
+};
+
+enum conn_state {
+    CONN_HEAD,   /* waits for a head, or reads one */
+    CONN_BODY,   /* reads a body */
+    CONN_BUSY,   /* a forward is under way, or a tunnel is being made */
+    CONN_TUNNEL, /* bytes pass both ways */
+    CONN_LINGER, /* answered for the last time; what still comes is thrown away */
+};
+
+struct conn {
+    struct box *box;
+    struct conn *next;
+    struct conn **link;
+    uv_tcp_t tcp;
+    unsigned refs; /* handles that are open, requests that run */
+    enum conn_state state;
+    bool closing;
+    bool reading;
+    bool eof;       /* the guest sends no more */
+    bool throttled; /* too much waits to be written */
+    bool stalled;   /* the server of its tunnel takes no more */
+    bool running;   /* its input is being taken apart */
+    int64_t deadline_ms;
+    size_t queued;
+    struct buf in;
+    size_t scanned;
+    llhttp_t parser;
+    struct head head;
+    struct buf body;
+    uint64_t held_bytes; /* in the sandbox's account, until the request ends */
+    struct decision decision;
+    struct tunnel *tunnel;
+    struct forward *forward;
+    struct egress_event event; /* of the present request; texts are borrowed */
+    char reason[512];
+    char route[EGRESS_NAME_MAX + 1];
+    char model[128];
+    int64_t begun_ms;
+    bool begun; /* BEGUN was told, ENDED is due */
+};
+
+/* box.c */
+/* Owns fd from here; takes the policy if it succeeds. */
+int box_open(struct egress *e, const char *id, struct egress_policy *policy,
+             struct egress_usage *usage, int fd, struct err *err);
+struct box *box_find(struct egress *e, const char *id);
+/* Owns the policy from here. */
+void box_set_policy(struct box *b, struct egress_policy *policy);
+void box_close(struct box *b);
+void box_unref(struct box *b);
+/* The caps on requests and bytes. */
+int box_admit(struct box *b, struct err *err);
+bool box_bytes_left(const struct box *b);
+void box_count(struct box *b, uint64_t bytes_in, uint64_t bytes_out);
+void box_tell_usage(struct box *b);
+void box_tell_event(struct box *b, const struct egress_event *e);
+void egress_sweep_start(struct egress *e);
+/* Whether this upstream's address may be a private one. */
+bool egress_is_exempt(const struct egress *e, const char *host, uint32_t port);
+
+/* conn.c */
+void conn_accept(struct box *b);
+/* At any time; the memory goes when the last handle is closed. */
+void conn_close(struct conn *c);
+void conn_unref(struct conn *c);
+/* Writes now or queues a copy. False if the connection is of no more use. */
+bool conn_write(struct conn *c, const void *data, size_t len);
+/* Ends the request with an answer of our own, and tells why: `reason`, or what the guest is told.
+ */
+void conn_refuse(struct conn *c, const struct err *err, const char *reason);
+/* The answer is complete: go on with the next request, or close. `keep` if the guest can tell
+ * where it ended. */
+void conn_answered(struct conn *c, bool keep);
+/* Cuts it, and tells why. */
+void conn_cut(struct conn *c, const char *reason);
+void conn_set_deadline(struct conn *c, uint32_t ms);
+/* Tells BEGUN; ENDED is told when it is answered, cut or closed. */
+void conn_tell_begun(struct conn *c);
+/* Reads on, or not, as the state wants it. */
+void conn_update_reading(struct conn *c);
+
+/* tunnel.c */
+void tunnel_start(struct conn *c);
+/* The guest sent something, or its end. */
+void tunnel_from_guest(struct conn *c, const char *data, size_t len);
+void tunnel_guest_ended(struct conn *c);
+/* What was written to the guest is out. */
+void tunnel_guest_drained(struct conn *c);
+void tunnel_close(struct conn *c);
+
+/* forward.c */
+void forward_start(struct conn *c);
+void forward_guest_drained(struct conn *c);
+void forward_close(struct conn *c);
+
+/* main.c */
+void egress_send(struct egress *e, uint16_t type, uint64_t id, const struct buf *payload);

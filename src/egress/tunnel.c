@@ -1,0 +1,419 @@
+/* CONNECT: resolve, check each address, connect to the very address that was checked, see that the
+ * TLS inside asks for the host that was allowed, then pass bytes both ways. */
+
+#include "base/address.h"
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "egress/hello.h"
+#include "egress/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ADDRESSES_MAX = 16 };
+
+struct tunnel {
+    struct conn *conn; /* NULL when that is gone */
+    uv_getaddrinfo_t resolve;
+    uv_connect_t connect;
+    uv_tcp_t up;
+    unsigned refs;
+    struct sockaddr_storage addresses[ADDRESSES_MAX];
+    size_t naddresses;
+    size_t next;
+    const char *refusal; /* of the last address that was refused */
+    int error;           /* of the last connection that failed */
+    bool up_open;
+    bool up_reading;
+    bool up_eof;
+    bool up_shut;
+    bool up_busy; /* something waits to be written */
+    bool resolving;
+    bool checked; /* the hello was seen, or none is asked for */
+    bool counted;
+    struct buf hello;
+};
+
+static void start_reading(struct tunnel *t);
+static void connect_next(struct tunnel *t);
+
+static void unref(struct tunnel *t) {
+    if (--t->refs > 0)
+        return;
+    buf_finish(&t->hello);
+    free(t);
+}
+
+static void on_up_closed(uv_handle_t *h) {
+    unref(h->data);
+}
+
+static void close_up(struct tunnel *t) {
+    if (!t->up_open)
+        return;
+    t->up_open = false;
+    t->up_reading = false;
+    uv_close((uv_handle_t *)&t->up, on_up_closed);
+}
+
+void tunnel_close(struct conn *c) {
+    struct tunnel *t = c->tunnel;
+    if (!t)
+        return;
+    c->tunnel = NULL;
+    t->conn = NULL;
+    if (t->counted)
+        c->box->ntunnels--;
+    if (t->resolving)
+        (void)uv_cancel((uv_req_t *)&t->resolve);
+    close_up(t);
+    unref(t);
+}
+
+static void fail(struct tunnel *t, enum err_code code, const char *text) {
+    struct err err;
+    struct conn *c = t->conn;
+    (void)err_set(&err, code, "%s:%u: %s", c->decision.host, c->decision.port, text);
+    conn_refuse(c, &err, NULL);
+}
+
+/* --- bytes --- */
+
+struct write {
+    uv_write_t req;
+    struct tunnel *tunnel;
+    char data[];
+};
+
+static void count(struct conn *c, uint64_t in, uint64_t out) {
+    c->event.bytes_in += in;
+    c->event.bytes_out += out;
+    box_count(c->box, in, out);
+    conn_set_deadline(c, c->box->egress->config.idle_timeout_ms);
+}
+
+static void on_up_shut(uv_shutdown_t *req, int status) {
+    struct tunnel *t = req->data;
+    (void)status;
+    free(req);
+    unref(t);
+}
+
+/* Both ends are told; the tunnel is over when both have ended. */
+static void pass_end(struct tunnel *t) {
+    struct conn *c = t->conn;
+    if (c->eof && !t->up_busy && !t->up_shut && t->up_open) {
+        uv_shutdown_t *req = xcalloc(1, sizeof(*req));
+        t->up_shut = true;
+        req->data = t;
+        t->refs++;
+        if (uv_shutdown(req, (uv_stream_t *)&t->up, on_up_shut) < 0) {
+            free(req);
+            unref(t);
+        }
+    }
+    if (t->up_eof && c->queued == 0)
+        conn_answered(c, false); /* what the guest still says has nobody to hear it */
+}
+
+static void on_up_written(uv_write_t *req, int status) {
+    struct write *w = CONTAINER_OF(req, struct write, req);
+    struct tunnel *t = w->tunnel;
+    free(w);
+    t->up_busy = false;
+    if (t->conn && status < 0) {
+        conn_cut(t->conn, "the server hung up");
+    } else if (t->conn) {
+        t->conn->stalled = false;
+        conn_update_reading(t->conn);
+        pass_end(t);
+    }
+    unref(t);
+}
+
+/* To the server. What it does not take at once waits, and the guest is not read meanwhile. */
+static void write_up(struct tunnel *t, const char *data, size_t len) {
+    struct conn *c = t->conn;
+    uv_buf_t b = uv_buf_init((char *)(uintptr_t)data, (unsigned)len);
+    int n = uv_try_write((uv_stream_t *)&t->up, &b, 1);
+    if (n < 0 && n != UV_EAGAIN) {
+        conn_cut(c, "the server hung up");
+        return;
+    }
+    count(c, 0, len);
+    if (!box_bytes_left(c->box)) {
+        conn_cut(c, "the sandbox has moved all the bytes it may");
+        return;
+    }
+    size_t done = n > 0 ? (size_t)n : 0;
+    if (done == len)
+        return;
+    struct write *w = xmalloc(sizeof(*w) + len - done);
+    w->tunnel = t;
+    memcpy(w->data, data + done, len - done);
+    b = uv_buf_init(w->data, (unsigned)(len - done));
+    t->refs++;
+    t->up_busy = true;
+    if (uv_write(&w->req, (uv_stream_t *)&t->up, &b, 1, on_up_written) < 0) {
+        free(w);
+        unref(t);
+        conn_cut(c, "the server hung up");
+        return;
+    }
+    c->stalled = true;
+    conn_update_reading(c);
+}
+
+/* --- the hello --- */
+
+static bool check_hello(struct tunnel *t) {
+    struct conn *c = t->conn;
+    char name[HELLO_NAME_MAX + 1];
+    char why[400];
+    switch (hello_parse((const uint8_t *)t->hello.data, t->hello.len, name)) {
+    case HELLO_MORE:
+        if (!t->hello.full)
+            return false;
+        break;
+    case HELLO_OK:
+        if (strcmp(name, c->decision.host) == 0)
+            return true;
+        (void)snprintf(why, sizeof(why), "the TLS inside asks for \"%.200s\", not for \"%.100s\"",
+                       name, c->decision.host);
+        conn_cut(c, why);
+        return false;
+    case HELLO_NO_NAME:
+        if (c->decision.literal)
+            return true;
+        conn_cut(c, "the TLS inside does not say which host it asks for");
+        return false;
+    case HELLO_BAD:
+        break;
+    }
+    conn_cut(c, "what is spoken inside is not TLS: to allow that, the operator would write "
+                "\"tcp://host:port\"");
+    return false;
+}
+
+void tunnel_from_guest(struct conn *c, const char *data, size_t len) {
+    struct tunnel *t = c->tunnel;
+    if (t->checked) {
+        write_up(t, data, len);
+        return;
+    }
+    (void)buf_add(&t->hello, data, MIN(len, t->hello.max - t->hello.len));
+    if (t->hello.len == t->hello.max)
+        t->hello.full = true;
+    t->refs++;
+    if (check_hello(t)) {
+        t->checked = true;
+        struct buf first = t->hello;
+        t->hello = (struct buf){0};
+        /* The deadline was the hello's. */
+        conn_set_deadline(c, c->box->egress->config.idle_timeout_ms);
+        write_up(t, first.data, first.len);
+        buf_finish(&first);
+    }
+    unref(t);
+}
+
+void tunnel_guest_ended(struct conn *c) {
+    if (c->tunnel->checked)
+        pass_end(c->tunnel);
+    else
+        conn_cut(c, "the guest hung up");
+}
+
+void tunnel_guest_drained(struct conn *c) {
+    struct tunnel *t = c->tunnel;
+    if (t->up_eof)
+        pass_end(t);
+    else
+        start_reading(t);
+}
+
+/* --- from the server --- */
+
+static void on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *out) {
+    struct tunnel *t = h->data;
+    (void)hint;
+    *out = t->conn ? uv_buf_init(t->conn->box->egress->read_buf, READ_BYTES) : uv_buf_init(NULL, 0);
+}
+
+static void on_up_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b) {
+    struct tunnel *t = s->data;
+    struct conn *c = t->conn;
+    if (n == 0 || !c)
+        return;
+    if (n == UV_EOF) {
+        t->up_eof = true;
+        t->up_reading = false;
+        (void)uv_read_stop(s);
+        pass_end(t);
+        return;
+    }
+    if (n < 0) {
+        conn_cut(c, "the server hung up");
+        return;
+    }
+    count(c, (uint64_t)n, 0);
+    if (!box_bytes_left(c->box)) {
+        conn_cut(c, "the sandbox has moved all the bytes it may");
+        return;
+    }
+    if (conn_write(c, b->base, (size_t)n) && c->throttled) {
+        t->up_reading = false;
+        (void)uv_read_stop(s);
+    }
+}
+
+static void start_reading(struct tunnel *t) {
+    if (t->up_reading || t->up_eof || !t->up_open)
+        return;
+    t->up_reading = true;
+    if (uv_read_start((uv_stream_t *)&t->up, on_alloc, on_up_read) < 0)
+        conn_cut(t->conn, "the server hung up");
+}
+
+/* --- connecting --- */
+
+static void connected(struct tunnel *t) {
+    static const char ok[] = "HTTP/1.1 200 Connection established\r\n\r\n";
+    struct conn *c = t->conn;
+    c->event.status = 200;
+    conn_tell_begun(c);
+    c->state = CONN_TUNNEL;
+    conn_set_deadline(c, c->decision.plain ? c->box->egress->config.idle_timeout_ms
+                                           : c->box->egress->config.head_timeout_ms);
+    (void)uv_tcp_nodelay(&t->up, 1);
+    t->refs++;
+    if (conn_write(c, ok, sizeof(ok) - 1)) {
+        /* What the guest sent ahead. */
+        struct buf early = c->in;
+        c->in = (struct buf){.max = early.max};
+        if (early.len > 0)
+            tunnel_from_guest(c, early.data, early.len);
+        buf_finish(&early);
+    }
+    if (t->conn) {
+        start_reading(t);
+        conn_update_reading(t->conn);
+    }
+    unref(t);
+}
+
+static void on_retry_closed(uv_handle_t *h) {
+    struct tunnel *t = h->data;
+    if (t->conn)
+        connect_next(t);
+    unref(t);
+}
+
+static void on_connected(uv_connect_t *req, int status) {
+    struct tunnel *t = req->data;
+    if (!t->conn)
+        return;
+    if (status == 0) {
+        connected(t);
+        return;
+    }
+    t->error = status;
+    t->up_open = false;
+    uv_close((uv_handle_t *)&t->up, on_retry_closed);
+}
+
+static void connect_next(struct tunnel *t) {
+    if (t->next == t->naddresses) {
+        if (t->naddresses == 0)
+            fail(t, ERR_FORBIDDEN, t->refusal);
+        else
+            fail(t, ERR_UPSTREAM, uv_strerror(t->error));
+        return;
+    }
+    struct sockaddr *a = (struct sockaddr *)&t->addresses[t->next++];
+    (void)uv_tcp_init(t->conn->box->egress->loop, &t->up);
+    t->up.data = t;
+    t->connect.data = t;
+    t->up_open = true;
+    t->refs++;
+    int rc = uv_tcp_connect(&t->connect, &t->up, a, on_connected);
+    if (rc < 0) {
+        t->error = rc;
+        t->up_open = false;
+        uv_close((uv_handle_t *)&t->up, on_retry_closed);
+    }
+}
+
+/* Keeps the addresses that may be connected to. */
+static void keep_addresses(struct tunnel *t, const struct addrinfo *list) {
+    const struct conn *c = t->conn;
+    bool exempt = egress_is_exempt(c->box->egress, c->decision.host, c->decision.port);
+    t->refusal = "its address is not allowed";
+    for (const struct addrinfo *a = list; a && t->naddresses < ADDRESSES_MAX; a = a->ai_next) {
+        const char *refusal = address_refusal(a->ai_addr);
+        if (refusal && !exempt) {
+            t->refusal = refusal;
+            continue;
+        }
+        memcpy(&t->addresses[t->naddresses++], a->ai_addr, a->ai_addrlen);
+    }
+}
+
+static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *list) {
+    struct tunnel *t = req->data;
+    struct conn *c = t->conn;
+    t->resolving = false;
+    if (c && status < 0) {
+        fail(t, ERR_UPSTREAM, "the name cannot be resolved");
+    } else if (c) {
+        keep_addresses(t, list);
+        if (t->naddresses == 0) {
+            struct err err;
+            (void)err_set(&err, ERR_FORBIDDEN,
+                          "%s:%u leads to an address that is %s: the operator would list it as a "
+                          "private endpoint",
+                          c->decision.host, c->decision.port, t->refusal);
+            conn_refuse(c, &err, NULL);
+        } else {
+            connect_next(t);
+        }
+    }
+    uv_freeaddrinfo(list);
+    unref(t);
+}
+
+void tunnel_start(struct conn *c) {
+    struct egress *e = c->box->egress;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+    char service[8];
+    struct err err;
+    if (c->box->ntunnels >= e->config.tunnels) {
+        (void)err_set(&err, ERR_RATE, "this sandbox has %u tunnels open (limit tunnels)",
+                      e->config.tunnels);
+        conn_refuse(c, &err, NULL);
+        return;
+    }
+    struct tunnel *t = xcalloc(1, sizeof(*t));
+    t->conn = c;
+    t->refs = 1;
+    t->checked = c->decision.plain;
+    t->counted = true;
+    buf_init(&t->hello, HELLO_MAX_BYTES);
+    c->tunnel = t;
+    c->box->ntunnels++;
+    c->box->usage.requests++;
+    conn_set_deadline(c, e->config.connect_timeout_ms);
+    if (c->decision.literal)
+        hints.ai_flags |= AI_NUMERICHOST;
+    (void)snprintf(service, sizeof(service), "%u", c->decision.port);
+    t->resolve.data = t;
+    t->resolving = true;
+    t->refs++;
+    int rc = uv_getaddrinfo(e->loop, &t->resolve, on_resolved, c->decision.host, service, &hints);
+    if (rc < 0) {
+        t->resolving = false;
+        unref(t);
+        fail(t, ERR_UPSTREAM, uv_strerror(rc));
+    }
+}
