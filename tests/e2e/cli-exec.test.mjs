@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, readFileSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { buildDir, slow, tempDir, until } from '../lib/cay.mjs';
@@ -223,6 +224,33 @@ for (const [who, user] of users) {
     const after = it.out.slice(it.out.indexOf('status 5'));
     assert.match(after, /[^-]icanon/, 'our terminal is as it was');
     assert.match(after, /[^-]echo /);
+  });
+}
+
+for (const [who, user] of users) {
+  test(`it reaches the hosts that are named and no others, ${who}`, limit, async (t) => {
+    const server = createServer((req, res) => res.end(`upstream heard ${req.url}`));
+    await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+    t.after(() => server.close());
+    const at = `localhost:${server.address().port}`;
+    const ask = (...net) => run(t, [...net, 'curl', '-sS', '-m', '10', '-p', '--noproxy', '', `http://${at}/x`], user);
+    const named = await ask('--net', `tcp://${at}`);
+    assert.deepEqual([named.code, named.out, named.err], [0, 'upstream heard /x', '']);
+    const address = await run(
+      t,
+      ['--net', `example.com,tcp://127.0.0.1:${server.address().port}`, 'curl', '-sS', '-p', '--noproxy', '', `http://127.0.0.1:${server.address().port}/y`],
+      user,
+    );
+    assert.equal(address.out, 'upstream heard /y', address.err);
+    const other = await ask('--net', 'example.com');
+    assert.notEqual(other.code, 0);
+    assert.equal(other.out, '');
+    assert.match(other.err, new RegExp(`^cay: refused: ${at} is not in --net$`, 'm'));
+    const quiet = await ask('-q', '--net', 'example.com');
+    assert.doesNotMatch(quiet.err, /cay:/);
+    const none = await ask();
+    assert.notEqual(none.code, 0, 'without --net there is no way out');
+    assert.match(none.err, /connect/i);
   });
 }
 

@@ -16,6 +16,7 @@
 #include "front/sandbox/host.h"
 #include "wire/egress.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -77,6 +78,7 @@ struct exec_cli {
     int bind_fds[SANDBOX_BINDS_MAX];
     struct sandbox_root root;
     struct egress_policy policy;
+    struct sandbox_strv private; /* of these, those that were named by an address */
     int64_t timeout_ms;
     bool json;
     bool quiet;
@@ -256,11 +258,11 @@ static void on_egress_start(void *ctx, struct channel *channel) {
     struct exec_cli *c = ctx;
     _cleanup_(buf) struct buf config;
     _cleanup_(buf) struct buf opening;
-    struct egress_config none = {.ca_file = (char *)""};
+    struct egress_config settings = {.ca_file = (char *)"", .private = c->private};
     struct egress_usage unused = {.sandbox = c->spec.id};
     buf_init(&config, EGRESS_FRAME_MAX);
     buf_init(&opening, EGRESS_FRAME_MAX);
-    pack_egress_config(&config, &none);
+    pack_egress_config(&config, &settings);
     pack_str(&opening, c->spec.id);
     pack_egress_policy(&opening, &c->policy);
     pack_egress_usage(&opening, &unused);
@@ -284,7 +286,9 @@ static void on_refused(struct exec_cli *c, struct unpack *u) {
         while (i < c->ntold && strcmp(c->told[i], name) != 0)
             i++;
         if (i == c->ntold) {
-            remark(c, "refused: %s: %s", *e.host ? name : "a request", e.reason);
+            bool unlisted = *e.host && strstr(e.reason, "is not allowed for this sandbox");
+            remark(c, "refused: %s%s", unlisted ? name : e.reason,
+                   unlisted ? " is not in --net" : "");
             c->told[c->ntold++] = steal_ptr(&name);
         }
     }
@@ -593,6 +597,17 @@ static int add_hosts(struct exec_cli *c, const char *text, struct err *err) {
             c->policy.allow =
                 xrealloc(c->policy.allow, (c->policy.nallow + 1) * sizeof(*c->policy.allow));
             c->policy.allow[c->policy.nallow++] = allow;
+            /* Who names an address means it. A name that turns out to lead to this machine or its
+             * neighbours is refused. */
+            struct in6_addr address;
+            if (strcmp(allow.host, "localhost") == 0 ||
+                inet_pton(AF_INET, allow.host, &address) == 1 ||
+                inet_pton(AF_INET6, allow.host, &address) == 1) {
+                bool v6 = strchr(allow.host, ':') != NULL;
+                _cleanup_(free) char *own =
+                    xasprintf("%s%s%s:%u", v6 ? "[" : "", allow.host, v6 ? "]" : "", allow.port);
+                sandbox_strv_add(&c->private, own);
+            }
         }
         p += n + (p[n] != 0);
     }
@@ -770,6 +785,7 @@ int cli_exec(int argc, char **argv) {
     sandbox_spec_finish(&c.spec);
     sandbox_exec_finish(&c.exec);
     egress_policy_finish(&c.policy);
+    sandbox_strv_finish(&c.private);
     free_root(&c.root);
     return status;
 }
