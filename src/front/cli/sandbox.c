@@ -17,6 +17,8 @@
 
 /* `cay sandbox VERB`: the sandboxes of a running server. */
 
+enum { PAGES_MAX = 1000 };
+
 struct subverb {
     const char *name;
     const char *arguments;
@@ -47,19 +49,39 @@ static bool is_live(const json_t *sandbox) {
     return strcmp(status, "running") == 0 || strcmp(status, "paused") == 0;
 }
 
+/* All of them, however many pages that takes. */
+static int list_all(struct sandbox_cli *c, json_t **ret_list, struct err *err) {
+    _cleanup_(json) json_t *all = json_array();
+    char cursor[ID_SIZE + 16] = "";
+    int rc = 0;
+    for (int page = 0; rc == 0 && page < PAGES_MAX; page++) {
+        _cleanup_(json) json_t *j = NULL;
+        _cleanup_(free) char *path = xasprintf("/v1/sandboxes?limit=100%s", cursor);
+        rc = client_call(&c->client, &(struct client_call){.path = path}, &j, err);
+        (void)json_array_extend(all, json_object_get(j, "sandboxes"));
+        const char *next = json_string_value(json_object_get(j, "next_cursor"));
+        if (!next || !id_is_valid("sbx", next, strlen(next)))
+            break;
+        (void)snprintf(cursor, sizeof(cursor), "&cursor=%s", next);
+    }
+    if (rc == 0)
+        *ret_list = json_incref(all);
+    return rc;
+}
+
 int sandbox_resolve(struct sandbox_cli *c, const char *text, char ret_id[ID_SIZE],
                     struct err *err) {
     if (id_is_valid("sbx", text, strlen(text))) {
         (void)snprintf(ret_id, ID_SIZE, "%s", text);
         return 0;
     }
-    _cleanup_(json) json_t *j = NULL;
-    int rc = client_call(&c->client, &(struct client_call){.path = "/v1/sandboxes"}, &j, err);
+    _cleanup_(json) json_t *list = NULL;
+    int rc = list_all(c, &list, err);
     if (rc < 0)
         return rc;
     size_t i, found = 0;
     const json_t *it;
-    json_array_foreach(json_object_get(j, "sandboxes"), i, it) {
+    json_array_foreach(list, i, it) {
         const char *id = text_of(it, "id");
         if (strcmp(text_of(it, "name"), text) != 0 || !is_live(it) || strlen(id) >= ID_SIZE)
             continue;
@@ -168,15 +190,14 @@ static void print_row(const json_t *it, int64_t now) {
 }
 
 static int ls(struct sandbox_cli *c, struct err *err) {
-    _cleanup_(json) json_t *j = NULL;
+    _cleanup_(json) json_t *list = NULL;
     size_t i;
     const json_t *it;
-    int rc = client_call(&c->client, &(struct client_call){.path = "/v1/sandboxes"}, &j, err);
+    int rc = list_all(c, &list, err);
     if (rc < 0)
         return rc;
-    const json_t *list = json_object_get(j, "sandboxes");
     if (c->args.json) {
-        print_json(list ? list : j);
+        print_json(list);
         return 0;
     }
     if (!c->args.quiet)

@@ -25,6 +25,7 @@ enum {
     RETRY_MS = 250,
     INTERRUPTS_MAX = 3,
     INPUT_MAX_BYTES = 1 << 20,
+    JSON_OUTPUT_MAX = 16 << 20,
     SOCKET_HIGH_BYTES = 256 << 10,
     STATUS_TIMEOUT = 124,
     STATUS_NOT_EXECUTABLE = 126,
@@ -50,6 +51,7 @@ struct follower {
     bool lost;  /* the output request has ended without an exit */
     bool waits; /* more output came than is written */
     bool input_ended;
+    struct buf out[3];  /* what it printed, for one object at the end */
     struct buf pending; /* input that is not sent yet */
     json_t *exit;       /* the record, when it has ended */
     int status;         /* when there is no record */
@@ -112,8 +114,11 @@ static void print_failure(const json_t *record) {
 /* --- output --- */
 
 static void write_out(struct follower *f, int stream, const char *data, size_t len) {
-    if (f->cli->args.json)
+    if (f->cli->args.json) {
+        size_t room = f->out[stream].max - f->out[stream].len;
+        (void)buf_add(&f->out[stream], data, MIN(len, room));
         return;
+    }
     if (!stdio_write(f->stdio, stream, data, len)) {
         f->waits = true;
         if (f->socket)
@@ -439,10 +444,33 @@ static char *exec_path(const char *id, const char *exec) {
     return sandbox_path(id, rest.data);
 }
 
+static void add_output(json_t *record, const char *name, const struct buf *b) {
+    const char *data = b->data ? b->data : "";
+    json_t *text = json_stringn(data, b->len);
+    if (text) {
+        (void)json_object_set_new(record, name, text);
+        return;
+    }
+    char key[32];
+    (void)snprintf(key, sizeof(key), "%s_base64", name);
+    _cleanup_(free) char *coded = xmalloc(BASE64_SIZE(b->len));
+    base64_encode(coded, data, b->len);
+    (void)json_object_set_new(record, key, json_stringn(coded, BASE64_SIZE(b->len)));
+}
+
+static void print_record(struct follower *f) {
+    add_output(f->exit, "stdout", &f->out[1]);
+    add_output(f->exit, "stderr", &f->out[2]);
+    _cleanup_(free) char *text = json_dumps(f->exit, JSON_INDENT(2));
+    (void)puts(text ? text : "null");
+}
+
 static int run_exec(struct sandbox_cli *c, json_t *body, struct err *err) {
     char id[ID_SIZE];
     _cleanup_(free) char *exec = NULL;
     bool tty = json_is_true(json_object_get(body, "tty"));
+    if (!tty && !c->args.detach)
+        (void)json_object_set_new(body, "stdin", json_true()); /* it stays open */
     int rc = sandbox_resolve(c, c->args.rest[0], id, err);
     if (rc == 0)
         rc = start(c, id, body, &exec, err);
@@ -454,6 +482,8 @@ static int run_exec(struct sandbox_cli *c, json_t *body, struct err *err) {
     }
     struct follower f = {.cli = c, .path = exec_path(id, exec), .interactive = true, .tty = tty};
     buf_init(&f.pending, INPUT_MAX_BYTES);
+    buf_init(&f.out[1], JSON_OUTPUT_MAX);
+    buf_init(&f.out[2], JSON_OUTPUT_MAX);
     open_streams(&f);
     if (tty) {
         rc = run_terminal(&f, err);
@@ -464,12 +494,13 @@ static int run_exec(struct sandbox_cli *c, json_t *body, struct err *err) {
     }
     close_streams(&f);
     if (rc >= 0 && f.exit && c->args.json) {
-        _cleanup_(free) char *text = json_dumps(f.exit, JSON_INDENT(2));
-        (void)puts(text ? text : "null");
+        print_record(&f);
     } else if (rc > 0 && f.exit) {
         print_failure(f.exit);
     }
     json_decref(f.exit);
+    buf_finish(&f.out[1]);
+    buf_finish(&f.out[2]);
     return rc;
 }
 
@@ -529,7 +560,7 @@ static int print_so_far(struct sandbox_cli *c, const char *path, struct err *err
 
 static int last_exec(struct sandbox_cli *c, const char *id, char **ret_exec, struct err *err) {
     _cleanup_(json) json_t *j = NULL;
-    _cleanup_(free) char *path = sandbox_path(id, "/execs");
+    _cleanup_(free) char *path = sandbox_path(id, "/execs?limit=100");
     int rc = client_call(&c->client, &(struct client_call){.path = path}, &j, err);
     if (rc < 0)
         return rc;

@@ -50,6 +50,7 @@ test('an exec never claims an end that was not told', () => {
     signal: 'KILL',
     oom: true,
   });
+  expect(readExec({ status: 'exited', signal: 9 }).signal).toBe('SIGKILL');
   expect(readExec({ argv: ['ls', 'a b'] }).command).toBe('ls "a b"');
   expect(readExec({ status: 'of another age' }).status).toBe('failed');
 });
@@ -81,13 +82,25 @@ test('a piece of output is bytes, whichever way it came', () => {
   expect([...readPiece('stderr', { offset: 0, data_base64: '/wA=' }).bytes]).toEqual([255, 0]);
 });
 
-test('a network event is allowed only if it says so', () => {
-  expect(readNetworkEvent({ host: 'a', port: 443, allowed: true })).toMatchObject({
-    host: 'a:443',
-    allowed: true,
+test('a network event was let out only if it says so', () => {
+  expect(
+    readNetworkEvent({
+      host: 'a',
+      port: 443,
+      state: 'ended',
+      method: 'GET',
+      path: '/x',
+      status: 200,
+      bytes_in: 5,
+      bytes_out: 6,
+      route: 'models',
+    }),
+  ).toMatchObject({ host: 'a:443 by models', state: 'ended', what: 'GET /x → 200', bytes: 11 });
+  expect(readNetworkEvent({ state: 'refused', reason: 'why' })).toMatchObject({
+    state: 'refused',
+    what: 'why',
   });
-  expect(readNetworkEvent({ host: 'a', verdict: 'deny' }).allowed).toBe(false);
-  expect(readNetworkEvent({}).allowed).toBe(false);
+  expect(readNetworkEvent({ state: 'new word' }).state).toBe('refused');
 });
 
 test('paths and ids are escaped in addresses', async () => {

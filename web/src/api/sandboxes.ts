@@ -53,7 +53,13 @@ export type Listing = { entries: Entry[]; more: boolean };
 
 export type Snapshot = { id: string; name: string; createdAt: string; bytes: number | null };
 
-export type NetworkEvent = { time: string; host: string; allowed: boolean; what: string };
+export type NetworkEvent = {
+  time: string;
+  host: string;
+  state: 'begun' | 'ended' | 'refused';
+  what: string;
+  bytes: number;
+};
 
 /** Times are text of RFC 3339, or milliseconds. */
 const time = (value: unknown): string | null =>
@@ -106,6 +112,21 @@ export function readSandbox(value: unknown): Sandbox {
 /** How a shell would be told: words with anything unusual in them are quoted. */
 const shown = (words: string[]): string =>
   words.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : JSON.stringify(word))).join(' ');
+
+const signals = new Map([
+  [1, 'HUP'],
+  [2, 'INT'],
+  [3, 'QUIT'],
+  [6, 'ABRT'],
+  [8, 'FPE'],
+  [9, 'KILL'],
+  [11, 'SEGV'],
+  [13, 'PIPE'],
+  [15, 'TERM'],
+  [24, 'XCPU'],
+  [25, 'XFSZ'],
+]);
+const signalName = (number: number): string => `SIG${signals.get(number) ?? ` ${number}`}`;
 
 export function readExec(value: unknown): Exec {
   const it = object(value);
@@ -160,13 +181,17 @@ export function readSnapshot(value: unknown): Snapshot {
 export function readNetworkEvent(value: unknown): NetworkEvent {
   const it = object(value);
   const port = numberOrNull(it.port);
-  const host = text(it.host) || text(it.target);
-  const verdict = text(it.verdict) || text(it.decision) || text(it.result);
+  const host = text(it.host);
+  const status = numberOrNull(it.status);
+  const call = [text(it.method), text(it.path)].filter(Boolean).join(' ');
+  const route = text(it.route);
   return {
-    time: time(it.time) ?? time(it.at) ?? '',
-    host: port === null || host === '' ? host : `${host}:${port}`,
-    allowed: it.allowed === true || /^(allow|allowed|ok)$/.test(verdict),
-    what: text(it.reason) || text(it.message) || verdict,
+    time: time(it.time) ?? '',
+    host: (port === null || host === '' ? host : `${host}:${port}`) + (route && ` by ${route}`),
+    // A word this page does not know is no reason to call it let out.
+    state: oneOf(['begun', 'ended', 'refused'], it.state, 'refused'),
+    what: text(it.reason) || [call, status ?? ''].filter(Boolean).join(' → '),
+    bytes: number(it.bytes_in) + number(it.bytes_out),
   };
 }
 
@@ -190,7 +215,7 @@ const withPath = (path: string, more: Record<string, string> = {}) =>
 
 /** Every call the page makes, told as data: how it is sent, and how curl would send it. */
 export const calls = {
-  list: (): Call => ({ path: '/v1/sandboxes' }),
+  list: (): Call => ({ path: '/v1/sandboxes?limit=100' }),
   create: (body: unknown): Call => ({ path: '/v1/sandboxes', body }),
   get: (id: string): Call => ({ path: of(id) }),
   remove: (id: string): Call => ({ method: 'DELETE', path: of(id) }),
@@ -204,7 +229,7 @@ export const calls = {
     path: of(id, '/snapshots'),
     body: name ? { name } : {},
   }),
-  snapshots: (): Call => ({ path: '/v1/snapshots' }),
+  snapshots: (): Call => ({ path: '/v1/snapshots?limit=100' }),
   setNetwork: (id: string, policy: Policy): Call => ({
     method: 'PUT',
     path: of(id, '/network'),
@@ -212,7 +237,7 @@ export const calls = {
   }),
   networkEvents: (id: string): Call => ({ path: of(id, '/network/events') }),
   exec: (id: string, body: unknown): Call => ({ path: of(id, '/exec'), body }),
-  execs: (id: string): Call => ({ path: of(id, '/execs') }),
+  execs: (id: string): Call => ({ path: of(id, '/execs?limit=50') }),
   execOutput: (id: string, exec: string, stdout = 0, stderr = 0): Call => ({
     path: of(id, `/execs/${encodeURIComponent(exec)}/output?stdout=${stdout}&stderr=${stderr}`),
     stream: true,
@@ -285,7 +310,7 @@ export const sandboxes = {
   },
   async networkEvents(id: string, signal?: AbortSignal): Promise<NetworkEvent[]> {
     const events = list(object(await send(calls.networkEvents(id), signal)).events);
-    return events.map(readNetworkEvent);
+    return events.map(readNetworkEvent).reverse();
   },
   async readFile(id: string, path: string, signal?: AbortSignal): Promise<Uint8Array> {
     const options = { headers: { Accept: '*/*' }, ...(signal ? { signal } : {}) };

@@ -5,11 +5,13 @@ import { plainText } from '../../components/ansi.ts';
 import { Badge } from '../../components/Badge.tsx';
 import { Curl } from '../../components/Curl.tsx';
 import { Notice } from '../../components/Notice.tsx';
-import { formatTime } from '../../format.ts';
+import { formatBytes, formatTime } from '../../format.ts';
 import { useLoad } from '../../hooks.ts';
 import { words } from '../sandboxes/form.ts';
 
 const refreshMs = 1_500;
+const tones = { begun: 'busy', ended: 'ok', refused: 'bad' } as const;
+const said = { begun: 'open', ended: 'let out', refused: 'refused' };
 
 type Props = { sandbox: Sandbox; live: boolean; shown: boolean; onChange: () => void };
 
@@ -100,11 +102,12 @@ function Events({ id, shown }: { id: string; shown: boolean }) {
       <ul>
         {(data ?? []).map((event, at) => (
           <li key={at}>
-            <Badge tone={event.allowed ? 'ok' : 'bad'}>
-              {event.allowed ? 'let out' : 'refused'}
-            </Badge>
+            <Badge tone={tones[event.state]}>{said[event.state]}</Badge>
             <span className="mono event-host">{plainText(event.host)}</span>
-            <span className="event-what">{plainText(event.what)}</span>
+            <span className="event-what">
+              {plainText(event.what)}
+              {event.bytes > 0 && ` ${formatBytes(event.bytes)}`}
+            </span>
             <time dateTime={event.time}>{formatTime(event.time)}</time>
           </li>
         ))}

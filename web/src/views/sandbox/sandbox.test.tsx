@@ -41,7 +41,7 @@ const press = (host: HTMLElement, name: RegExp) => {
 
 test('the list shows what the server says, and no name becomes an element', async () => {
   answers.push([
-    /GET \/v1\/sandboxes$/,
+    /GET \/v1\/sandboxes\?/,
     () =>
       Response.json({
         sandboxes: [
@@ -108,7 +108,7 @@ test('a command is started and its output followed from where a cut line left it
           `event: exit\ndata: {"id":"exe_1","status":"exited","exit_code":3}\n\n`,
       ),
   ]);
-  answers.push([/GET .*\/execs$/, () => Response.json({ execs: [] })]);
+  answers.push([/GET .*\/execs\?/, () => Response.json({ execs: [] })]);
   const host = render(<Commands id="sbx_1" live shown />);
   await settle();
   const input = host.querySelector('input')!;

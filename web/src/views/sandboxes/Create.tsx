@@ -94,7 +94,7 @@ export function Create({ onClose }: { onClose: () => void }) {
           <textarea
             rows={2}
             spellCheck={false}
-            placeholder="registry.npmjs.org"
+            placeholder="packages.example.org"
             value={form.allow}
             onChange={(event) => change({ allow: event.target.value })}
           />
