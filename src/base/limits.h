@@ -68,3 +68,22 @@
 #define LIMIT_AGENT_STREAM_BYTES  (6 * 1024 * 1024)
 #define LIMIT_AGENT_TOOL_BYTES    (256 * 1024)
 #define LIMIT_AGENT_INSTANCES     10000
+
+/* Linux sandboxes: keys under "sandboxes" in cay.json, in lower case without "LIMIT_SANDBOX_". */
+#define LIMIT_SANDBOX_POOL          2
+#define LIMIT_SANDBOXES             64 /* max */
+#define LIMIT_SANDBOXES_PER_KEY     16 /* max_per_key */
+#define LIMIT_SANDBOX_TIMEOUT_S     300
+#define LIMIT_SANDBOX_MAX_TIMEOUT_S 86400
+#define LIMIT_SANDBOX_MEMORY_MB     1024
+#define LIMIT_SANDBOX_DISK_MB       512
+#define LIMIT_SANDBOX_PIDS          256
+#define LIMIT_SANDBOX_OUTPUT_MB     64
+#define LIMIT_SANDBOX_EXECS         1000
+#define LIMIT_SANDBOX_KEEP          200
+#define LIMIT_SANDBOX_KEEP_S        604800
+#define LIMIT_SANDBOX_UPLOAD_MB     1024
+#define LIMIT_SANDBOX_SNAPSHOT_MB   1024
+#define LIMIT_SANDBOX_SNAPSHOTS_MB  4096
+#define LIMIT_SANDBOX_CONNECTIONS   64
+#define LIMIT_SANDBOX_EVENTS        1000

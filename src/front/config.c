@@ -21,6 +21,7 @@ void config_init(struct config *c) {
                          .http = http_limits_default(),
                          .agents = agent_limits_default(),
                          .runner = runner_config_default(),
+                         .sandboxes = sandbox_settings_default(),
                          .drain_timeout_ms = LIMIT_DRAIN_TIMEOUT_MS};
 }
 
@@ -41,6 +42,7 @@ void config_finish(struct config *c) {
     free(c->model);
     free(c->user);
     free(c->file);
+    sandbox_settings_finish(&c->sandboxes);
     *c = (struct config){0};
 }
 
@@ -163,9 +165,10 @@ static int read_str(const json_t *root, const char *key, char **ret, struct err 
 }
 
 static int read_root(struct config *c, const json_t *root, struct err *err) {
-    static const char *const keys[] = {
-        "listen", "data_dir", "web_dir", "agents_dir",  "models_file", "model",   "user",
-        "hosts",  "origins",  "limits",  "require_key", "log_level",   "$schema", NULL};
+    static const char *const keys[] = {"listen",      "data_dir", "web_dir",     "agents_dir",
+                                       "models_file", "model",    "user",        "hosts",
+                                       "origins",     "limits",   "require_key", "log_level",
+                                       "sandboxes",   "$schema",  NULL};
     int rc = json_check_keys(root, "the settings", keys, err);
     const char *level = NULL;
     if (rc == 0)
@@ -194,6 +197,8 @@ static int read_root(struct config *c, const json_t *root, struct err *err) {
         rc = err_set(err, ERR_BAD_REQUEST, "\"log_level\" must be debug, info, warn, error or off");
     if (rc == 0)
         rc = read_limits(c, json_object_get(root, "limits"), err);
+    if (rc == 0)
+        rc = sandbox_settings_read(&c->sandboxes, json_object_get(root, "sandboxes"), err);
     for (size_t i = 0; rc == 0 && i < c->nlisten; i++)
         if ((rc = check_address(c->listen[i], err)) < 0)
             rc = err_wrap(err, "\"listen\"");

@@ -7,6 +7,7 @@
 #include "front/agent/limits.h"
 #include "front/http/server.h"
 #include "front/run/runner.h"
+#include "front/sandbox/settings.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,6 +31,7 @@ struct config {
     struct http_limits http;
     struct runner_config runner;
     struct agent_limits agents;
+    struct sandbox_settings sandboxes;
     unsigned drain_timeout_ms;
 };
 

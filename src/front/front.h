@@ -29,6 +29,7 @@ struct front {
     struct workers *workers;
     struct models *models;
     struct agents *agents;
+    struct sandboxes *sandboxes;
     struct facet_open facet_open; /* how the facets of programs are opened */
     char *urls[8];                /* where it listens, as a person would type it */
     size_t nurls;

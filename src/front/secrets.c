@@ -36,6 +36,11 @@ static int find(const char *name, size_t len) {
     return -1;
 }
 
+static void add_extra(struct secrets *s, const char *name, const char *value) {
+    s->extras = xrealloc(s->extras, (s->nextras + 1) * sizeof(*s->extras));
+    s->extras[s->nextras++] = (struct secret_extra){.name = xstrdup(name), .value = xstrdup(value)};
+}
+
 /* One line: NAME=value, NAME="value", optionally after "export "; "#" begins a comment line. */
 static int read_line(struct secrets *s, const char *file, unsigned number, char *line,
                      struct err *err) {
@@ -59,7 +64,7 @@ static int read_line(struct secrets *s, const char *file, unsigned number, char 
     }
     if (which < 0) {
         *eq = 0;
-        log_warn("env_file.unknown", "file", file, "name", line);
+        add_extra(s, line, value);
     } else if (!s->values[which] && *value) {
         s->values[which] = xstrdup(value);
     }
@@ -89,21 +94,51 @@ static int read_file(struct secrets *s, const char *file, struct err *err) {
     return rc;
 }
 
+/* The text itself goes too, of every entry of that name: it is what /proc/PID/environ shows. */
+static char *take_env(const char *name) {
+    const char *v = getenv(name);
+    char *copy = v && *v ? xstrdup(v) : NULL;
+    size_t n = strlen(name);
+    for (char **e = environ; e && *e; e++)
+        if (strncmp(*e, name, n) == 0 && (*e)[n] == '=')
+            mem_wipe(*e + n + 1, strlen(*e + n + 1));
+    (void)unsetenv(name);
+    return copy;
+}
+
 int secrets_load(struct secrets *s, const char *env_file, struct err *err) {
     *s = (struct secrets){0};
-    for (int i = 0; i < SECRET_COUNT; i++) {
-        const char *v = getenv(names[i]);
-        if (v && *v)
-            s->values[i] = xstrdup(v);
-        /* The text itself goes too, of every entry of that name: it is what /proc/PID/environ
-         * shows. */
-        size_t n = strlen(names[i]);
-        for (char **e = environ; e && *e; e++)
-            if (strncmp(*e, names[i], n) == 0 && (*e)[n] == '=')
-                mem_wipe(*e + n + 1, strlen(*e + n + 1));
-        (void)unsetenv(names[i]);
+    for (int i = 0; i < SECRET_COUNT; i++)
+        s->values[i] = take_env(names[i]);
+    if (!env_file)
+        return 0;
+    s->file = xstrdup(env_file);
+    return read_file(s, env_file, err);
+}
+
+const char *secrets_take(struct secrets *s, const char *name) {
+    int which = find(name, strlen(name));
+    if (which >= 0)
+        return s->values[which];
+    char *v = take_env(name);
+    if (v) {
+        add_extra(s, name, v); /* the last one of a name wins */
+        mem_wipe(v, strlen(v));
+        free(v);
     }
-    return env_file ? read_file(s, env_file, err) : 0;
+    const char *found = NULL;
+    for (size_t i = 0; i < s->nextras; i++)
+        if (strcmp(s->extras[i].name, name) == 0) {
+            s->extras[i].used = true;
+            found = s->extras[i].value;
+        }
+    return found;
+}
+
+void secrets_warn_unused(const struct secrets *s) {
+    for (size_t i = 0; i < s->nextras; i++)
+        if (!s->extras[i].used)
+            log_warn("env_file.unknown", "file", s->file ? s->file : "", "name", s->extras[i].name);
 }
 
 void secrets_finish(struct secrets *s) {
@@ -113,6 +148,14 @@ void secrets_finish(struct secrets *s) {
         free(s->values[i]);
         s->values[i] = NULL;
     }
+    for (size_t i = 0; i < s->nextras; i++) {
+        mem_wipe(s->extras[i].value, strlen(s->extras[i].value));
+        free(s->extras[i].value);
+        free(s->extras[i].name);
+    }
+    free(s->extras);
+    free(s->file);
+    *s = (struct secrets){0};
 }
 
 void secrets_protect_process(void) {

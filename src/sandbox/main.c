@@ -1,7 +1,9 @@
 #include "base/log.h"
 #include "sandbox/guard.h"
 #include "sandbox/launcher.h"
+#include "sandbox/starter.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,7 +13,8 @@ extern char **environ;
 
 enum { CONTROL = 3 };
 
-int main(void) {
+int main(int argc, char **argv) {
+    bool starter = argc == 2 && strcmp(argv[1], "--starter") == 0;
     enum log_level level = LOG_LEVEL_INFO;
     const char *wanted = getenv("CAY_LOG");
     if (wanted)
@@ -31,5 +34,5 @@ int main(void) {
         log_error("sandbox.start", "error", "descriptor 3 is no socket: cay starts this program");
         return 2;
     }
-    return launcher_run(CONTROL);
+    return launcher_run(starter ? starter_run(CONTROL) : CONTROL);
 }

@@ -8,5 +8,9 @@ void api_status_routes(struct front *f);
 void api_runs_routes(struct front *f);
 void api_run_routes(struct front *f);
 void api_agents_routes(struct front *f);
+void api_sandboxes_routes(struct front *f);
+void api_execs_routes(struct front *f);
+void api_files_routes(struct front *f);
+void api_snapshots_routes(struct front *f);
 /* The handler of requests for NAME.localhost. */
 void api_guest(struct http_req *req, void *ctx);

@@ -11,6 +11,8 @@
 #include "front/guard.h"
 #include "front/http/asset.h"
 #include "front/run/workers.h"
+#include "front/sandbox/sandboxes.h"
+#include "loop/child.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -64,7 +66,9 @@ struct serve {
     size_t nlisten;
     int web_fd;
     int lock_fd;
-    int program_fds[3]; /* cay-compile, cay-isolate, cay-facet */
+    int program_fds[5];    /* cay-compile, cay-isolate, cay-facet, cay-sandbox, cay-egress */
+    struct child *starter; /* keeps root, to start cay-sandbox */
+    int starter_fd;
     char *sibling_dir;
     uid_t uid;
     gid_t gid;
@@ -346,16 +350,43 @@ static int open_web_dir(struct serve *s, struct err *err) {
     return s->web_fd < 0 ? err_sys(err, "web folder %s", s->config.web_dir) : 0;
 }
 
-/* Opened while we may still see their folder; started from these descriptors. */
+/* Opened while we may still see their folder; started from these descriptors. Without the last two
+ * everything works but sandboxes, or their network. */
 static int open_programs(struct serve *s, struct err *err) {
-    static const char *const names[] = {"cay-compile", "cay-isolate", "cay-facet"};
+    static const char *const names[] = {"cay-compile", "cay-isolate", "cay-facet", "cay-sandbox",
+                                        "cay-egress"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         _cleanup_(free) char *path = path_join(s->sibling_dir, names[i]);
         s->program_fds[i] = open(path, O_PATH | O_CLOEXEC);
-        if (s->program_fds[i] < 0)
+        if (s->program_fds[i] < 0 && i < 3)
             return err_sys(err, "%s is missing beside cay (run `make`)", names[i]);
     }
-    return 0;
+    return sandbox_settings_open(&s->config.sandboxes, err);
+}
+
+static void on_starter_exit(void *ctx, int wait_status, const struct rusage *used) {
+    struct serve *s = ctx;
+    char text[64];
+    (void)used;
+    s->starter = NULL;
+    if (!s->stopping)
+        log_error("sandbox.starter", "status", child_status_text(wait_status, text, sizeof(text)),
+                  "advice", "sandboxes go on, but cannot be started again: restart cay");
+}
+
+/* Sandboxes of root have host users of their own. What starts them keeps root when we give it up.
+ */
+static int start_starter(struct serve *s, struct err *err) {
+    static const char *const args[] = {"--starter", NULL};
+    if (!s->drop || s->program_fds[3] < 0)
+        return 0;
+    return child_spawn(&s->loop,
+                       &(struct child_options){.name = "cay-sandbox",
+                                               .exec_fd = s->program_fds[3],
+                                               .args = args,
+                                               .on_exit = on_starter_exit,
+                                               .ctx = s},
+                       &s->starter, &s->starter_fd, err);
 }
 
 /* Beside the build folder, or installed. */
@@ -435,6 +466,7 @@ void front_children(const struct front *f,
     struct keeper_info isolate = pool_info(f->runner->pool);
     on_child(ctx, &compile);
     on_child(ctx, &isolate);
+    sandboxes_children(f->sandboxes, on_child, ctx);
 }
 
 void front_model(const struct front *f, const char **ret_provider, const char **ret_name) {
@@ -461,6 +493,10 @@ static int start_http(struct serve *s, struct err *err) {
     api_runs_routes(f);
     api_run_routes(f);
     api_agents_routes(f);
+    api_sandboxes_routes(f);
+    api_execs_routes(f);
+    api_files_routes(f);
+    api_snapshots_routes(f);
     for (size_t i = 0; i < s->nlisten; i++) {
         int rc = http_server_listen(f->http, s->listen_fds[i], err);
         if (rc < 0)
@@ -489,6 +525,11 @@ static void on_checkpoint(uv_timer_t *t) {
     (void)uv_queue_work(&s->loop, &s->checkpoint_work, on_checkpoint_work, on_checkpoint_done);
 }
 
+static void on_sandboxes_closed(void *ctx) {
+    struct serve *s = ctx;
+    fd_close(&s->starter_fd); /* its end */
+}
+
 static void on_drained(void *ctx) {
     struct serve *s = ctx;
     http_server_destroy(s->front.http);
@@ -496,6 +537,7 @@ static void on_drained(void *ctx) {
     models_close(s->front.models, NULL, NULL);
     workers_destroy(s->front.workers);
     runner_stop(s->front.runner, NULL, NULL);
+    sandboxes_close(s->front.sandboxes, on_sandboxes_closed, s);
     for (size_t i = 0; i < ARRAY_LEN(s->signals); i++)
         uv_close((uv_handle_t *)&s->signals[i], NULL);
     uv_close((uv_handle_t *)&s->checkpoint, NULL);
@@ -533,7 +575,6 @@ static void print_banner(const struct serve *s) {
 
 static int run(struct serve *s, struct err *err) {
     struct front *f = &s->front;
-    (void)uv_loop_init(&s->loop);
     f->loop = &s->loop;
     f->config = &s->config;
     f->secrets = &s->secrets;
@@ -563,6 +604,20 @@ static int run(struct serve *s, struct err *err) {
                                                        .model = s->config.model,
                                                        .limits = s->config.agents,
                                                        .data_dir = s->config.data_dir});
+    rc = sandboxes_open(
+        &(struct sandboxes_options){.loop = &s->loop,
+                                    .store = f->store,
+                                    .settings = &s->config.sandboxes,
+                                    .secrets = &s->secrets,
+                                    .models = model_catalog_json(models_catalog(f->models)),
+                                    .data_dir = s->config.data_dir,
+                                    .sandbox_fd = s->drop ? -1 : s->program_fds[3],
+                                    .egress_fd = s->program_fds[4],
+                                    .starter = s->starter_fd},
+        &f->sandboxes, err);
+    if (rc < 0)
+        return rc;
+    secrets_warn_unused(&s->secrets);
     rc = start_http(s, err);
     if (rc < 0)
         return rc;
@@ -605,7 +660,7 @@ static void finish(struct serve *s) {
 int cli_serve(int argc, char **argv) {
     struct err err;
     struct serve *s = xcalloc(1, sizeof(*s));
-    s->web_fd = s->lock_fd = -1;
+    s->web_fd = s->lock_fd = s->starter_fd = -1;
     for (size_t i = 0; i < ARRAY_LEN(s->program_fds); i++)
         s->program_fds[i] = -1;
     config_init(&s->config);
@@ -621,6 +676,7 @@ int cli_serve(int argc, char **argv) {
     (void)umask(077); /* what is made here is nobody else's to read */
     s->sibling_dir = cli_sibling_dir();
     find_user(s);
+    (void)uv_loop_init(&s->loop);
     features_probe(&s->front.features, s->sibling_dir, false);
     int rc = load_secrets(s, &err);
     if (rc == 0)
@@ -633,6 +689,8 @@ int cli_serve(int argc, char **argv) {
         rc = open_programs(s, &err);
     if (rc == 0)
         rc = bind_all(s, &err);
+    if (rc == 0)
+        rc = start_starter(s, &err);
     if (rc == 0)
         rc = drop_privileges(s, &err);
     if (rc == 0)

@@ -144,7 +144,7 @@ struct sandbox_job_options {
     uint16_t archive;
     const char *dir;
     const struct sandbox_strv *paths; /* TAR_OUT; NULL: all of dir */
-    int fd;                           /* of the archive; borrowed */
+    int fd; /* of the archive; borrowed. -1: it is the job's input or output */
     struct sandbox_job_callbacks callbacks;
     void *ctx;
 };

@@ -416,9 +416,12 @@ static int make_pipe(struct pipes *p, int which, struct err *err) {
 static int make_request(struct sandbox_job *j, const struct sandbox_job_options *o, struct pipes *p,
                         struct buf *out, struct err *err) {
     if (!o->exec) {
-        p->theirs[0] = fcntl(o->fd, F_DUPFD_CLOEXEC, 3);
-        if (p->theirs[0] < 0)
-            return err_sys(err, "archive");
+        int which = o->archive == INIT_TAR_IN ? 0 : 1;
+        int rc = o->fd < 0 ? make_pipe(p, which, err) : 0;
+        if (o->fd >= 0 && (p->theirs[which] = fcntl(o->fd, F_DUPFD_CLOEXEC, 3)) < 0)
+            rc = err_sys(err, "archive");
+        if (rc < 0)
+            return rc;
         if (o->archive != INIT_SNAPSHOT)
             pack_str(out, o->dir);
         struct sandbox_strv none = {0};

@@ -24,6 +24,14 @@ static const char *const migrations[] = {
     /* 2 */
     "CREATE TABLE workers (owner TEXT NOT NULL, id TEXT NOT NULL, label TEXT NOT NULL UNIQUE,"
     " code TEXT NOT NULL, updated_ms INTEGER NOT NULL, PRIMARY KEY (owner, id)) WITHOUT ROWID;",
+    /* 3 */
+    "CREATE TABLE records (kind TEXT NOT NULL, id TEXT NOT NULL, owner TEXT NOT NULL,"
+    " parent TEXT NOT NULL, status TEXT NOT NULL, created_ms INTEGER NOT NULL,"
+    " ended_ms INTEGER NOT NULL DEFAULT 0, bytes INTEGER NOT NULL DEFAULT 0, doc TEXT NOT NULL,"
+    " PRIMARY KEY (kind, id)) WITHOUT ROWID;"
+    "CREATE INDEX records_owner ON records (kind, owner, id);"
+    "CREATE INDEX records_parent ON records (parent, kind, id);"
+    "CREATE INDEX records_alive ON records (kind) WHERE ended_ms = 0;",
 };
 
 enum statement {
@@ -43,12 +51,21 @@ enum statement {
     WORKER_GET,
     WORKER_DELETE,
     WORKER_LIST,
+    RECORD_PUT,
+    RECORD_GET,
+    RECORD_LIST,
+    RECORD_DELETE,
+    RECORD_INTERRUPT,
+    RECORD_OLD,
+    RECORD_SUM,
     STATEMENT_COUNT,
 };
 
 #define KEY_COLUMNS "id, name, scope, hash, rate_per_minute, created_ms, revoked_ms, grants"
 #define RUN_COLUMNS                                                                                \
     "id, owner, kind, status, title, detail, error_code, error_message, created_ms, finished_ms"
+
+#define RECORD_COLUMNS "kind, id, owner, parent, status, created_ms, ended_ms, bytes, doc"
 
 static const char *const statement_sql[STATEMENT_COUNT] = {
     [KEY_ADD] = "INSERT INTO keys (" KEY_COLUMNS ") VALUES (?1,?2,?3,?4,?5,?6,0,?7)",
@@ -81,6 +98,22 @@ static const char *const statement_sql[STATEMENT_COUNT] = {
     [WORKER_DELETE] = "DELETE FROM workers WHERE owner = ?1 AND id = ?2",
     [WORKER_LIST] = "SELECT owner, id, label, code, updated_ms FROM workers WHERE owner = ?1"
                     " ORDER BY id",
+    [RECORD_PUT] = "INSERT INTO records (" RECORD_COLUMNS ") VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9)"
+                   " ON CONFLICT (kind, id) DO UPDATE SET status = ?5, ended_ms = ?7, bytes = ?8,"
+                   " doc = ?9",
+    [RECORD_GET] = "SELECT " RECORD_COLUMNS " FROM records WHERE kind = ?1 AND id = ?2"
+                   " AND (?3 OR owner = ?4) AND (?5 IS NULL OR parent = ?5)",
+    [RECORD_LIST] = "SELECT " RECORD_COLUMNS " FROM records WHERE kind = ?1 AND (?2 OR owner = ?3)"
+                    " AND (?4 IS NULL OR parent = ?4) AND (?5 IS NULL OR id < ?5)"
+                    " ORDER BY id DESC LIMIT ?6",
+    [RECORD_DELETE] = "DELETE FROM records WHERE (kind = ?1 AND id = ?2) OR parent = ?2",
+    [RECORD_INTERRUPT] = "UPDATE records SET status = 'interrupted', ended_ms = ?1"
+                         " WHERE ended_ms = 0 AND kind IN ('sandbox', 'exec')",
+    [RECORD_OLD] = "SELECT " RECORD_COLUMNS " FROM records WHERE kind = ?1 AND ended_ms > 0"
+                   " AND (?2 IS NULL OR parent = ?2) AND (ended_ms < ?3 OR id NOT IN"
+                   " (SELECT id FROM records WHERE kind = ?1 AND ended_ms > 0"
+                   " AND (?2 IS NULL OR parent = ?2) ORDER BY id DESC LIMIT ?4)) LIMIT 1000",
+    [RECORD_SUM] = "SELECT coalesce(sum(bytes), 0) FROM records WHERE kind = ?1",
 };
 
 struct store {
@@ -521,6 +554,125 @@ int store_worker_list(struct store *s, const char *owner,
         store_worker_finish(&w);
     }
     int e = rc == SQLITE_DONE ? 0 : db_error(s->db, err, "list workers");
+    (void)sqlite3_reset(st);
+    return e;
+}
+
+/* --- records of sandboxes --- */
+
+void store_record_finish(struct store_record *r) {
+    if (!r)
+        return;
+    free(r->status);
+    free(r->doc);
+    *r = (struct store_record){0};
+}
+
+static void read_record(sqlite3_stmt *st, struct store_record *r) {
+    *r = (struct store_record){0};
+    column_id(st, 1, r->id);
+    column_id(st, 2, r->owner);
+    column_id(st, 3, r->parent);
+    r->status = column_strdup(st, 4);
+    r->created_ms = sqlite3_column_int64(st, 5);
+    r->ended_ms = sqlite3_column_int64(st, 6);
+    r->bytes = sqlite3_column_int64(st, 7);
+    r->doc = column_strdup(st, 8);
+}
+
+int store_record_put(struct store *s, const char *kind, const struct store_record *r,
+                     struct err *err) {
+    sqlite3_stmt *st = ready(s, RECORD_PUT);
+    bind_str(st, 1, kind);
+    bind_str(st, 2, r->id);
+    bind_str(st, 3, r->owner);
+    bind_str(st, 4, r->parent);
+    bind_str(st, 5, r->status);
+    bind_int(st, 6, r->created_ms);
+    bind_int(st, 7, r->ended_ms);
+    bind_int(st, 8, r->bytes);
+    bind_str(st, 9, r->doc);
+    return run(s, st, "record a sandbox", NULL, err);
+}
+
+int store_record_get(struct store *s, const char *kind, const char *id, const char *parent,
+                     struct store_scope scope, struct store_record *ret, struct err *err) {
+    sqlite3_stmt *st = ready(s, RECORD_GET);
+    bind_str(st, 1, kind);
+    bind_str(st, 2, id);
+    bind_int(st, 3, scope.all);
+    bind_str(st, 4, scope.owner ? scope.owner : "");
+    bind_str(st, 5, parent);
+    int rc = sqlite3_step(st);
+    if (rc == SQLITE_ROW)
+        read_record(st, ret);
+    int e = rc == SQLITE_ROW    ? 0
+            : rc == SQLITE_DONE ? err_set(err, ERR_NOT_FOUND, "there is no %s \"%.40s\"", kind, id)
+                                : db_error(s->db, err, "read a record");
+    (void)sqlite3_reset(st);
+    return e;
+}
+
+static int list_records(struct store *s, sqlite3_stmt *st,
+                        void (*on_record)(void *ctx, const struct store_record *r), void *ctx,
+                        struct err *err) {
+    int rc;
+    while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
+        struct store_record r;
+        read_record(st, &r);
+        on_record(ctx, &r);
+        store_record_finish(&r);
+    }
+    int e = rc == SQLITE_DONE ? 0 : db_error(s->db, err, "list records");
+    (void)sqlite3_reset(st);
+    return e;
+}
+
+int store_record_list(struct store *s, const char *kind, const struct store_record_query *query,
+                      void (*on_record)(void *ctx, const struct store_record *r), void *ctx,
+                      struct err *err) {
+    sqlite3_stmt *st = ready(s, RECORD_LIST);
+    bind_str(st, 1, kind);
+    bind_int(st, 2, query->scope.all);
+    bind_str(st, 3, query->scope.owner ? query->scope.owner : "");
+    bind_str(st, 4, query->parent);
+    bind_str(st, 5, query->before);
+    bind_int(st, 6, (int64_t)query->limit);
+    return list_records(s, st, on_record, ctx, err);
+}
+
+int store_record_delete(struct store *s, const char *kind, const char *id, struct err *err) {
+    sqlite3_stmt *st = ready(s, RECORD_DELETE);
+    bind_str(st, 1, kind);
+    bind_str(st, 2, id);
+    return run(s, st, "delete a record", NULL, err);
+}
+
+int store_record_interrupt_all(struct store *s, int64_t *ret_count, struct err *err) {
+    sqlite3_stmt *st = ready(s, RECORD_INTERRUPT);
+    bind_int(st, 1, clock_wall_ms());
+    return run(s, st, "mark interrupted sandboxes", ret_count, err);
+}
+
+int store_record_old(struct store *s, const char *kind, const char *parent, int64_t before_ms,
+                     size_t keep, void (*on_record)(void *ctx, const struct store_record *r),
+                     void *ctx, struct err *err) {
+    sqlite3_stmt *st = ready(s, RECORD_OLD);
+    bind_str(st, 1, kind);
+    bind_str(st, 2, parent);
+    bind_int(st, 3, before_ms);
+    bind_int(st, 4, (int64_t)keep);
+    return list_records(s, st, on_record, ctx, err);
+}
+
+int store_record_sum(struct store *s, const char *kind, int64_t *ret_bytes, struct err *err) {
+    sqlite3_stmt *st = ready(s, RECORD_SUM);
+    bind_str(st, 1, kind);
+    int e = 0;
+    if (sqlite3_step(st) == SQLITE_ROW)
+        *ret_bytes = sqlite3_column_int64(st, 0);
+    else
+        e = db_error(s->db, err, "sum records");
     (void)sqlite3_reset(st);
     return e;
 }

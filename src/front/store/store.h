@@ -125,3 +125,43 @@ int store_worker_delete(struct store *s, const char *owner, const char *id, stru
 int store_worker_list(struct store *s, const char *owner,
                       void (*on_worker)(void *ctx, const struct store_worker *worker), void *ctx,
                       struct err *err);
+
+/* --- records of sandboxes, of the commands in them, and of snapshots --- */
+
+struct store_record {
+    char id[ID_SIZE];
+    char owner[ID_SIZE];
+    char parent[ID_SIZE]; /* of a command: its sandbox */
+    char *status;
+    int64_t created_ms;
+    int64_t ended_ms; /* 0 while it lives */
+    int64_t bytes;    /* of a snapshot */
+    char *doc;        /* JSON: everything else */
+};
+void store_record_finish(struct store_record *r);
+/* kind: "sandbox", "exec" or "snapshot". Adds it, or sets status, end, bytes and doc. */
+int store_record_put(struct store *s, const char *kind, const struct store_record *r,
+                     struct err *err);
+/* parent may be NULL. ERR_NOT_FOUND if there is none in that scope. */
+int store_record_get(struct store *s, const char *kind, const char *id, const char *parent,
+                     struct store_scope scope, struct store_record *ret, struct err *err);
+struct store_record_query {
+    struct store_scope scope;
+    const char *parent; /* NULL: any */
+    const char *before; /* NULL, or an id: older ones */
+    size_t limit;
+};
+/* Newest first. */
+int store_record_list(struct store *s, const char *kind, const struct store_record_query *query,
+                      void (*on_record)(void *ctx, const struct store_record *r), void *ctx,
+                      struct err *err);
+/* With what it is the parent of. */
+int store_record_delete(struct store *s, const char *kind, const char *id, struct err *err);
+/* At start: what a crash left alive becomes "interrupted". */
+int store_record_interrupt_all(struct store *s, int64_t *ret_count, struct err *err);
+/* Those that ended before a time, or are not among the newest `keep` that ended; at most 1000. The
+ * callback may not change records. */
+int store_record_old(struct store *s, const char *kind, const char *parent, int64_t before_ms,
+                     size_t keep, void (*on_record)(void *ctx, const struct store_record *r),
+                     void *ctx, struct err *err);
+int store_record_sum(struct store *s, const char *kind, int64_t *ret_bytes, struct err *err);

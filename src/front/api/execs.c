@@ -1,0 +1,672 @@
+#include "base/base64.h"
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "front/api/api.h"
+#include "front/api/sandbox.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum {
+    CHUNK = 32768,
+    INLINE_BYTES = 1 << 20, /* of each stream, in an answer that has all in one */
+    INPUT_HIGH_BYTES = 256 * 1024,
+    WS_HIGH_BYTES = 256 * 1024,
+};
+
+/* --- output as events --- */
+
+/* One who follows a command: by events, by one answer at the end, or over a WebSocket. */
+struct watch {
+    struct exec_follower follower;
+    struct exec *exec;
+    struct http_req *req; /* or */
+    struct http_ws *ws;
+    uint64_t offsets[3];
+    bool events; /* else: waits for the end */
+    bool kill;   /* the command ends with the client */
+    bool full;   /* wait for on_drain */
+    bool started_told;
+    bool busy; /* on the stack: whoever is there frees it */
+    bool gone;
+};
+
+static void free_watch(struct watch *w) {
+    exec_unfollow(w->exec, &w->follower);
+    exec_unref(w->exec);
+    free(w);
+}
+
+static bool send_json(struct http_req *req, const char *event, const json_t *j) {
+    _cleanup_(buf) struct buf b;
+    buf_init(&b, 1 << 20);
+    (void)json_dump(j, &b);
+    return http_sse_send(req, event, NULL, b.data, b.len);
+}
+
+/* Whole characters as text; what is no text as base 64. A character that is not whole yet is kept
+ * back while more may come. Returns the bytes that were sent. */
+static size_t send_chunk(struct watch *w, int stream, const char *data, size_t len, bool last) {
+    size_t n = len;
+    bool is_text = utf8_is_valid(data, n);
+    for (size_t cut = 1; !is_text && cut <= 3 && cut < len; cut++)
+        if (utf8_is_valid(data, len - cut)) {
+            is_text = true;
+            n = len - cut;
+        }
+    if (!is_text && len < 4 && !last)
+        return 0;
+    _cleanup_(buf) struct buf b;
+    buf_init(&b, len * 6 + 256);
+    struct json_writer j;
+    json_writer_init(&j, &b);
+    json_writer_object_begin(&j);
+    json_writer_key(&j, "offset");
+    json_writer_int(&j, (int64_t)w->offsets[stream]);
+    if (is_text) {
+        json_writer_key(&j, "data");
+        json_writer_text(&j, data, n);
+    } else {
+        _cleanup_(free) char *text = xmalloc(BASE64_SIZE(n));
+        base64_encode(text, data, n);
+        json_writer_key(&j, "data_base64");
+        json_writer_text(&j, text, BASE64_SIZE(n));
+    }
+    json_writer_object_end(&j);
+    w->full =
+        !http_sse_send(w->req, stream == EXEC_STDOUT ? "stdout" : "stderr", NULL, b.data, b.len);
+    return n;
+}
+
+/* Everything that is there, until the client's pipe is full or the client is gone. */
+static void send_output(struct watch *w) {
+    static char chunk[CHUNK];
+    bool more = true;
+    if (!w->started_told) {
+        _cleanup_(json) json_t *j = json_pack("{s:s}", "id", w->exec->id);
+        w->started_told = true;
+        w->full = !send_json(w->req, "started", j);
+    }
+    while (more && !w->full && !w->gone) {
+        more = false;
+        for (int stream = 1; stream < 3 && !w->full && !w->gone; stream++) {
+            ssize_t n = exec_read(w->exec, stream, w->offsets[stream], chunk, sizeof(chunk));
+            if (n <= 0)
+                continue;
+            size_t sent = send_chunk(w, stream, chunk, (size_t)n, w->exec->ended);
+            w->offsets[stream] += sent;
+            more = more || sent > 0;
+        }
+    }
+}
+
+static void pump_events(struct watch *w) {
+    w->busy = true;
+    send_output(w);
+    w->busy = false;
+    if (w->gone) {
+        free_watch(w);
+        return;
+    }
+    if (w->full || !w->exec->ended)
+        return;
+    struct http_req *req = w->req;
+    _cleanup_(json) json_t *o = exec_show(w->exec);
+    http_req_on_gone(req, NULL, NULL);
+    http_stream_on_drain(req, NULL, NULL);
+    (void)send_json(req, "exit", o);
+    http_stream_end(req);
+    free_watch(w);
+}
+
+static void write_stream(struct json_writer *j, const struct exec *e, int stream) {
+    size_t len = (size_t)MIN(e->sizes[stream], (uint64_t)INLINE_BYTES);
+    _cleanup_(free) char *data = xmalloc(len + 1);
+    ssize_t n = exec_read(e, stream, 0, data, len);
+    json_writer_key(j, stream == EXEC_STDOUT ? "stdout" : "stderr");
+    json_writer_text(j, data, n > 0 ? (size_t)n : 0);
+}
+
+/* The whole command in one answer. */
+static void answer(struct watch *w) {
+    struct exec *e = w->exec;
+    struct buf b;
+    buf_init(&b, 16 << 20);
+    struct json_writer j;
+    _cleanup_(json) json_t *o = exec_show(e);
+    if (e->sizes[1] > INLINE_BYTES || e->sizes[2] > INLINE_BYTES)
+        (void)json_object_set_new(o, "truncated", json_true());
+    json_writer_init(&j, &b);
+    json_writer_object_begin(&j);
+    const char *key;
+    json_t *v;
+    json_object_foreach(o, key, v) {
+        json_writer_key(&j, key);
+        json_writer_tree(&j, v);
+    }
+    write_stream(&j, e, EXEC_STDOUT);
+    write_stream(&j, e, EXEC_STDERR);
+    json_writer_object_end(&j);
+    struct http_req *req = w->req;
+    http_req_on_gone(req, NULL, NULL);
+    http_respond_buf(req, 200, "application/json", &b);
+    free_watch(w);
+}
+
+static void on_change(void *ctx) {
+    struct watch *w = ctx;
+    if (w->busy)
+        return;
+    if (w->events && !w->full)
+        pump_events(w);
+    else if (!w->events && w->exec->ended)
+        answer(w);
+}
+
+static void on_drain(void *ctx) {
+    struct watch *w = ctx;
+    w->full = false;
+    on_change(w);
+}
+
+static void on_gone(void *ctx) {
+    struct watch *w = ctx;
+    if (w->kill)
+        exec_kill(w->exec, SIGKILL);
+    if (w->events)
+        http_stream_end(w->req);
+    else
+        http_respond_empty(w->req, 499);
+    w->gone = true;
+    if (!w->busy)
+        free_watch(w);
+}
+
+/* Takes the reference. */
+static void watch_start(struct http_req *req, struct exec *e, const uint64_t offsets[3],
+                        bool events, bool kill) {
+    struct watch *w = xcalloc(1, sizeof(*w));
+    *w = (struct watch){.follower = {.on_change = on_change, .ctx = w},
+                        .exec = e,
+                        .req = req,
+                        .offsets = {0, offsets[1], offsets[2]},
+                        .events = events,
+                        .kill = kill};
+    exec_follow(e, &w->follower);
+    http_req_on_gone(req, on_gone, w);
+    if (events) {
+        w->busy = true;
+        http_res_header(req, "Cache-Control", "no-store");
+        http_stream_on_drain(req, on_drain, w);
+        http_stream_begin(req, 200, "text/event-stream");
+        w->busy = false;
+        if (w->gone) {
+            free_watch(w);
+            return;
+        }
+    }
+    on_change(w);
+}
+
+/* --- endpoints --- */
+
+static void start(struct http_req *req, void *ctx) {
+    struct err err;
+    struct sandbox *s = api_sandbox(req, ctx, false);
+    if (!s)
+        return;
+    _cleanup_(json) json_t *body = NULL;
+    struct exec *e = NULL;
+    if (api_body(req, &body, &err) < 0 || exec_start(s, body, &e, &err) < 0) {
+        http_respond_err(req, &err);
+        return;
+    }
+    exec_prune(s->all, s->id);
+    static const uint64_t begin[3];
+    if (http_req_accepts(req, "text/event-stream")) {
+        watch_start(req, e, begin, true, false);
+    } else if (json_is_true(json_object_get(body, "background"))) {
+        _cleanup_(json) json_t *o = exec_show(e);
+        exec_unref(e);
+        http_respond_json(req, 202, o);
+    } else {
+        watch_start(req, e, begin, false, true);
+    }
+}
+
+static json_t *show_record(const struct front *f, const struct store_record *r) {
+    struct exec *e = NULL;
+    struct err err;
+    /* A living one knows more than its record, an interrupted one's files too. */
+    if (r->ended_ms == 0 || strcmp(r->status, "interrupted") == 0) {
+        if (exec_open(f->sandboxes, r->parent, r->id, (struct store_scope){.all = true}, &e,
+                      &err) == 0) {
+            json_t *o = exec_show(e);
+            exec_unref(e);
+            return o;
+        }
+    }
+    return exec_show_record(r);
+}
+
+static void list(struct http_req *req, void *ctx) {
+    struct front *f = ctx;
+    struct err err;
+    _cleanup_(json) json_t *known = NULL;
+    const char *id = http_req_param(req, "id");
+    if (sandboxes_show(f->sandboxes, id, front_scope(req), &known, &err) < 0)
+        http_respond_err(req, &err);
+    else
+        api_records(req, f, "exec", "exec", "execs", id, show_record);
+}
+
+static void get(struct http_req *req, void *ctx) {
+    struct exec *e = api_exec(req, ctx);
+    if (!e)
+        return;
+    _cleanup_(json) json_t *o = exec_show(e);
+    exec_unref(e);
+    http_respond_json(req, 200, o);
+}
+
+static void output(struct http_req *req, void *ctx) {
+    struct err err;
+    uint64_t offsets[3] = {0};
+    struct exec *e = api_exec(req, ctx);
+    if (!e)
+        return;
+    if (api_number(req, "stdout", INT64_MAX, &offsets[1], &err) < 0 ||
+        api_number(req, "stderr", INT64_MAX, &offsets[2], &err) < 0) {
+        exec_unref(e);
+        http_respond_err(req, &err);
+        return;
+    }
+    watch_start(req, e, offsets, true, false);
+}
+
+/* The bytes so far, with back-pressure. */
+struct copy {
+    struct exec *exec;
+    struct http_req *req;
+    int stream;
+    uint64_t at, end;
+    bool busy, gone;
+};
+
+static void free_copy(struct copy *c) {
+    exec_unref(c->exec);
+    free(c);
+}
+
+static void on_copy_gone(void *ctx) {
+    struct copy *c = ctx;
+    http_stream_end(c->req);
+    c->gone = true;
+    if (!c->busy)
+        free_copy(c);
+}
+
+static void copy_on(void *ctx) {
+    static char chunk[65536];
+    struct copy *c = ctx;
+    c->busy = true;
+    while (c->at < c->end && !c->gone) {
+        ssize_t n = exec_read(c->exec, c->stream, c->at, chunk,
+                              (size_t)MIN((uint64_t)sizeof(chunk), c->end - c->at));
+        if (n <= 0)
+            break;
+        c->at += (uint64_t)n;
+        if (!http_stream_write(c->req, chunk, (size_t)n) && c->at < c->end) {
+            c->busy = false;
+            return; /* goes on in on_drain */
+        }
+    }
+    c->busy = false;
+    if (c->gone) {
+        free_copy(c);
+        return;
+    }
+    http_req_on_gone(c->req, NULL, NULL);
+    http_stream_on_drain(c->req, NULL, NULL);
+    if (c->at < c->end)
+        http_stream_break(c->req);
+    else
+        http_stream_end(c->req);
+    free_copy(c);
+}
+
+static void raw(struct http_req *req, struct front *f, int stream) {
+    struct err err;
+    uint64_t offset = 0;
+    struct exec *e = api_exec(req, f);
+    if (!e)
+        return;
+    if (api_number(req, "offset", INT64_MAX, &offset, &err) < 0) {
+        exec_unref(e);
+        http_respond_err(req, &err);
+        return;
+    }
+    struct copy *c = xcalloc(1, sizeof(*c));
+    *c = (struct copy){
+        .exec = e, .req = req, .stream = stream, .at = offset, .end = e->sizes[stream]};
+    http_req_on_gone(req, on_copy_gone, c);
+    http_stream_on_drain(req, copy_on, c);
+    http_res_header(req, "Cache-Control", "no-store");
+    c->busy = true;
+    http_stream_begin(req, 200, "application/octet-stream");
+    copy_on(c);
+}
+
+static void raw_stdout(struct http_req *req, void *ctx) {
+    raw(req, ctx, EXEC_STDOUT);
+}
+
+static void raw_stderr(struct http_req *req, void *ctx) {
+    raw(req, ctx, EXEC_STDERR);
+}
+
+/* A command that runs, in a sandbox that can answer; else the request is answered. */
+static struct exec *running_exec(struct http_req *req, struct front *f) {
+    struct err err;
+    struct exec *e = api_exec(req, f);
+    if (!e)
+        return NULL;
+    if (e->job && e->sandbox && e->sandbox->state == SANDBOX_RUNNING)
+        return e;
+    (void)err_set(&err, ERR_CONFLICT, "%s",
+                  e->job ? "the sandbox is paused or ending" : "the command has ended");
+    exec_unref(e);
+    http_respond_err(req, &err);
+    return NULL;
+}
+
+/* --- input --- */
+
+struct input {
+    struct exec *exec;
+    struct http_req *req;
+    bool eof;
+    bool paused;
+};
+
+static void free_input(struct input *i) {
+    i->exec->on_input = NULL;
+    exec_unref(i->exec);
+    free(i);
+}
+
+static void fail_input(struct input *i, const struct err *err) {
+    http_req_on_gone(i->req, NULL, NULL);
+    http_req_on_body(i->req, NULL, NULL, NULL);
+    http_respond_err(i->req, err);
+    free_input(i);
+}
+
+/* There is room again, or nobody reads any more. */
+static void on_room(void *ctx) {
+    struct input *i = ctx;
+    struct err err;
+    if (!i->exec->job) {
+        (void)err_set(&err, ERR_CONFLICT, "the command ended before it read all");
+        fail_input(i, &err);
+    } else if (i->paused && sandbox_job_input_queued(i->exec->job) < INPUT_HIGH_BYTES) {
+        i->paused = false;
+        http_req_body_resume(i->req);
+    }
+}
+
+static void on_input_data(void *ctx, const char *data, size_t len) {
+    struct input *i = ctx;
+    struct err err;
+    if (!i->exec->job)
+        return; /* on_room answers */
+    if (!sandbox_job_write(i->exec->job, data, len)) {
+        (void)err_set(&err, ERR_LIMIT, "the command does not read its input");
+        fail_input(i, &err);
+        return;
+    }
+    if (sandbox_job_input_queued(i->exec->job) >= INPUT_HIGH_BYTES) {
+        i->paused = true;
+        http_req_body_pause(i->req);
+    }
+}
+
+static void on_input_end(void *ctx) {
+    struct input *i = ctx;
+    if (i->eof && i->exec->job)
+        sandbox_job_end_input(i->exec->job);
+    http_req_on_gone(i->req, NULL, NULL);
+    http_respond_empty(i->req, 204);
+    free_input(i);
+}
+
+static void on_input_gone(void *ctx) {
+    struct input *i = ctx;
+    http_respond_empty(i->req, 499);
+    free_input(i);
+}
+
+static void stdin_(struct http_req *req, void *ctx) {
+    struct err err;
+    struct exec *e = running_exec(req, ctx);
+    if (!e)
+        return;
+    const char *wrong =
+        !e->wants_input && !sandbox_job_is_terminal(e->job)
+            ? "the command was started without an input: start it with \"stdin\": true"
+        : e->on_input ? "another request is writing to this input"
+                      : NULL;
+    if (wrong) {
+        (void)err_set(&err, ERR_CONFLICT, "%s", wrong);
+        exec_unref(e);
+        http_respond_err(req, &err);
+        return;
+    }
+    struct input *i = xcalloc(1, sizeof(*i));
+    *i = (struct input){.exec = e, .req = req, .eof = api_flag(req, "eof")};
+    e->on_input = on_room;
+    e->input_ctx = i;
+    http_req_on_gone(req, on_input_gone, i);
+    http_req_on_body(req, on_input_data, on_input_end, i);
+}
+
+/* --- signals, size --- */
+
+static int signal_number(const json_t *v, int *ret, struct err *err) {
+    static const struct {
+        const char *name;
+        int number;
+    } names[] = {{"HUP", SIGHUP},   {"INT", SIGINT},   {"QUIT", SIGQUIT},   {"KILL", SIGKILL},
+                 {"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"TERM", SIGTERM},   {"CONT", SIGCONT},
+                 {"STOP", SIGSTOP}, {"TSTP", SIGTSTP}, {"WINCH", SIGWINCH}, {"ALRM", SIGALRM},
+                 {"PIPE", SIGPIPE}, {"ABRT", SIGABRT}};
+    const char *text = json_string_value(v);
+    if (json_is_integer(v) && json_integer_value(v) >= 1 && json_integer_value(v) <= 64) {
+        *ret = (int)json_integer_value(v);
+        return 0;
+    }
+    if (text && strncasecmp(text, "SIG", 3) == 0)
+        text += 3;
+    for (size_t i = 0; text && i < ARRAY_LEN(names); i++)
+        if (strcasecmp(text, names[i].name) == 0) {
+            *ret = names[i].number;
+            return 0;
+        }
+    return err_set(err, ERR_BAD_REQUEST, "\"signal\" is a name such as \"INT\", or 1 to 64");
+}
+
+static void on_signalled(struct ask *a, struct sandbox_reply *reply) {
+    (void)reply;
+    http_respond_empty(a->req, 204);
+}
+
+static void signal_(struct http_req *req, void *ctx) {
+    static const char *const keys[] = {"signal", "group", NULL};
+    struct err err;
+    struct exec *e = running_exec(req, ctx);
+    if (!e)
+        return;
+    _cleanup_(json) json_t *body = NULL;
+    int number = 0;
+    bool group = true;
+    int rc = api_body(req, &body, &err);
+    if (rc == 0)
+        rc = json_check_keys(body, "the request", keys, &err);
+    if (rc == 0)
+        rc = signal_number(json_object_get(body, "signal"), &number, &err);
+    if (rc == 0)
+        rc = json_get_bool(body, "group", &group, &err);
+    if (rc < 0) {
+        http_respond_err(req, &err);
+    } else {
+        struct ask *a = ask_new(ctx, req, on_signalled);
+        ask_wait(a, sandbox_box_signal(e->sandbox->box, e->job, number, group, ask_replied, a));
+    }
+    exec_unref(e);
+}
+
+static int read_size(const json_t *j, int64_t *cols, int64_t *rows, struct err *err) {
+    *cols = *rows = 0;
+    int rc = json_get_int(j, "cols", 1, 1000, cols, err);
+    if (rc == 0)
+        rc = json_get_int(j, "rows", 1, 1000, rows, err);
+    if (rc == 0 && (!*cols || !*rows))
+        rc = err_set(err, ERR_BAD_REQUEST, "\"cols\" and \"rows\" are needed");
+    return rc;
+}
+
+static void resize(struct http_req *req, void *ctx) {
+    static const char *const keys[] = {"cols", "rows", NULL};
+    struct err err;
+    struct exec *e = running_exec(req, ctx);
+    if (!e)
+        return;
+    _cleanup_(json) json_t *body = NULL;
+    int64_t cols = 0;
+    int64_t rows = 0;
+    int rc = api_body(req, &body, &err);
+    if (rc == 0)
+        rc = json_check_keys(body, "the request", keys, &err);
+    if (rc == 0)
+        rc = read_size(body, &cols, &rows, &err);
+    if (rc == 0 && !sandbox_job_resize(e->job, (uint32_t)cols, (uint32_t)rows))
+        rc =
+            err_set(&err, ERR_CONFLICT, "the command has no terminal: start it with \"tty\": true");
+    exec_unref(e);
+    if (rc < 0)
+        http_respond_err(req, &err);
+    else
+        http_respond_empty(req, 204);
+}
+
+/* --- a terminal over a WebSocket --- */
+
+static void tty_pump(void *ctx) {
+    static char chunk[CHUNK];
+    struct watch *w = ctx;
+    while (w->ws && http_ws_queued(w->ws) < WS_HIGH_BYTES) {
+        ssize_t n = exec_read(w->exec, EXEC_STDOUT, w->offsets[1], chunk, sizeof(chunk));
+        if (n <= 0)
+            break;
+        w->offsets[1] += (uint64_t)n;
+        if (!http_ws_send(w->ws, chunk, (size_t)n, false))
+            return; /* on_close comes, or came */
+    }
+    if (!w->ws || !w->exec->ended || w->started_told || w->offsets[1] < w->exec->sizes[1])
+        return;
+    w->started_told = true;
+    json_t *o = exec_show(w->exec);
+    (void)json_object_set_new(o, "type", json_string("exit"));
+    _cleanup_(buf) struct buf b;
+    buf_init(&b, 1 << 20);
+    (void)json_dump(o, &b);
+    json_decref(o);
+    if (http_ws_send(w->ws, b.data, b.len, true) && w->ws)
+        http_ws_close(w->ws, 1000, "the command has ended");
+}
+
+static void on_tty_message(void *ctx, struct http_ws *ws, const char *data, size_t len, bool text) {
+    struct watch *w = ctx;
+    struct err err;
+    if (!w->exec->job)
+        return;
+    if (!text) {
+        if (!sandbox_job_write(w->exec->job, data, len))
+            http_ws_close(ws, 1008, "the terminal does not read its input");
+        return;
+    }
+    int64_t cols;
+    int64_t rows;
+    _cleanup_(json) json_t *j = NULL;
+    const char *type = NULL;
+    if (json_parse(data, len, "the message", &j, &err) == 0)
+        type = json_string_value(json_object_get(j, "type"));
+    if (!type || strcmp(type, "resize") != 0 || read_size(j, &cols, &rows, &err) < 0)
+        http_ws_close(ws, 1003, "text is {\"type\":\"resize\",\"cols\",\"rows\"}; keys are binary");
+    else
+        (void)sandbox_job_resize(w->exec->job, (uint32_t)cols, (uint32_t)rows);
+}
+
+static void on_tty_close(void *ctx, struct http_ws *ws, int code) {
+    struct watch *w = ctx;
+    (void)ws;
+    (void)code;
+    w->ws = NULL;
+    free_watch(w);
+}
+
+static void on_tty_drain(void *ctx, struct http_ws *ws) {
+    (void)ws;
+    tty_pump(ctx);
+}
+
+static void tty(struct http_req *req, void *ctx) {
+    static const struct http_ws_callbacks callbacks = {on_tty_message, on_tty_close, on_tty_drain};
+    struct err err;
+    uint64_t offset = 0;
+    struct exec *e = api_exec(req, ctx);
+    if (!e)
+        return;
+    int rc = api_number(req, "offset", INT64_MAX, &offset, &err);
+    if (rc >= 0 && !json_is_true(json_object_get(e->doc, "tty")))
+        rc =
+            err_set(&err, ERR_CONFLICT, "the command has no terminal: start it with \"tty\": true");
+    if (rc < 0) {
+        exec_unref(e);
+        http_respond_err(req, &err);
+        return;
+    }
+    struct watch *w = xcalloc(1, sizeof(*w));
+    *w = (struct watch){.follower = {.on_change = tty_pump, .ctx = w}, .exec = e};
+    w->offsets[1] = offset;
+    w->ws = http_ws_accept(req, NULL, &callbacks, w);
+    if (!w->ws) {
+        exec_unref(e);
+        free(w);
+        return;
+    }
+    exec_follow(e, &w->follower);
+    tty_pump(w);
+}
+
+void api_execs_routes(struct front *f) {
+#define EXECS "/v1/sandboxes/{id}/execs"
+    const struct http_route routes[] = {
+        {"POST", "/v1/sandboxes/{id}/exec", start, f, 0, 0},
+        {"GET", EXECS, list, f, FRONT_ROUTE_READ, 0},
+        {"GET", EXECS "/{exec}", get, f, FRONT_ROUTE_READ, 0},
+        {"GET", EXECS "/{exec}/output", output, f, FRONT_ROUTE_READ | HTTP_ROUTE_WATCH, 0},
+        {"GET", EXECS "/{exec}/stdout", raw_stdout, f, FRONT_ROUTE_READ, 0},
+        {"GET", EXECS "/{exec}/stderr", raw_stderr, f, FRONT_ROUTE_READ, 0},
+        {"POST", EXECS "/{exec}/stdin", stdin_, f, HTTP_ROUTE_STREAM,
+         (size_t)f->config->sandboxes.upload_mb << 20},
+        {"POST", EXECS "/{exec}/signal", signal_, f, 0, 0},
+        {"POST", EXECS "/{exec}/resize", resize, f, 0, 0},
+        {"GET", EXECS "/{exec}/tty", tty, f, 0, 0},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(routes); i++)
+        http_server_route(f->http, &routes[i]);
+}

@@ -1,0 +1,44 @@
+#pragma once
+/* What the endpoint families of sandboxes share. */
+
+#include "front/front.h"
+#include "front/sandbox/exec.h"
+#include "front/sandbox/sandboxes.h"
+
+/* A request that waits for one answer of a sandbox. When the client leaves, or the answer comes, it
+ * is over; the request is answered in either case. */
+struct ask {
+    struct front *front;
+    struct http_req *req;
+    struct sandbox_call *call;
+    /* The answer: err NULL is success. Responds. */
+    void (*on_reply)(struct ask *a, struct sandbox_reply *reply);
+    char id[ID_SIZE];
+};
+
+/* Makes one for a request. */
+struct ask *ask_new(struct front *f, struct http_req *req,
+                    void (*on_reply)(struct ask *a, struct sandbox_reply *reply));
+/* The callback for sandbox_box_*(); ctx is the ask. */
+void ask_replied(void *ctx, struct sandbox_reply *reply, const struct err *err);
+/* After sandbox_box_*(): waits, or answers that the sandbox takes no requests. */
+void ask_wait(struct ask *a, struct sandbox_call *call);
+
+/* The sandbox that the path names, or NULL: then the request is answered. */
+struct sandbox *api_sandbox(struct http_req *req, struct front *f, bool paused);
+/* The command that the path names (a reference), or NULL: then the request is answered. */
+struct exec *api_exec(struct http_req *req, struct front *f);
+/* The body as an object; an empty one is {}. */
+int api_body(struct http_req *req, json_t **ret, struct err *err);
+/* ?path=; the caller frees. NULL: then the request is answered. */
+char *api_path(struct http_req *req);
+/* A flag of the query: "1" or "true". */
+bool api_flag(struct http_req *req, const char *name);
+/* A number of the query; negative: then err says why. */
+int api_number(struct http_req *req, const char *name, uint64_t max, uint64_t *ret,
+               struct err *err);
+json_t *api_grants(const struct http_req *req);
+/* {KEY: [...], next_cursor} of records. */
+void api_records(struct http_req *req, struct front *f, const char *kind, const char *prefix,
+                 const char *key, const char *parent,
+                 json_t *(*show)(const struct front *f, const struct store_record *r));

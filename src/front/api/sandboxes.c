@@ -1,0 +1,496 @@
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/mem.h"
+#include "front/api/api.h"
+#include "front/api/sandbox.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CREATE_BODY_BYTES = 64 << 20, LIST_DEFAULT = 20 };
+
+/* --- shared with the other families --- */
+
+static void on_ask_gone(void *ctx) {
+    struct ask *a = ctx;
+    sandbox_call_cancel(a->call);
+    http_respond_empty(a->req, 499);
+    free(a);
+}
+
+struct ask *ask_new(struct front *f, struct http_req *req,
+                    void (*on_reply)(struct ask *a, struct sandbox_reply *reply)) {
+    struct ask *a = xcalloc(1, sizeof(*a));
+    a->front = f;
+    a->req = req;
+    a->on_reply = on_reply;
+    return a;
+}
+
+void ask_replied(void *ctx, struct sandbox_reply *reply, const struct err *err) {
+    struct ask *a = ctx;
+    http_req_on_gone(a->req, NULL, NULL);
+    if (err)
+        http_respond_err(a->req, err);
+    else
+        a->on_reply(a, reply);
+    free(a);
+}
+
+void ask_wait(struct ask *a, struct sandbox_call *call) {
+    struct err err;
+    if (call) {
+        a->call = call;
+        http_req_on_gone(a->req, on_ask_gone, a);
+        return;
+    }
+    (void)err_set(&err, ERR_UNAVAILABLE, "the sandbox takes no requests now");
+    http_respond_err(a->req, &err);
+    free(a);
+}
+
+struct sandbox *api_sandbox(struct http_req *req, struct front *f, bool paused) {
+    struct err err;
+    struct sandbox *s =
+        sandboxes_use(f->sandboxes, http_req_param(req, "id"), front_scope(req), paused, &err);
+    if (!s)
+        http_respond_err(req, &err);
+    return s;
+}
+
+struct exec *api_exec(struct http_req *req, struct front *f) {
+    struct err err;
+    struct exec *e = NULL;
+    if (exec_open(f->sandboxes, http_req_param(req, "id"), http_req_param(req, "exec"),
+                  front_scope(req), &e, &err) < 0)
+        http_respond_err(req, &err);
+    return e;
+}
+
+int api_body(struct http_req *req, json_t **ret, struct err *err) {
+    size_t len;
+    (void)http_req_body(req, &len);
+    if (len == 0) {
+        *ret = json_object();
+        return 0;
+    }
+    json_t *j = NULL;
+    int rc = http_req_json(req, &j, err);
+    if (rc == 0 && !json_is_object(j)) {
+        json_decref(j);
+        return err_set(err, ERR_BAD_REQUEST, "the request body must be a JSON object");
+    }
+    if (rc == 0)
+        *ret = j;
+    return rc;
+}
+
+char *api_path(struct http_req *req) {
+    struct err err;
+    char *path = NULL;
+    int rc = http_req_query_get(req, "path", &path, &err);
+    if (rc == 0)
+        rc = err_set(&err, ERR_BAD_REQUEST, "say which file: ?path=/work/...");
+    else if (rc > 0 && (!*path || strlen(path) >= SANDBOX_PATH_MAX))
+        rc = err_set(&err, ERR_BAD_REQUEST, "\"path\" has 1 to %d bytes", SANDBOX_PATH_MAX - 1);
+    if (rc >= 0)
+        return path;
+    free(path);
+    http_respond_err(req, &err);
+    return NULL;
+}
+
+bool api_flag(struct http_req *req, const char *name) {
+    _cleanup_(free) char *v = NULL;
+    return http_req_query_get(req, name, &v, NULL) > 0 &&
+           (strcmp(v, "1") == 0 || strcmp(v, "true") == 0);
+}
+
+int api_number(struct http_req *req, const char *name, uint64_t max, uint64_t *ret,
+               struct err *err) {
+    _cleanup_(free) char *v = NULL;
+    int rc = http_req_query_get(req, name, &v, err);
+    if (rc <= 0)
+        return rc;
+    char *end = NULL;
+    errno = 0;
+    unsigned long long n = strtoull(v, &end, 10);
+    if (v[0] < '0' || v[0] > '9' || *end || errno || n > max)
+        return err_set(err, ERR_BAD_REQUEST, "\"%s\" must be a number from 0 to %llu", name,
+                       (unsigned long long)max);
+    *ret = n;
+    return 1;
+}
+
+json_t *api_grants(const struct http_req *req) {
+    const struct identity *who = front_identity(req);
+    return who && *who->grants ? json_loads(who->grants, 0, NULL) : NULL;
+}
+
+struct page {
+    struct front *front;
+    json_t *(*show)(const struct front *f, const struct store_record *r);
+    json_t *list;
+    size_t limit;
+    char last[ID_SIZE];
+    bool more;
+};
+
+static void on_record(void *ctx, const struct store_record *r) {
+    struct page *p = ctx;
+    if (json_array_size(p->list) == p->limit) {
+        p->more = true;
+        return;
+    }
+    memcpy(p->last, r->id, sizeof(p->last));
+    (void)json_array_append_new(p->list, p->show(p->front, r));
+}
+
+void api_records(struct http_req *req, struct front *f, const char *kind, const char *prefix,
+                 const char *key, const char *parent,
+                 json_t *(*show)(const struct front *f, const struct store_record *r)) {
+    struct err err;
+    _cleanup_(free) char *cursor = NULL;
+    uint64_t limit = LIST_DEFAULT;
+    int rc = api_number(req, "limit", LIMIT_PAGE_ROWS, &limit, &err);
+    if (rc >= 0 && limit == 0)
+        rc = err_set(&err, ERR_BAD_REQUEST, "\"limit\" must be a number from 1 to %d",
+                     LIMIT_PAGE_ROWS);
+    if (rc >= 0)
+        rc = http_req_query_get(req, "cursor", &cursor, &err);
+    if (rc > 0 && !id_is_valid(prefix, cursor, strlen(cursor)))
+        rc = err_set(&err, ERR_BAD_REQUEST, "\"cursor\" must be a next_cursor of an earlier page");
+    struct page p = {.front = f, .show = show, .list = json_array(), .limit = limit};
+    struct store_record_query q = {
+        .scope = front_scope(req), .parent = parent, .before = cursor, .limit = limit + 1};
+    if (rc >= 0)
+        rc = store_record_list(f->store, kind, &q, on_record, &p, &err);
+    if (rc < 0) {
+        json_decref(p.list);
+        http_respond_err(req, &err);
+        return;
+    }
+    _cleanup_(json) json_t *out = json_pack("{s:o,s:o}", key, p.list, "next_cursor",
+                                            p.more ? json_string(p.last) : json_null());
+    http_respond_json(req, 200, out);
+}
+
+/* --- making one --- */
+
+struct making {
+    struct http_req *req;
+    struct sandbox *sandbox;
+};
+
+static void on_made(void *ctx, struct sandbox *s, const struct err *err) {
+    struct making *m = ctx;
+    http_req_on_gone(m->req, NULL, NULL);
+    if (err) {
+        http_respond_err(m->req, err);
+    } else {
+        _cleanup_(json) json_t *o = sandbox_show(s);
+        http_respond_json(m->req, 201, o);
+    }
+    free(m);
+}
+
+static void on_maker_gone(void *ctx) {
+    struct making *m = ctx;
+    http_respond_empty(m->req, 499);
+    sandbox_drop_maker(m->sandbox);
+    free(m);
+}
+
+static void create(struct http_req *req, void *ctx) {
+    struct front *f = ctx;
+    struct err err;
+    _cleanup_(json) json_t *body = NULL;
+    _cleanup_(json) json_t *grants = api_grants(req);
+    if (api_body(req, &body, &err) < 0) {
+        http_respond_err(req, &err);
+        return;
+    }
+    const struct identity *who = front_identity(req);
+    struct sandbox_ask ask = {
+        .owner = who ? who->key_id : "", .scope = front_scope(req), .grants = grants, .body = body};
+    struct making *m = xcalloc(1, sizeof(*m));
+    m->req = req;
+    m->sandbox = sandboxes_make(f->sandboxes, &ask, on_made, m, &err);
+    if (m->sandbox) {
+        http_req_on_gone(req, on_maker_gone, m);
+        return;
+    }
+    free(m);
+    if (err.code == ERR_RATE)
+        http_res_header(req, "Retry-After", "10");
+    http_respond_err(req, &err);
+}
+
+/* --- looking --- */
+
+static json_t *show_record(const struct front *f, const struct store_record *r) {
+    return sandboxes_show_record(f->sandboxes, r);
+}
+
+static void list(struct http_req *req, void *ctx) {
+    api_records(req, ctx, "sandbox", "sbx", "sandboxes", NULL, show_record);
+}
+
+static void show(struct front *f, struct http_req *req, const char *id) {
+    struct err err;
+    _cleanup_(json) json_t *o = NULL;
+    if (sandboxes_show(f->sandboxes, id, front_scope(req), &o, &err) < 0)
+        http_respond_err(req, &err);
+    else
+        http_respond_json(req, 200, o);
+}
+
+static void on_stats(void *ctx, struct sandbox_reply *reply, const struct err *err) {
+    struct ask *a = ctx;
+    struct sandbox *s = sandboxes_find(a->front->sandboxes, a->id);
+    if (!err && s)
+        s->stats = reply->used;
+    http_req_on_gone(a->req, NULL, NULL);
+    show(a->front, a->req, a->id);
+    free(a);
+}
+
+static void get(struct http_req *req, void *ctx) {
+    struct front *f = ctx;
+    struct err err;
+    const char *id = http_req_param(req, "id");
+    struct sandbox *s = sandboxes_use(f->sandboxes, id, front_scope(req), true, &err);
+    struct ask *a = s ? ask_new(f, req, NULL) : NULL;
+    if (a)
+        memcpy(a->id, s->id, sizeof(a->id));
+    struct sandbox_call *call = s ? sandbox_box_stats(s->box, on_stats, a) : NULL;
+    if (call) {
+        ask_wait(a, call);
+        return;
+    }
+    free(a);
+    show(f, req, id);
+}
+
+/* --- the end --- */
+
+struct ending {
+    struct http_req *req;
+    struct sandbox_waiter *waiter;
+};
+
+static void on_ended(void *ctx) {
+    struct ending *e = ctx;
+    http_req_on_gone(e->req, NULL, NULL);
+    http_respond_empty(e->req, 204);
+    free(e);
+}
+
+static void on_ending_gone(void *ctx) {
+    struct ending *e = ctx;
+    e->waiter->cb = NULL;
+    http_respond_empty(e->req, 499);
+    free(e);
+}
+
+static void delete (struct http_req *req, void *ctx) {
+    struct front *f = ctx;
+    struct err err;
+    const char *id = http_req_param(req, "id");
+    struct store_scope scope = front_scope(req);
+    struct store_record r;
+    if (store_record_get(f->store, "sandbox", id, NULL, scope, &r, &err) < 0) {
+        http_respond_err(req, &err);
+        return;
+    }
+    store_record_finish(&r);
+    struct sandbox *s = sandboxes_find(f->sandboxes, id);
+    if (!s) {
+        if (sandboxes_forget(f->sandboxes, id, &err) < 0)
+            http_respond_err(req, &err);
+        else
+            http_respond_empty(req, 204);
+        return;
+    }
+    struct ending *e = xcalloc(1, sizeof(*e));
+    e->req = req;
+    http_req_on_gone(req, on_ending_gone, e);
+    e->waiter = sandbox_end(s, on_ended, e);
+}
+
+/* --- time --- */
+
+static void extend(struct http_req *req, void *ctx) {
+    static const char *const keys[] = {"timeout_s", NULL};
+    struct err err;
+    struct sandbox *s = api_sandbox(req, ctx, true);
+    if (!s)
+        return;
+    _cleanup_(json) json_t *body = NULL;
+    int64_t timeout = sandboxes_settings(s->all)->timeout_s;
+    int rc = api_body(req, &body, &err);
+    if (rc == 0)
+        rc = json_check_keys(body, "the request", keys, &err);
+    if (rc == 0)
+        rc = json_get_int(body, "timeout_s", 1, 315360000, &timeout, &err);
+    if (rc == 0)
+        rc = sandbox_extend(s, timeout, &err);
+    if (rc < 0) {
+        http_respond_err(req, &err);
+        return;
+    }
+    _cleanup_(json) json_t *o = sandbox_show(s);
+    http_respond_json(req, 200, o);
+}
+
+static void set_state(struct ask *a, enum sandbox_state state) {
+    struct sandbox *s = sandboxes_find(a->front->sandboxes, a->id);
+    if (s && s->state != SANDBOX_ENDING) {
+        s->state = state;
+        sandbox_save(s);
+    }
+    show(a->front, a->req, a->id);
+}
+
+static void on_paused(struct ask *a, struct sandbox_reply *reply) {
+    (void)reply;
+    set_state(a, SANDBOX_PAUSED);
+}
+
+static void on_resumed(struct ask *a, struct sandbox_reply *reply) {
+    (void)reply;
+    set_state(a, SANDBOX_RUNNING);
+}
+
+static void on_pause_replied(void *ctx, struct sandbox_reply *reply, const struct err *err) {
+    struct ask *a = ctx;
+    struct sandbox *s = sandboxes_find(a->front->sandboxes, a->id);
+    if (err && s && s->state == SANDBOX_PAUSED && a->on_reply == on_paused)
+        s->state = SANDBOX_RUNNING;
+    ask_replied(ctx, reply, err);
+}
+
+static void pause_or_resume(struct http_req *req, struct front *f, bool pause) {
+    struct sandbox *s = api_sandbox(req, f, true);
+    if (!s)
+        return;
+    if (s->state == (pause ? SANDBOX_PAUSED : SANDBOX_RUNNING)) {
+        show(f, req, s->id); /* it is so already */
+        return;
+    }
+    struct ask *a = ask_new(f, req, pause ? on_paused : on_resumed);
+    memcpy(a->id, s->id, sizeof(a->id));
+    /* From here on nothing is sent to it that it could not answer. */
+    if (pause)
+        s->state = SANDBOX_PAUSED;
+    ask_wait(a, pause ? sandbox_box_pause(s->box, on_pause_replied, a)
+                      : sandbox_box_resume(s->box, on_pause_replied, a));
+}
+
+static void pause_(struct http_req *req, void *ctx) {
+    pause_or_resume(req, ctx, true);
+}
+
+static void resume(struct http_req *req, void *ctx) {
+    pause_or_resume(req, ctx, false);
+}
+
+/* --- network --- */
+
+struct change {
+    struct front *front;
+    struct http_req *req; /* NULL when the client is gone */
+    char id[ID_SIZE];
+    json_t *shown;
+};
+
+static void on_changed(void *ctx, const struct err *err) {
+    struct change *c = ctx;
+    struct sandbox *s = sandboxes_find(c->front->sandboxes, c->id);
+    if (!err && s) {
+        (void)json_object_set(s->doc, "network", c->shown);
+        sandbox_save(s);
+    }
+    if (c->req) {
+        http_req_on_gone(c->req, NULL, NULL);
+        if (err)
+            http_respond_err(c->req, err);
+        else
+            show(c->front, c->req, c->id);
+    }
+    json_decref(c->shown);
+    free(c);
+}
+
+static void on_change_gone(void *ctx) {
+    struct change *c = ctx;
+    http_respond_empty(c->req, 499);
+    c->req = NULL;
+}
+
+static void put_network(struct http_req *req, void *ctx) {
+    struct front *f = ctx;
+    struct err err;
+    struct sandbox *s = api_sandbox(req, f, true);
+    if (!s)
+        return;
+    _cleanup_(json) json_t *body = NULL;
+    _cleanup_(json) json_t *grants = api_grants(req);
+    json_t *shown = NULL;
+    struct egress_policy policy = {0};
+    int rc = api_body(req, &body, &err);
+    if (rc == 0)
+        rc = network_read(sandboxes_network(f->sandboxes), body, grants, &policy, &shown, &err);
+    if (rc == 0 && !s->line) {
+        /* Without a network nothing can be asked for, and nothing is what it has. */
+        egress_policy_finish(&policy);
+        json_decref(shown);
+        show(f, req, s->id);
+        return;
+    }
+    if (rc < 0) {
+        http_respond_err(req, &err);
+        return;
+    }
+    struct change *c = xcalloc(1, sizeof(*c));
+    *c = (struct change){.front = f, .req = req, .shown = shown};
+    memcpy(c->id, s->id, sizeof(c->id));
+    http_req_on_gone(req, on_change_gone, c);
+    network_line_set(s->line, &policy, on_changed, c);
+}
+
+static void network_events(struct http_req *req, void *ctx) {
+    struct front *f = ctx;
+    struct err err;
+    uint64_t after = 0;
+    _cleanup_(json) json_t *known = NULL;
+    int rc =
+        sandboxes_show(f->sandboxes, http_req_param(req, "id"), front_scope(req), &known, &err);
+    if (rc == 0)
+        rc = api_number(req, "after", INT64_MAX, &after, &err);
+    if (rc < 0) {
+        http_respond_err(req, &err);
+        return;
+    }
+    const struct sandbox *s = sandboxes_find(f->sandboxes, http_req_param(req, "id"));
+    _cleanup_(json) json_t *o = s && s->line ? network_line_events(s->line, after)
+                                             : json_pack("{s:[],s:i}", "events", "lost", 0);
+    http_respond_json(req, 200, o);
+}
+
+void api_sandboxes_routes(struct front *f) {
+    const struct http_route routes[] = {
+        {"POST", "/v1/sandboxes", create, f, 0, CREATE_BODY_BYTES},
+        {"GET", "/v1/sandboxes", list, f, FRONT_ROUTE_READ, 0},
+        {"GET", "/v1/sandboxes/{id}", get, f, FRONT_ROUTE_READ, 0},
+        {"DELETE", "/v1/sandboxes/{id}", delete, f, 0, 0},
+        {"POST", "/v1/sandboxes/{id}/extend", extend, f, 0, 0},
+        {"POST", "/v1/sandboxes/{id}/pause", pause_, f, 0, 0},
+        {"POST", "/v1/sandboxes/{id}/resume", resume, f, 0, 0},
+        {"PUT", "/v1/sandboxes/{id}/network", put_network, f, 0, 0},
+        {"GET", "/v1/sandboxes/{id}/network/events", network_events, f, FRONT_ROUTE_READ, 0},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(routes); i++)
+        http_server_route(f->http, &routes[i]);
+}

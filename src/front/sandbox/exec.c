@@ -1,0 +1,537 @@
+#include "front/sandbox/exec.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { ARGS_MAX = 4096, ENV_MAX = 4096, ARGS_BYTES = 512 * 1024, STDIN_BYTES = 1 << 20 };
+
+static const char *const suffixes[] = {NULL, "stdout", "stderr"};
+
+/* --- output --- */
+
+static int open_file(const struct exec *e, int stream, int flags) {
+    char name[ID_SIZE + 16];
+    (void)snprintf(name, sizeof(name), "%s.%s", e->id, suffixes[stream]);
+    return e->dir < 0 ? -1 : openat(e->dir, name, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+}
+
+static void wake(struct exec *e) {
+    struct exec_follower *next;
+    e->refs++;
+    for (struct exec_follower *f = e->followers; f; f = next) {
+        next = f->next;
+        f->on_change(f->ctx);
+    }
+    exec_unref(e);
+}
+
+static void on_output(void *ctx, int stream, const char *data, size_t len) {
+    struct exec *e = ctx;
+    const struct sandbox_settings *set = sandboxes_settings(e->all);
+    uint64_t max = (uint64_t)set->output_mb << 20;
+    size_t n = MIN(len, (size_t)(max - e->sizes[stream]));
+    e->bytes[stream] += len;
+    if (n > 0 && e->fds[stream] < 0)
+        e->fds[stream] = open_file(e, stream, O_RDWR | O_CREAT | O_APPEND);
+    if (n > 0 && fd_write_all(e->fds[stream], data, n) < 0) {
+        struct stat st;
+        (void)err_sys(&e->err, "keep the output");
+        log_error("sandbox.output", "sandbox", e->sandbox_id, "error", e->err.message);
+        if (e->fds[stream] >= 0 && fstat(e->fds[stream], &st) == 0)
+            e->sizes[stream] = (uint64_t)st.st_size;
+        n = 0;
+        e->truncated = true;
+    }
+    e->sizes[stream] += n;
+    if (n < len) {
+        if (!e->truncated)
+            (void)err_set(&e->err, ERR_LIMIT,
+                          "more than %u MiB of output: the rest was dropped (limit output_mb)",
+                          set->output_mb);
+        e->truncated = true;
+        sandbox_job_discard(e->job, stream);
+    }
+    if (n > 0)
+        wake(e);
+}
+
+ssize_t exec_read(const struct exec *e, int stream, uint64_t offset, void *out, size_t len) {
+    if (e->fds[stream] < 0 || offset >= e->sizes[stream])
+        return 0;
+    len = (size_t)MIN((uint64_t)len, e->sizes[stream] - offset);
+    return pread(e->fds[stream], out, len, (off_t)offset);
+}
+
+void exec_follow(struct exec *e, struct exec_follower *f) {
+    f->next = e->followers;
+    e->followers = f;
+    e->refs++;
+}
+
+void exec_unfollow(struct exec *e, struct exec_follower *f) {
+    struct exec_follower **at = &e->followers;
+    while (*at && *at != f)
+        at = &(*at)->next;
+    if (!*at)
+        return;
+    *at = f->next;
+    exec_unref(e);
+}
+
+void exec_unref(struct exec *e) {
+    if (!e || --e->refs > 0)
+        return;
+    for (int i = 0; i < 3; i++)
+        fd_close(&e->fds[i]);
+    fd_close(&e->dir);
+    json_decref(e->doc);
+    free(e);
+}
+
+/* --- what is shown and remembered --- */
+
+static json_t *show(const char *id, const char *sandbox, const char *status, int64_t created_ms,
+                    int64_t ended_ms, const json_t *doc) {
+    char text[CLOCK_RFC3339_SIZE];
+    json_t *o = json_object();
+    (void)json_object_set_new(o, "id", json_string(id));
+    (void)json_object_set_new(o, "sandbox", json_string(sandbox));
+    (void)json_object_set_new(o, "status", json_string(status));
+    (void)json_object_set_new(o, "exit_code", json_null());
+    (void)json_object_set_new(o, "signal", json_null());
+    (void)json_object_set_new(o, "oom", json_false());
+    (void)json_object_set_new(o, "timed_out", json_false());
+    (void)json_object_set_new(o, "stdout_bytes", json_integer(0));
+    (void)json_object_set_new(o, "stderr_bytes", json_integer(0));
+    (void)json_object_set_new(o, "truncated", json_false());
+    (void)json_object_set_new(o, "started_at", json_string(clock_rfc3339(created_ms, text)));
+    (void)json_object_set_new(o, "ended_at",
+                              ended_ms ? json_string(clock_rfc3339(ended_ms, text)) : json_null());
+    (void)json_object_set_new(o, "usage", json_null());
+    (void)json_object_set_new(o, "error", json_null());
+    (void)json_object_update(o, (json_t *)(uintptr_t)doc);
+    if (strcmp(status, "interrupted") == 0 && json_is_null(json_object_get(o, "error")))
+        (void)json_object_set_new(o, "error",
+                                  json_pack("{s:s,s:s}", "code", "interrupted", "message",
+                                            "the server ended while this was running"));
+    return o;
+}
+
+json_t *exec_show(const struct exec *e) {
+    json_t *o = show(e->id, e->sandbox_id, e->status, e->created_ms, e->ended_ms, e->doc);
+    if (!e->job)
+        return o;
+    (void)json_object_set_new(o, "stdout_bytes", json_integer((json_int_t)e->bytes[1]));
+    (void)json_object_set_new(o, "stderr_bytes", json_integer((json_int_t)e->bytes[2]));
+    (void)json_object_set_new(o, "truncated", json_boolean(e->truncated));
+    return o;
+}
+
+json_t *exec_show_record(const struct store_record *r) {
+    _cleanup_(json) json_t *doc = json_loads(r->doc, 0, NULL);
+    return show(r->id, r->parent, r->status, r->created_ms, r->ended_ms, doc);
+}
+
+static int save(struct exec *e, struct err *err) {
+    _cleanup_(free) char *doc = json_dumps(e->doc, JSON_COMPACT);
+    struct store_record r = {.status = (char *)(uintptr_t)e->status,
+                             .created_ms = e->created_ms,
+                             .ended_ms = e->ended_ms,
+                             .doc = doc};
+    memcpy(r.id, e->id, sizeof(r.id));
+    memcpy(r.owner, e->owner, sizeof(r.owner));
+    memcpy(r.parent, e->sandbox_id, sizeof(r.parent));
+    return store_record_put(sandboxes_store(e->all), "exec", &r, err);
+}
+
+static json_t *error_of(const struct err *err) {
+    return json_pack("{s:s,s:s%}", "code", err_name(err->code), "message", err->message,
+                     strlen(err->message));
+}
+
+/* Text from a sandbox may be anything: JSON takes UTF-8 only. */
+static json_t *safe_error(const struct err *err) {
+    json_t *j = error_of(err);
+    return j ? j
+             : json_pack("{s:s,s:s}", "code", err_name(err->code), "message",
+                         "the sandbox gave a reason that is no text");
+}
+
+void exec_detach(struct exec *e) {
+    if (!e->sandbox)
+        return;
+    struct exec **at = &e->sandbox->execs;
+    while (*at != e)
+        at = &(*at)->next;
+    *at = e->next;
+    e->sandbox = NULL;
+}
+
+static void on_input_drained(void *ctx) {
+    struct exec *e = ctx;
+    if (e->on_input)
+        e->on_input(e->input_ctx);
+}
+
+/* An end that nobody has seen is not made up: its exit code stays null. */
+static void finish(struct exec *e, const struct err *why) {
+    struct err err;
+    json_t *d = e->doc;
+    e->ended = true;
+    e->ended_ms = clock_wall_ms();
+    e->status = e->has_exit                                   ? "exited"
+                : json_is_true(json_object_get(d, "started")) ? "interrupted"
+                                                              : "failed";
+    (void)json_object_del(d, "started");
+    if (e->has_exit) {
+        (void)json_object_set_new(d, e->exit.signaled ? "signal" : "exit_code",
+                                  json_integer(e->exit.code));
+        (void)json_object_set_new(d, "oom", json_boolean(e->exit.oom));
+        (void)json_object_set_new(d, "usage",
+                                  json_pack("{s:I,s:I,s:I}", "user_ms",
+                                            (json_int_t)(e->exit.user_us / 1000), "system_ms",
+                                            (json_int_t)(e->exit.system_us / 1000), "max_rss_bytes",
+                                            (json_int_t)e->exit.max_rss_bytes));
+    }
+    (void)json_object_set_new(d, "timed_out", json_boolean(e->timed_out));
+    (void)json_object_set_new(d, "stdout_bytes", json_integer((json_int_t)e->bytes[1]));
+    (void)json_object_set_new(d, "stderr_bytes", json_integer((json_int_t)e->bytes[2]));
+    (void)json_object_set_new(d, "truncated", json_boolean(e->truncated));
+    if (why || e->err.code)
+        (void)json_object_set_new(d, "error", safe_error(why ? why : &e->err));
+    if (save(e, &err) < 0)
+        log_error("sandbox.record", "sandbox", e->sandbox_id, "error", err.message);
+    exec_detach(e);
+    on_input_drained(e);
+    wake(e);
+    exec_unref(e);
+}
+
+/* The kernel's killer says nothing to the one who waits for the process: the counter tells. */
+static void on_stats(void *ctx, struct sandbox_reply *reply, const struct err *err) {
+    struct exec *e = ctx;
+    if (!err && e->sandbox) {
+        e->exit.oom = reply->used.oom_kills > e->sandbox->stats.oom_kills;
+        e->sandbox->stats = reply->used;
+    }
+    finish(e, NULL);
+}
+
+static void on_exited(void *ctx, const struct sandbox_exit *exit, const struct err *err) {
+    struct exec *e = ctx;
+    for (int i = 1; i < 3; i++)
+        e->bytes[i] += sandbox_job_discarded(e->job, i);
+    e->job = NULL;
+    if (exit) {
+        e->has_exit = true;
+        e->exit = *exit;
+        bool killed = exit->code == (exit->signaled ? SIGKILL : 128 + SIGKILL);
+        if (killed && !exit->oom && !e->timed_out && e->sandbox && e->sandbox->box &&
+            sandbox_box_stats(e->sandbox->box, on_stats, e))
+            return;
+    }
+    finish(e, err);
+}
+
+static void on_started(void *ctx) {
+    struct exec *e = ctx;
+    (void)json_object_set_new(e->doc, "started", json_true());
+    wake(e);
+}
+
+/* --- reading the request --- */
+
+struct plan {
+    struct sandbox_exec exec;
+    const char *stdin_text;
+    size_t stdin_len;
+    bool input;
+    int64_t timeout_s;
+};
+
+static int add_strings(const json_t *list, const char *what, struct sandbox_strv *v,
+                       struct err *err) {
+    size_t i;
+    size_t bytes = 0;
+    const json_t *s;
+    if (!json_is_array(list) || json_array_size(list) == 0 || json_array_size(list) > ARGS_MAX)
+        return err_set(err, ERR_BAD_REQUEST, "\"%s\" must be a list of 1 to %d strings", what,
+                       ARGS_MAX);
+    json_array_foreach(list, i, s) {
+        const char *text = json_string_value(s);
+        if (!text || strlen(text) != json_string_length(s))
+            return err_set(err, ERR_BAD_REQUEST, "\"%s\" must be a list of strings without NUL",
+                           what);
+        bytes += strlen(text) + 1;
+        if (bytes > ARGS_BYTES)
+            return err_set(err, ERR_TOO_LARGE, "\"%s\" exceeds %d bytes", what, ARGS_BYTES);
+        sandbox_strv_add(v, text);
+    }
+    if (!*v->items[0])
+        return err_set(err, ERR_BAD_REQUEST, "the name of the program is empty");
+    return 0;
+}
+
+static int read_env(const struct sandbox *s, const json_t *env, struct sandbox_strv *v,
+                    struct err *err) {
+    const char *name;
+    json_t *value;
+    if (env && !json_is_object(env))
+        return err_set(err, ERR_BAD_REQUEST, "\"env\" must be an object of strings");
+    if (s->line)
+        network_line_env(s->line, s->env, env, v);
+    json_object_foreach((json_t *)(uintptr_t)env, name, value) {
+        const char *text = json_string_value(value);
+        if (!*name || strchr(name, '=') || !text || strlen(text) != json_string_length(value))
+            return err_set(err, ERR_BAD_REQUEST,
+                           "\"env\": names have no \"=\", values are strings without NUL");
+        if (v->n >= ENV_MAX)
+            return err_set(err, ERR_TOO_LARGE, "\"env\" has more than %d names", ENV_MAX);
+        _cleanup_(free) char *entry = xasprintf("%s=%s", name, text);
+        sandbox_strv_add(v, entry);
+    }
+    return 0;
+}
+
+static int read_stdin(const json_t *v, struct plan *p, struct err *err) {
+    if (!v || json_is_false(v) || json_is_null(v))
+        return 0;
+    p->input = true;
+    if (json_is_true(v))
+        return 0;
+    if (!json_is_string(v))
+        return err_set(err, ERR_BAD_REQUEST,
+                       "\"stdin\" is a text, or true to keep it open for POST .../stdin");
+    p->stdin_text = json_string_value(v);
+    p->stdin_len = json_string_length(v);
+    if (p->stdin_len > STDIN_BYTES)
+        return err_set(err, ERR_TOO_LARGE, "\"stdin\" exceeds %d bytes: send true, then POST them",
+                       STDIN_BYTES);
+    return 0;
+}
+
+static int read_plan(const struct sandbox *s, const json_t *body, struct plan *p, struct err *err) {
+    static const char *const keys[] = {"command", "argv", "cwd",       "env",        "stdin", "tty",
+                                       "cols",    "rows", "timeout_s", "background", NULL};
+    struct sandbox_exec *x = &p->exec;
+    const char *command = NULL;
+    const char *cwd = "";
+    int64_t cols = 80;
+    int64_t rows = 24;
+    bool background = false;
+    int rc = json_check_keys(body, "the request", keys, err);
+    if (rc == 0)
+        rc = json_get_str(body, "command", &command, err);
+    if (rc == 0 && !command == !json_object_get(body, "argv"))
+        rc = err_set(err, ERR_BAD_REQUEST,
+                     "say what to run: either \"command\" (for sh) or \"argv\" (a list)");
+    if (rc == 0 && command && strlen(command) > ARGS_BYTES / 4)
+        rc = err_set(err, ERR_TOO_LARGE,
+                     "\"command\" exceeds %d bytes: write it into a file and run that",
+                     ARGS_BYTES / 4);
+    if (rc == 0 && command) {
+        sandbox_strv_add(&x->argv, "sh");
+        sandbox_strv_add(&x->argv, "-c");
+        sandbox_strv_add(&x->argv, command);
+    } else if (rc == 0) {
+        rc = add_strings(json_object_get(body, "argv"), "argv", &x->argv, err);
+    }
+    if (rc == 0)
+        rc = read_env(s, json_object_get(body, "env"), &x->env, err);
+    if (rc == 0)
+        rc = json_get_str(body, "cwd", &cwd, err);
+    if (rc == 0 && strlen(cwd) >= SANDBOX_PATH_MAX)
+        rc = err_set(err, ERR_BAD_REQUEST, "\"cwd\" is too long");
+    if (rc == 0)
+        rc = json_get_bool(body, "tty", &x->tty, err);
+    if (rc == 0)
+        rc = json_get_bool(body, "background", &background, err);
+    if (rc == 0)
+        rc = json_get_int(body, "cols", 1, 1000, &cols, err);
+    if (rc == 0)
+        rc = json_get_int(body, "rows", 1, 1000, &rows, err);
+    if (rc == 0)
+        rc = json_get_int(body, "timeout_s", 1, 31536000, &p->timeout_s, err);
+    if (rc == 0)
+        rc = read_stdin(json_object_get(body, "stdin"), p, err);
+    x->cwd = xstrdup(cwd);
+    x->cols = (uint32_t)cols;
+    x->rows = (uint32_t)rows;
+    return rc;
+}
+
+static json_t *make_doc(const json_t *body) {
+    static const char *const shown[] = {"command", "argv", "cwd", "tty", "background"};
+    json_t *d = json_object();
+    for (size_t i = 0; i < ARRAY_LEN(shown); i++) {
+        json_t *v = json_object_get(body, shown[i]);
+        if (v)
+            (void)json_object_set(d, shown[i], v);
+    }
+    return d;
+}
+
+static struct exec *new_exec(struct sandboxes *all) {
+    struct exec *e = xcalloc(1, sizeof(*e));
+    e->all = all;
+    e->refs = 1;
+    e->dir = -1;
+    e->fds[0] = e->fds[1] = e->fds[2] = -1;
+    return e;
+}
+
+int exec_start(struct sandbox *s, const json_t *body, struct exec **ret, struct err *err) {
+    struct plan p = {0};
+    int rc = read_plan(s, body, &p, err);
+    if (rc < 0) {
+        sandbox_exec_finish(&p.exec);
+        return rc;
+    }
+    struct exec *e = new_exec(s->all);
+    e->sandbox = s;
+    id_new("exec", e->id);
+    memcpy(e->sandbox_id, s->id, sizeof(e->sandbox_id));
+    memcpy(e->owner, s->owner, sizeof(e->owner));
+    e->doc = make_doc(body);
+    e->status = "running";
+    e->created_ms = clock_wall_ms();
+    e->deadline_ms = p.timeout_s ? clock_mono_ms() + p.timeout_s * 1000 : 0;
+    e->wants_input = p.input;
+    e->dir = sandboxes_dir(s->all, s->id, true);
+    if (e->dir < 0)
+        rc = err_sys(err, "the folder of the sandbox");
+    if (rc == 0)
+        rc = save(e, err); /* before it starts */
+    if (rc == 0) {
+        e->job =
+            sandbox_job_start(s->box,
+                              &(struct sandbox_job_options){
+                                  .exec = &p.exec,
+                                  .input = p.input,
+                                  .callbacks = {on_started, on_output, on_input_drained, on_exited},
+                                  .ctx = e},
+                              err);
+        if (!e->job) {
+            struct err ignored;
+            rc = -(int)err->code;
+            (void)store_record_delete(sandboxes_store(s->all), "exec", e->id, &ignored);
+        }
+    }
+    if (rc == 0 && p.stdin_text) {
+        (void)sandbox_job_write(e->job, p.stdin_text, p.stdin_len);
+        sandbox_job_end_input(e->job);
+    }
+    sandbox_exec_finish(&p.exec);
+    if (rc < 0) {
+        exec_unref(e);
+        return rc;
+    }
+    e->next = s->execs;
+    s->execs = e;
+    e->refs++; /* one is the job's */
+    *ret = e;
+    return 0;
+}
+
+/* --- those that are there --- */
+
+int exec_open(struct sandboxes *all, const char *sandbox, const char *id, struct store_scope scope,
+              struct exec **ret, struct err *err) {
+    struct sandbox *s = sandboxes_find(all, sandbox);
+    for (struct exec *e = s ? s->execs : NULL; e; e = e->next)
+        if (strcmp(e->id, id) == 0 && (scope.all || strcmp(e->owner, scope.owner) == 0)) {
+            e->refs++;
+            *ret = e;
+            return 0;
+        }
+    struct store_record r;
+    int rc = store_record_get(sandboxes_store(all), "exec", id, sandbox, scope, &r, err);
+    if (rc < 0)
+        return rc;
+    struct exec *e = new_exec(all);
+    memcpy(e->id, r.id, sizeof(e->id));
+    memcpy(e->sandbox_id, r.parent, sizeof(e->sandbox_id));
+    memcpy(e->owner, r.owner, sizeof(e->owner));
+    e->doc = json_loads(r.doc, 0, NULL);
+    e->status = strcmp(r.status, "exited") == 0   ? "exited"
+                : strcmp(r.status, "failed") == 0 ? "failed"
+                                                  : "interrupted";
+    e->created_ms = r.created_ms;
+    e->ended_ms = r.ended_ms;
+    e->ended = true;
+    e->dir = sandboxes_dir(all, sandbox, false);
+    for (int i = 1; i < 3; i++) {
+        struct stat st;
+        e->fds[i] = open_file(e, i, O_RDONLY);
+        if (e->fds[i] >= 0 && fstat(e->fds[i], &st) == 0 && S_ISREG(st.st_mode))
+            e->sizes[i] = e->bytes[i] = (uint64_t)st.st_size;
+    }
+    /* Nobody counted what an interrupted one wrote: the files know. */
+    if (strcmp(e->status, "interrupted") == 0 && !json_object_get(e->doc, "stdout_bytes")) {
+        (void)json_object_set_new(e->doc, "stdout_bytes", json_integer((json_int_t)e->bytes[1]));
+        (void)json_object_set_new(e->doc, "stderr_bytes", json_integer((json_int_t)e->bytes[2]));
+        (void)json_object_del(e->doc, "started");
+    }
+    store_record_finish(&r);
+    *ret = e;
+    return 0;
+}
+
+void exec_kill(struct exec *e, int signo) {
+    if (e->job && e->sandbox)
+        (void)sandbox_box_signal(e->sandbox->box, e->job, signo, true, NULL, NULL);
+}
+
+void exec_check_time(struct exec *e, int64_t now_ms) {
+    if (!e->deadline_ms || now_ms < e->deadline_ms)
+        return;
+    e->timed_out = true;
+    e->deadline_ms = now_ms + 1000; /* once more, if somebody was faster than the first */
+    exec_kill(e, SIGKILL);
+}
+
+struct prune {
+    struct sandboxes *all;
+    int dir;
+    char (*ids)[ID_SIZE];
+    size_t n;
+};
+
+static void on_old(void *ctx, const struct store_record *r) {
+    struct prune *p = ctx;
+    p->ids = xrealloc(p->ids, (p->n + 1) * sizeof(*p->ids));
+    memcpy(p->ids[p->n++], r->id, ID_SIZE);
+}
+
+void exec_prune(struct sandboxes *all, const char *sandbox) {
+    struct prune p = {.all = all, .dir = -1};
+    struct err err;
+    if (store_record_old(sandboxes_store(all), "exec", sandbox, 0, sandboxes_settings(all)->execs,
+                         on_old, &p, &err) < 0)
+        log_warn("sandbox.prune", "error", err.message);
+    if (p.n > 0)
+        p.dir = sandboxes_dir(all, sandbox, false);
+    for (size_t i = 0; i < p.n; i++) {
+        for (int k = 1; k < 3; k++) {
+            char name[ID_SIZE + 16];
+            (void)snprintf(name, sizeof(name), "%s.%s", p.ids[i], suffixes[k]);
+            if (p.dir >= 0)
+                (void)unlinkat(p.dir, name, 0);
+        }
+        (void)store_record_delete(sandboxes_store(all), "exec", p.ids[i], &err);
+    }
+    fd_close(&p.dir);
+    free(p.ids);
+}

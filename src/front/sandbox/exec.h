@@ -1,0 +1,64 @@
+#pragma once
+/* A command in a sandbox, as clients see it: recorded before it starts, its output kept in files
+ * that only grow, so that a reader can come back at any byte. An exec lives as long as somebody
+ * holds it; one that ended can be opened again from its record. */
+
+#include "front/sandbox/sandboxes.h"
+
+enum { EXEC_STDOUT = 1, EXEC_STDERR = 2 };
+
+struct exec_follower {
+    struct exec_follower *next;
+    void (*on_change)(void *ctx); /* more output, or the end; may unfollow */
+    void *ctx;
+};
+
+struct exec {
+    struct exec *next; /* in its sandbox */
+    struct sandboxes *all;
+    struct sandbox *sandbox; /* NULL when it has ended */
+    char id[ID_SIZE];
+    char sandbox_id[ID_SIZE];
+    char owner[ID_SIZE];
+    struct sandbox_job *job; /* NULL when it has ended */
+    json_t *doc;             /* what is shown of it */
+    const char *status;
+    int64_t created_ms, ended_ms;
+    int64_t deadline_ms; /* monotonic; 0: none */
+    int dir;
+    int fds[3];
+    uint64_t sizes[3]; /* that are kept */
+    uint64_t bytes[3]; /* that were written */
+    bool truncated, timed_out, ended;
+    bool wants_input;
+    bool has_exit;
+    struct sandbox_exit exit;
+    struct err err;
+    struct exec_follower *followers;
+    /* Who writes to its input, and waits for room or the end; one at a time. */
+    void (*on_input)(void *ctx);
+    void *input_ctx;
+    unsigned refs;
+};
+
+/* {command|argv, cwd, env, stdin, tty, cols, rows, timeout_s, background}. The caller holds a
+ * reference to what comes back. */
+int exec_start(struct sandbox *s, const json_t *body, struct exec **ret, struct err *err);
+/* Living or from its record; a reference. */
+int exec_open(struct sandboxes *all, const char *sandbox, const char *id, struct store_scope scope,
+              struct exec **ret, struct err *err);
+void exec_unref(struct exec *e);
+void exec_follow(struct exec *e, struct exec_follower *f);
+void exec_unfollow(struct exec *e, struct exec_follower *f);
+/* Kept bytes from an offset; 0: there are none (yet). */
+ssize_t exec_read(const struct exec *e, int stream, uint64_t offset, void *out, size_t len);
+/* The object that clients see, without output; a new reference. */
+json_t *exec_show(const struct exec *e);
+json_t *exec_show_record(const struct store_record *r);
+/* Its sandbox is gone. */
+void exec_detach(struct exec *e);
+void exec_kill(struct exec *e, int signo);
+/* Called by the clock. */
+void exec_check_time(struct exec *e, int64_t now_ms);
+/* Forgets the output of old commands of a sandbox. */
+void exec_prune(struct sandboxes *all, const char *sandbox);

@@ -1,0 +1,50 @@
+#pragma once
+/* The way out of sandboxes: keeps cay-egress running and tells it what each sandbox may reach. A
+ * line is one sandbox's: its listener, its policy, what it used, and the last of what happened. It
+ * outlives cay-egress: after a restart everything is opened again, with the usage so far. */
+
+#include "base/err.h"
+#include "base/json.h"
+#include "front/sandbox/settings.h"
+#include "front/secrets.h"
+#include "loop/keeper.h"
+#include "wire/egress.h"
+
+#include <uv.h>
+
+struct network;
+struct network_line;
+
+struct network_options {
+    uv_loop_t *loop;
+    const struct sandbox_settings *settings;
+    struct secrets *secrets;
+    const json_t *models; /* models.json, for prices; or NULL; borrowed */
+    int exec_fd;          /* cay-egress, or -1: there is no network then; borrowed */
+};
+
+/* Fails if a route of the settings is malformed or lacks its secret. */
+int network_create(const struct network_options *options, struct network **ret, struct err *err);
+bool network_is_there(const struct network *n);
+struct keeper_info network_info(const struct network *n);
+void network_stop(struct network *n, void (*on_stopped)(void *ctx), void *ctx);
+
+/* Reads {allow:[host], routes:[name]}; json NULL is nothing at all. The shown form is what a client
+ * sees of it. */
+int network_read(const struct network *n, const json_t *json, const json_t *grants,
+                 struct egress_policy *ret_policy, json_t **ret_shown, struct err *err);
+/* Takes listener and policy. */
+struct network_line *network_open(struct network *n, const char *id, int listener,
+                                  struct egress_policy *policy);
+/* Takes the policy. cb: it holds now, or why it does not (the former one holds then). */
+void network_line_set(struct network_line *l, struct egress_policy *policy,
+                      void (*cb)(void *ctx, const struct err *err), void *ctx);
+void network_line_close(struct network_line *l);
+/* What programs need in their environment to find the way out: adds "NAME=value" to env unless the
+ * name is in one of the objects (which may be NULL). */
+void network_line_env(const struct network_line *l, const json_t *over, const json_t *over2,
+                      struct sandbox_strv *env);
+/* {requests, refused, bytes_in, ...}; a new reference. */
+json_t *network_line_usage(const struct network_line *l);
+/* {events:[...], lost}: those after a number; a new reference. */
+json_t *network_line_events(const struct network_line *l, uint64_t after);

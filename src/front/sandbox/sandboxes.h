@@ -1,0 +1,126 @@
+#pragma once
+/* The sandboxes of this server: who owns them, how long they live, what is remembered of them. A
+ * sandbox is recorded before it starts; its record and the output of its commands stay when it is
+ * gone, until they are deleted or grow old. Everything here is on the loop. */
+
+#include "base/err.h"
+#include "base/id.h"
+#include "base/json.h"
+#include "front/sandbox/host.h"
+#include "front/sandbox/network.h"
+#include "front/sandbox/settings.h"
+#include "front/secrets.h"
+#include "front/store/store.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct exec;
+struct sandboxes;
+
+struct sandboxes_options {
+    uv_loop_t *loop;
+    struct store *store;
+    const struct sandbox_settings *settings;
+    struct secrets *secrets;
+    const json_t *models; /* models.json, for prices; or NULL; borrowed */
+    const char *data_dir;
+    int sandbox_fd; /* the programs, opened with O_PATH, or -1; borrowed */
+    int egress_fd;
+    int starter; /* see host.h */
+};
+
+enum sandbox_state { SANDBOX_STARTING, SANDBOX_RUNNING, SANDBOX_PAUSED, SANDBOX_ENDING };
+
+struct sandbox_waiter {
+    struct sandbox_waiter *next;
+    void (*cb)(void *ctx);
+    void *ctx;
+};
+
+/* One that lives. */
+struct sandbox {
+    struct sandbox *next;
+    struct sandboxes *all;
+    char id[ID_SIZE];
+    char owner[ID_SIZE];
+    enum sandbox_state state;
+    struct sandbox_box *box;
+    json_t *doc; /* what is shown of it, but for what changes */
+    json_t *env; /* {NAME: value}, or NULL */
+    struct network_line *line;
+    struct exec *execs; /* running, or looked at */
+    size_t connections; /* to its ports */
+    size_t snapshots;   /* being made */
+    int64_t created_ms; /* wall clock */
+    int64_t expires_ms;
+    struct sandbox_stats stats;
+    struct err err; /* why it ends, if nobody asked for it */
+    bool expired;
+    struct setup *setup; /* while it is being made ready */
+    struct sandbox_waiter *waiters;
+};
+
+int sandboxes_open(const struct sandboxes_options *options, struct sandboxes **ret,
+                   struct err *err);
+/* Ends all of them; the pointer is dead when on_closed is called. */
+void sandboxes_close(struct sandboxes *all, void (*on_closed)(void *ctx), void *ctx);
+
+struct sandboxes_stats {
+    size_t starting, running, paused, execs;
+    uint64_t created_total, failed_total;
+    int64_t output_bytes; /* of commands that run */
+};
+struct sandboxes_stats sandboxes_stats(const struct sandboxes *all);
+/* 0, or why no sandbox can be made now. */
+int sandboxes_check(const struct sandboxes *all, struct err *err);
+const struct sandbox_features *sandboxes_features(const struct sandboxes *all);
+/* Calls on_child for each program that is kept running for them. */
+void sandboxes_children(const struct sandboxes *all,
+                        void (*on_child)(void *ctx, const struct keeper_info *info), void *ctx);
+struct store *sandboxes_store(const struct sandboxes *all);
+const struct sandbox_settings *sandboxes_settings(const struct sandboxes *all);
+uv_loop_t *sandboxes_loop(const struct sandboxes *all);
+struct network *sandboxes_network(const struct sandboxes *all);
+/* The folder of a sandbox's output, opened (made if `make`), or -1 with errno. */
+int sandboxes_dir(const struct sandboxes *all, const char *id, bool make);
+int sandboxes_snapshots_dir(const struct sandboxes *all);
+
+/* Who asks, and for what. */
+struct sandbox_ask {
+    const char *owner;
+    struct store_scope scope;
+    const json_t *grants; /* of the key, or NULL */
+    const json_t *body;
+};
+/* err NULL: it is ready. Otherwise it is gone. */
+typedef void (*sandbox_made)(void *ctx, struct sandbox *s, const struct err *err);
+/* NULL with err if it cannot be; made is called once, later. */
+struct sandbox *sandboxes_make(struct sandboxes *all, const struct sandbox_ask *ask,
+                               sandbox_made made, void *ctx, struct err *err);
+/* Nobody waits for it to be made any more: it ends. */
+void sandbox_drop_maker(struct sandbox *s);
+
+/* A living one that this scope may see, or NULL with ERR_NOT_FOUND or, if it is not usable now,
+ * ERR_CONFLICT. paused: one that is paused will do. */
+struct sandbox *sandboxes_use(struct sandboxes *all, const char *id, struct store_scope scope,
+                              bool paused, struct err *err);
+/* NULL if there is none. */
+struct sandbox *sandboxes_find(struct sandboxes *all, const char *id);
+/* The object that clients see, living or not. */
+int sandboxes_show(struct sandboxes *all, const char *id, struct store_scope scope,
+                   json_t **ret_object, struct err *err);
+json_t *sandbox_show(const struct sandbox *s);
+json_t *sandboxes_show_record(const struct sandboxes *all, const struct store_record *r);
+/* Writes down what has changed. */
+void sandbox_save(struct sandbox *s);
+int sandbox_extend(struct sandbox *s, int64_t timeout_s, struct err *err);
+/* Ends it; cb (may be NULL) when it is gone. */
+struct sandbox_waiter *sandbox_end(struct sandbox *s, void (*cb)(void *ctx), void *ctx);
+/* Forgets a sandbox that is gone, with all that is remembered of it. */
+int sandboxes_forget(struct sandboxes *all, const char *id, struct err *err);
+
+/* True for grants of a key that name it, and for a key without grants. */
+bool sandbox_is_granted(const json_t *grants, const char *kind, const char *name);
