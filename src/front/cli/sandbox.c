@@ -196,6 +196,9 @@ static int ls(struct sandbox_cli *c, struct err *err) {
     int rc = list_all(c, &list, err);
     if (rc < 0)
         return rc;
+    for (size_t n = json_array_size(list); n > 0 && !c->args.all; n--)
+        if (!is_live(json_array_get(list, n - 1)))
+            (void)json_array_remove(list, n - 1);
     if (c->args.json) {
         print_json(list);
         return 0;
@@ -312,7 +315,7 @@ static int port(struct sandbox_cli *c, struct err *err) {
 
 static const struct subverb verbs[] = {
     {"create", "", "make one; prints its id", "NRSmdTnrbelpcoq", 0, 0, create},
-    {"ls", "", "list them", "qo", 0, 0, ls},
+    {"ls", "", "list those that live", "aqo", 0, 0, ls},
     {"exec", "SANDBOX [--] COMMAND [ARGUMENT...]", "run a command as if it were here", "ewtTDo", 2,
      -1, sandbox_exec},
     {"sh", "SANDBOX", "a shell at your terminal", "ew", 1, 1, sandbox_sh},
@@ -357,6 +360,7 @@ static const struct flag flags[] = {
     {'t', true, "tty", NULL, "give it a terminal"},
     {'D', false, "detach", NULL, "do not wait for it; prints its id"},
     {'f', true, "follow", NULL, "go on until it ends"},
+    {'a', true, "all", NULL, "those that have ended too"},
     {'o', true, "output", "json", "print JSON"},
     {'q', true, "quiet", NULL, "print less: ids only, or nothing"},
 };
@@ -465,6 +469,9 @@ static const char *set_option(struct sandbox_args *a, int letter, const char *va
         return add_pair(a->env, value, true) ? NULL : "--env needs NAME=VALUE in UTF-8";
     case 'l':
         return add_pair(a->metadata, value, false) ? NULL : "--label needs NAME=VALUE";
+    case 'a':
+        a->all = true;
+        return NULL;
     case 't':
         a->tty = true;
         return NULL;

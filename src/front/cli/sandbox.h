@@ -19,6 +19,7 @@ struct sandbox_args {
     double cpus;
     json_t *allow, *routes, *binds; /* arrays */
     json_t *env, *metadata;         /* objects */
+    bool all;
     bool tty;
     bool detach;
     bool follow;
