@@ -136,7 +136,7 @@ export function readExec(value: unknown): Exec {
     command: text(it.command) || shown(texts(it.argv)),
     tty: it.tty === true,
     exitCode: numberOrNull(it.exit_code),
-    signal: textOrNull(it.signal) ?? (typeof it.signal === 'number' ? `signal ${it.signal}` : null),
+    signal: typeof it.signal === 'number' ? signalName(it.signal) : textOrNull(it.signal),
     oom: it.oom === true,
     timedOut: it.timed_out === true,
     truncated: it.truncated === true,

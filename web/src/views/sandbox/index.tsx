@@ -12,7 +12,7 @@ import { formatAge, formatBytes, formatTime } from '../../format.ts';
 import { useLoad, useNow } from '../../hooks.ts';
 import { Link, navigate } from '../../router.tsx';
 import type { ViewProps } from '../../views.ts';
-import { formatCores, timeLeft, useCores } from '../sandboxes/live.ts';
+import { formatCores, isLive, timeLeft, useCores } from '../sandboxes/live.ts';
 import { SandboxBadge } from '../sandboxes/StatusBadge.tsx';
 import { Commands } from './Commands.tsx';
 import { Files } from './Files.tsx';
@@ -66,7 +66,7 @@ export default function SandboxView({ params }: ViewProps) {
 type ShownProps = { sandbox: Sandbox; reload: () => void; gone: boolean };
 
 function Shown({ sandbox, reload, gone }: ShownProps) {
-  const { id, status, usage } = sandbox;
+  const { id, usage } = sandbox;
   const one = useRef<readonly Sandbox[]>([]);
   if (one.current[0] !== sandbox) one.current = [sandbox];
   const cores = useCores(one.current).get(id);
@@ -80,7 +80,7 @@ function Shown({ sandbox, reload, gone }: ShownProps) {
       cpu: [...cpu, (cores ?? 0) * 100].slice(-samples),
     }));
   }, [sandbox, cores]);
-  const live = (status === 'running' || status === 'paused') && !gone;
+  const live = isLive(sandbox) && !gone;
 
   return (
     <>
@@ -106,7 +106,7 @@ function Shown({ sandbox, reload, gone }: ShownProps) {
             values={history.cpu}
           />
         </div>
-        {live && <Actions sandbox={sandbox} reload={reload} />}
+        {!gone && <Actions sandbox={sandbox} live={live} reload={reload} />}
       </div>
       <Panels sandbox={sandbox} live={live} reload={reload} />
     </>
@@ -144,7 +144,9 @@ function Figure({ name, value, more, values }: FigureProps) {
   );
 }
 
-function Actions({ sandbox, reload }: { sandbox: Sandbox; reload: () => void }) {
+type ActionsProps = { sandbox: Sandbox; live: boolean; reload: () => void };
+
+function Actions({ sandbox, live, reload }: ActionsProps) {
   const { id, status } = sandbox;
   const [busy, setBusy] = useState(false);
   const [said, setSaid] = useState<{ bad: boolean; text: string } | null>(null);
@@ -171,58 +173,62 @@ function Actions({ sandbox, reload }: { sandbox: Sandbox; reload: () => void }) 
   const pause = paused ? calls.resume(id) : calls.pause(id);
   return (
     <div className="sandbox-actions">
-      <span className="action">
-        <button
-          type="button"
-          className="button"
-          disabled={busy}
-          onClick={() => void act(() => send(pause))}
-        >
-          {paused ? 'Resume' : 'Pause'}
-        </button>
-        <Curl call={pause} of={paused ? 'resume' : 'pause'} />
-      </span>
-      <span className="action fields">
-        <select
-          aria-label="How long it lives from now"
-          value={extension}
-          onChange={(event) => setExtension(Number(event.target.value))}
-        >
-          {extensions.map(([name, value]) => (
-            <option key={value} value={value}>
-              {name}
-            </option>
-          ))}
-        </select>
-        <button
-          type="button"
-          className="button"
-          disabled={busy}
-          onClick={() => void act(() => send(calls.extend(id, extension)))}
-        >
-          Extend
-        </button>
-        <Curl call={calls.extend(id, extension)} of="extend" />
-      </span>
-      <span className="action">
-        <button
-          type="button"
-          className="button"
-          disabled={busy}
-          onClick={() =>
-            void act(async () => {
-              const made = await sandboxes.snapshot(id, '');
-              setSaid({ bad: false, text: `Kept as ${made.name || made.id}.` });
-            })
-          }
-        >
-          Snapshot
-        </button>
-        <Curl call={calls.snapshot(id, '')} of="snapshot" />
-      </span>
+      {live && (
+        <>
+          <span className="action">
+            <button
+              type="button"
+              className="button"
+              disabled={busy}
+              onClick={() => void act(() => send(pause))}
+            >
+              {paused ? 'Resume' : 'Pause'}
+            </button>
+            <Curl call={pause} of={paused ? 'resume' : 'pause'} />
+          </span>
+          <span className="action fields">
+            <select
+              aria-label="How long it lives from now"
+              value={extension}
+              onChange={(event) => setExtension(Number(event.target.value))}
+            >
+              {extensions.map(([name, value]) => (
+                <option key={value} value={value}>
+                  {name}
+                </option>
+              ))}
+            </select>
+            <button
+              type="button"
+              className="button"
+              disabled={busy}
+              onClick={() => void act(() => send(calls.extend(id, extension)))}
+            >
+              Extend
+            </button>
+            <Curl call={calls.extend(id, extension)} of="extend" />
+          </span>
+          <span className="action">
+            <button
+              type="button"
+              className="button"
+              disabled={busy}
+              onClick={() =>
+                void act(async () => {
+                  const made = await sandboxes.snapshot(id, '');
+                  setSaid({ bad: false, text: `Kept as ${made.name || made.id}.` });
+                })
+              }
+            >
+              Snapshot
+            </button>
+            <Curl call={calls.snapshot(id, '')} of="snapshot" />
+          </span>
+        </>
+      )}
       <span className="action">
         <Confirm
-          label="Delete"
+          label={live ? 'Delete' : 'Forget'}
           of={label}
           disabled={busy}
           onConfirm={() =>

@@ -11,7 +11,7 @@ import { formatAge, formatBytes } from '../../format.ts';
 import { useLoad, useNow } from '../../hooks.ts';
 import { Link } from '../../router.tsx';
 import { Create } from './Create.tsx';
-import { formatCores, timeLeft, useCores } from './live.ts';
+import { formatCores, isLive, liveFirst, timeLeft, useCores } from './live.ts';
 import { SandboxBadge } from './StatusBadge.tsx';
 import './sandboxes.css';
 
@@ -51,7 +51,7 @@ export default function SandboxesView() {
     {
       title: 'Memory',
       numeric: true,
-      cell: (it) => (it.status === 'stopped' ? '–' : formatBytes(it.usage.memoryBytes)),
+      cell: (it) => (isLive(it) ? formatBytes(it.usage.memoryBytes) : '–'),
     },
     { title: 'CPU', numeric: true, cell: (it) => formatCores(cores.get(it.id)) },
     {
@@ -116,9 +116,9 @@ export default function SandboxesView() {
       {data && (
         <div className="card sandboxes-card">
           <DataTable
-            caption="Sandboxes, newest first"
+            caption="Sandboxes: those that live first, then newest first"
             columns={columns}
-            rows={data}
+            rows={liveFirst(data)}
             rowKey={(it) => it.id}
             empty="There is none yet. Make one here, with `cay sandbox create`, or by the API."
           />

@@ -34,9 +34,15 @@ export function useCores(items: readonly Sandbox[] | null): Map<string, number |
 export const formatCores = (cores: number | null | undefined): string =>
   cores === null || cores === undefined ? '–' : `${Math.round(cores * 100)} %`;
 
+export const isLive = ({ status }: Sandbox): boolean => status === 'running' || status === 'paused';
+
+export const liveFirst = (items: readonly Sandbox[]): Sandbox[] => [
+  ...items.filter(isLive),
+  ...items.filter((it) => !isLive(it)),
+];
+
 /** Milliseconds until it ends by itself; null when it does not, or has ended. */
 export function timeLeft(sandbox: Sandbox, now: number): number | null {
-  const live = sandbox.status === 'running' || sandbox.status === 'paused';
   const end = sandbox.expiresAt === null ? NaN : Date.parse(sandbox.expiresAt);
-  return live && !Number.isNaN(end) ? Math.max(0, end - now) : null;
+  return isLive(sandbox) && !Number.isNaN(end) ? Math.max(0, end - now) : null;
 }
