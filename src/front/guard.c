@@ -58,6 +58,10 @@ static bool ends_with(const char *text, const char *end) {
     return n > k && strcmp(text + n - k, end) == 0;
 }
 
+bool guard_is_our_key(const char *authorization) {
+    return strncasecmp(authorization, "bearer cay_", 11) == 0;
+}
+
 bool guard_is_guest_host(const char *host, void *front) {
     (void)front;
     return ends_with(host, ".localhost");
@@ -232,12 +236,27 @@ static void set_identity(struct http_req *req, const struct identity *who) {
     http_req_set_user(req, copy, free);
 }
 
+/* Guests' content has its own origin: it sees none of our credentials, and of its own only one that
+ * looks like a key of ours is looked at, which it does not get to see. Who asks for what they may
+ * not reach is told that it is not there, by the handler. */
+static void identify_guest(struct front *f, struct http_req *req) {
+    struct identity who;
+    const char *auth = http_req_header(req, "authorization");
+    if (auth && guard_is_our_key(auth)) {
+        if (key_check(f->store, auth + strlen("bearer "), &who, NULL) == 0)
+            set_identity(req, &who);
+    } else if (http_req_is_local(req) && !f->config->require_key && !f->beyond_loopback) {
+        who = (struct identity){.operator_ = true, .name = "operator", .scope = KEY_SCOPE_ADMIN};
+        set_identity(req, &who);
+    }
+}
+
 bool guard_request(struct http_req *req, unsigned flags, void *front) {
     struct front *f = front;
-    /* Guests' content has its own origin: it sees none of our credentials, and we see none of its.
-     */
-    if (flags & HTTP_ROUTE_GUEST)
+    if (flags & HTTP_ROUTE_GUEST) {
+        identify_guest(f, req);
         return true;
+    }
     if (!check_site(req, f))
         return false;
     bool public = (flags & (FRONT_ROUTE_PUBLIC | HTTP_ROUTE_PAGE)) != 0;

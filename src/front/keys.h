@@ -22,8 +22,8 @@ struct identity {
     char name[64];
     enum key_scope scope;
     int64_t rate_per_minute;
-    char
-        grants[KEY_GRANTS_SIZE]; /* JSON {"facets":[names],"workers":[names]}, or "": all its own */
+    char grants[KEY_GRANTS_SIZE]; /* JSON {"facets":[names],"workers":..,"routes":..,"binds":..}, or
+                                     "": all */
 };
 
 struct key_request {

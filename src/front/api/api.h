@@ -12,5 +12,7 @@ void api_sandboxes_routes(struct front *f);
 void api_execs_routes(struct front *f);
 void api_files_routes(struct front *f);
 void api_snapshots_routes(struct front *f);
+/* Takes requests for PORT-SANDBOX.localhost; false: it is none. */
+bool api_port(struct http_req *req, struct front *f);
 /* The handler of requests for NAME.localhost. */
 void api_guest(struct http_req *req, void *ctx);

@@ -238,6 +238,8 @@ static void on_body(void *ctx, const char *data, size_t len) {
 }
 
 void api_guest(struct http_req *req, void *ctx) {
+    if (api_port(req, ctx))
+        return;
     struct fetch *f = xcalloc(1, sizeof(*f));
     f->front = ctx;
     f->req = req;

@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "front/api/api.h"
 #include "front/run/workers.h"
+#include "front/sandbox/sandboxes.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -71,6 +72,12 @@ static void write_runs(struct buf *b, const struct front *f) {
     gauge(b, "cay_workers_warm", "Warm isolates of workers.", (int64_t)workers_warm(f->workers));
     gauge(b, "cay_facets_running", "Databases in use.", (int64_t)a.running);
     gauge(b, "cay_compile_cache_bytes", "Size of the compile cache.", (int64_t)c.cache_bytes);
+    struct sandboxes_stats x = sandboxes_stats(f->sandboxes);
+    gauge(b, "cay_sandboxes_running", "Sandboxes that run.", (int64_t)x.running);
+    gauge(b, "cay_sandboxes_paused", "Sandboxes that are paused.", (int64_t)x.paused);
+    gauge(b, "cay_sandbox_execs", "Commands that run in sandboxes.", (int64_t)x.execs);
+    counter(b, "cay_sandboxes_created_total", "Sandboxes that were asked for.", x.created_total);
+    counter(b, "cay_sandboxes_failed_total", "Sandboxes that did not end well.", x.failed_total);
     counter(b, "cay_isolates_started_total", "Isolates that were forked.", p.started);
     counter(b, "cay_runs_refused_total", "Runs refused for want of an isolate.", p.refused);
     counter(b, "cay_compile_hits_total", "Programs found in the cache.", c.hits);

@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "front/api/api.h"
 #include "front/guard.h"
+#include "front/sandbox/sandboxes.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -51,6 +52,39 @@ static void write_children(struct json_writer *w, const struct front *f) {
     json_writer_array_end(w);
 }
 
+static void write_sandboxes(struct json_writer *w, const struct front *f) {
+    static const char *const cgroups[] = {"none", "v1", "v2"};
+    struct err err = {0};
+    struct sandboxes_stats st = sandboxes_stats(f->sandboxes);
+    const struct sandbox_features *features = sandboxes_features(f->sandboxes);
+    bool available = sandboxes_check(f->sandboxes, &err) == 0;
+    json_writer_key(w, "sandboxes");
+    json_writer_object_begin(w);
+    json_writer_key(w, "available");
+    json_writer_bool(w, available);
+    json_writer_key(w, "detail");
+    json_writer_str(w, !available ? err.message : features ? features->detail : NULL);
+    json_writer_key(w, "cgroups");
+    json_writer_str(w, features && features->cgroup < 3 ? cgroups[features->cgroup] : NULL);
+    json_writer_key(w, "network");
+    json_writer_bool(w, network_is_there(sandboxes_network(f->sandboxes)));
+    json_writer_key(w, "starting");
+    json_writer_int(w, (int64_t)st.starting);
+    json_writer_key(w, "running");
+    json_writer_int(w, (int64_t)st.running);
+    json_writer_key(w, "paused");
+    json_writer_int(w, (int64_t)st.paused);
+    json_writer_key(w, "execs");
+    json_writer_int(w, (int64_t)st.execs);
+    json_writer_key(w, "max");
+    json_writer_int(w, f->config->sandboxes.max);
+    json_writer_key(w, "created_total");
+    json_writer_int(w, (int64_t)st.created_total);
+    json_writer_key(w, "failed_total");
+    json_writer_int(w, (int64_t)st.failed_total);
+    json_writer_object_end(w);
+}
+
 /* Where things lie on the machine is for the operator's eyes. */
 static void write_status(struct buf *b, const struct front *f, const struct identity *who) {
     struct http_stats s = http_server_stats(f->http);
@@ -83,6 +117,7 @@ static void write_status(struct buf *b, const struct front *f, const struct iden
     json_writer_object_end(&w);
     write_features(&w, &f->features);
     write_children(&w, f);
+    write_sandboxes(&w, f);
     json_writer_key(&w, "memory_bytes");
     json_writer_int(&w, metrics_process_memory(getpid()));
     json_writer_key(&w, "connections");

@@ -19,6 +19,7 @@
 static const char usage[] =
     "usage: cay key create --name NAME [--scope read|run|admin] [--rate N] [--facet F]... "
     "[--worker W]...\n"
+    "                      [--route R]... [--bind B]...\n"
     "       cay key list [--json]\n"
     "       cay key revoke ID\n\n"
     "Keys for the API, sent as \"Authorization: Bearer KEY\". A key is shown once, when it is "
@@ -29,6 +30,8 @@ static const char usage[] =
     "  --rate    at most N requests a minute (default: no limit)\n"
     "  --facet, --worker   its programs may use only the databases and workers of these names\n"
     "            (default: all that the key makes itself)\n"
+    "  --route, --bind   its sandboxes may use only the routes and binds of these names (default:\n"
+    "            all of cay.json); with one of these four options the others are none by default\n"
     "  --data-dir D, --config FILE   as for `cay serve`\n";
 
 struct args {
@@ -127,6 +130,7 @@ static int parse(int argc, char **argv, struct args *a) {
         {"name", required_argument, NULL, 'n'},   {"scope", required_argument, NULL, 's'},
         {"rate", required_argument, NULL, 'r'},   {"facet", required_argument, NULL, 'f'},
         {"worker", required_argument, NULL, 'w'}, {"data-dir", required_argument, NULL, 'd'},
+        {"route", required_argument, NULL, 'R'},  {"bind", required_argument, NULL, 'B'},
         {"config", required_argument, NULL, 'c'}, {"json", no_argument, NULL, 'j'},
         {"help", no_argument, NULL, 'h'},         {0}};
     int c;
@@ -146,9 +150,15 @@ static int parse(int argc, char **argv, struct args *a) {
             break;
         case 'f':
         case 'w':
+        case 'R':
+        case 'B':
             if (!a->grants)
-                a->grants = json_pack("{s:[],s:[]}", "facets", "workers");
-            (void)json_array_append_new(json_object_get(a->grants, c == 'f' ? "facets" : "workers"),
+                a->grants =
+                    json_pack("{s:[],s:[],s:[],s:[]}", "facets", "workers", "routes", "binds");
+            (void)json_array_append_new(json_object_get(a->grants, c == 'f'   ? "facets"
+                                                                   : c == 'w' ? "workers"
+                                                                   : c == 'R' ? "routes"
+                                                                              : "binds"),
                                         json_string(optarg));
             break;
         case 'd':

@@ -55,6 +55,11 @@ void conn_close(struct http_conn *c) {
         c->ws = NULL;
         ws_conn_gone(ws);
     }
+    if (c->raw) {
+        struct http_raw *raw = c->raw;
+        c->raw = NULL;
+        raw_conn_gone(raw);
+    }
     if (c->req) {
         struct http_req *req = c->req;
         c->req = NULL;
@@ -132,6 +137,8 @@ static void on_written(uv_write_t *r, int status) {
         c->throttled = false;
         if (c->ws)
             ws_drained(c->ws);
+        else if (c->raw)
+            raw_drained(c->raw);
         else if (c->req && c->req->on_drain)
             c->req->on_drain(c->req->drain_ctx);
         conn_resume(c); /* requests and frames that came meanwhile have waited */
@@ -363,6 +370,11 @@ static size_t run(struct http_conn *c, const char *data, size_t len) {
         } else if (c->state == CONN_WS) {
             k = len - used;
             ws_feed(c->ws, data + used, k);
+        } else if (c->state == CONN_RAW) {
+            if (raw_is_paused(c->raw))
+                break;
+            k = len - used;
+            raw_feed(c->raw, data + used, k);
         } else if (c->state == CONN_HANDLE) {
             break;
         } else {
@@ -390,6 +402,8 @@ static bool wants_input(const struct http_conn *c) {
         return c->in.len < c->server->opt.limits.head_bytes;
     if (c->state == CONN_BODY)
         return c->req && !c->req->body_paused;
+    if (c->state == CONN_RAW)
+        return !raw_is_paused(c->raw);
     return !c->throttled || c->state == CONN_LINGER || c->state == CONN_CLOSING;
 }
 

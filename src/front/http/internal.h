@@ -15,6 +15,7 @@ enum conn_state {
     CONN_BODY,   /* reading a body */
     CONN_HANDLE, /* the message is complete, the answer is not */
     CONN_WS,     /* the connection is a WebSocket */
+    CONN_RAW,    /* its bytes go through as they are */
     CONN_LINGER, /* answered with an error in the middle of a body: discarding what comes */
     CONN_CLOSING,
 };
@@ -90,6 +91,7 @@ struct http_conn {
     size_t write_left; /* unwritten bytes at the last sweep */
     struct http_req *req;
     struct http_ws *ws;
+    struct http_raw *raw;
     enum conn_state state;
     uint64_t deadline_ms;       /* of the present state, 0: none */
     uint64_t write_deadline_ms; /* while bytes wait to be written */
@@ -188,6 +190,12 @@ void ws_conn_gone(struct http_ws *ws);
 void ws_drained(struct http_ws *ws);
 void ws_going_away(struct http_ws *ws);
 void ws_tick(struct http_ws *ws, uint64_t now_ms);
+
+/* raw.c */
+bool raw_is_paused(const struct http_raw *r);
+void raw_feed(struct http_raw *r, const char *data, size_t len);
+void raw_drained(struct http_raw *r);
+void raw_conn_gone(struct http_raw *r);
 
 /* server.c */
 /* Frees a destroyed server once nothing of it is open any more. */

@@ -88,6 +88,9 @@ static char *put_hex(char *p, uint64_t v) {
     return p + sizeof(text) - n;
 }
 
+/* Further fields of an answer; those of a guest may be many. */
+enum { EXTRA_MAX = 65536 };
+
 struct http_req *req_create(struct http_server *s) {
     struct http_req *req = xmalloc(sizeof(*req));
     s->stats.requests++;
@@ -99,7 +102,7 @@ struct http_req *req_create(struct http_server *s) {
     char *p = put(req->id, s->id_prefix);
     *p++ = '-';
     *put_hex(p, ++s->next_id) = 0;
-    buf_init(&req->extra, 8192);
+    buf_init(&req->extra, EXTRA_MAX);
     return req;
 }
 
@@ -241,6 +244,20 @@ void *http_req_user(const struct http_req *req) {
 
 bool http_req_is_local(const struct http_req *req) {
     return req->conn && req->conn->local;
+}
+
+char *http_req_peer(const struct http_req *req, char out[HTTP_PEER_SIZE]) {
+    struct sockaddr_storage a;
+    int n = sizeof(a);
+    out[0] = 0;
+    if (!req->conn || req->conn->uv.handle.type != UV_TCP ||
+        uv_tcp_getpeername(&req->conn->uv.tcp, (struct sockaddr *)&a, &n) < 0)
+        return out;
+    if (a.ss_family == AF_INET)
+        (void)uv_ip4_name((struct sockaddr_in *)&a, out, HTTP_PEER_SIZE);
+    else if (a.ss_family == AF_INET6)
+        (void)uv_ip6_name((struct sockaddr_in6 *)&a, out, HTTP_PEER_SIZE);
+    return out;
 }
 
 void http_req_on_gone(struct http_req *req, void (*on_gone)(void *ctx), void *ctx) {

@@ -14,6 +14,7 @@
 
 struct http_req;
 struct http_ws;
+struct http_raw;
 
 enum http_method {
     HTTP_METHOD_GET,
@@ -124,3 +125,24 @@ bool http_ws_send(struct http_ws *ws, const char *data, size_t len, bool text);
 /* Bytes that wait to be sent. */
 size_t http_ws_queued(const struct http_ws *ws);
 void http_ws_close(struct http_ws *ws, int code, const char *reason);
+
+/* Hands the connection over: the head of a last answer (101) is sent as given, after that bytes go
+ * through as they come. For proxies of protocols that begin as HTTP. */
+struct http_raw_callbacks {
+    void (*on_data)(void *ctx, const char *data, size_t len);
+    /* Called once, unless http_raw_close() was; the pointer is dead afterwards. */
+    void (*on_close)(void *ctx);
+    void (*on_drain)(void *ctx);
+};
+/* NULL if it could not be (the request is answered then). */
+struct http_raw *http_raw_accept(struct http_req *req, const char *head, size_t len,
+                                 const struct http_raw_callbacks *callbacks, void *ctx);
+/* False: wait for on_drain. on_close may be called inside. */
+bool http_raw_write(struct http_raw *r, const void *data, size_t len);
+void http_raw_pause(struct http_raw *r, bool paused);
+/* Closes it when all is written; the pointer is dead. */
+void http_raw_close(struct http_raw *r);
+
+/* The address of the peer as text, "" for a Unix socket. Returns out. */
+#define HTTP_PEER_SIZE 64
+char *http_req_peer(const struct http_req *req, char out[HTTP_PEER_SIZE]);

@@ -149,6 +149,8 @@ void http_server_drain(struct http_server *s, unsigned timeout_ms, void (*on_dra
         next = c->next;
         if (c->ws)
             ws_going_away(c->ws);
+        else if (c->raw)
+            conn_close(c);
         else if (c->state == CONN_HEAD && c->in.len == 0)
             conn_end_after_writes(c);
         else if (c->req && c->req->streaming && (c->req->route->flags & HTTP_ROUTE_WATCH))
