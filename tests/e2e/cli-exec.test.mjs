@@ -288,6 +288,7 @@ test('what cannot be done is said, with what to do next', limit, async (t) => {
     [['-o', 'json', '-t', 'true'], 2, /do not go together/],
     [['--net', 'user@host', 'true'], 2, /--net/],
     [['--root', '/nosuch', 'true'], 74, /--root \/nosuch/],
+    [['--root', 'nosuch', 'true'], 2, /cay\.json has no root "nosuch"/],
   ];
   for (const [args, code, text] of wrong) {
     const done = await run(t, args);
@@ -342,6 +343,9 @@ test('another system as the root: a folder, and an archive that is unpacked once
   assert.match(folder.err, /it has the --root/);
   const shell = await run(t, ['--root', root, '/bin/sh', '-c', 'true'], { ...user, env: cache });
   assert.notEqual(shell.code, 127, shell.err);
+  writeFileSync(join(dir, 'cay.json'), JSON.stringify({ sandboxes: { roots: { other: root } } }));
+  const named = await run(t, ['--root', 'other', '/bin/sh', '-c', 'true'], { ...user, env: cache, cwd: dir });
+  assert.equal(named.code, shell.code, named.err);
   const tar = start(t, ['-C', root, '-cf', join(dir, 'root.tar'), '.'], { command: 'tar', input: '' });
   assert.equal((await tar.ended).code, 0);
   for (let i = 0; i < 2; i++) {

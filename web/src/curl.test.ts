@@ -29,7 +29,9 @@ test('the method is said where curl would choose another', () => {
 test('the key is named, never shown, and only this server is told it', () => {
   expect(curl({ path: '/a' }, 'http://h', true)).toContain('$CAY_API_KEY');
   expect(words({ path: '/a' }, true)).toContain('Authorization: Bearer secret');
-  expect(words({ path: 'http://8000-x.localhost:1/' }, true).join()).not.toContain('secret');
+  const elsewhere = 'http://8000-x.localhost:1/';
+  expect(words({ path: elsewhere }, true).join()).not.toContain('secret');
+  expect(words({ path: elsewhere, keyed: true }, true).join()).toContain('secret');
 });
 
 test('a hostile name of a file stays a word', () => {

@@ -1,8 +1,9 @@
 /** A call of the API as a line for a shell, so that whatever the page does can be done without it. */
 export type Call = {
   method?: 'GET' | 'POST' | 'PUT' | 'DELETE';
-  /** Of this server; or a whole address, which is not told the key. */
+  /** Of this server; or a whole address, which is told the key only if it is this server's too. */
   path: string;
+  keyed?: boolean;
   body?: unknown;
   /** The answer is a stream of events. */
   stream?: boolean;
@@ -22,7 +23,7 @@ export function curl(call: Call, origin: string, needsKey: boolean): string {
   return [
     `curl${stream ? ' -N' : ''} ${quote(whole ? path : origin + path)}`,
     ...(method && method !== usual ? [`-X ${method}`] : []),
-    ...(needsKey && !whole ? ['-H "Authorization: Bearer $CAY_API_KEY"'] : []),
+    ...(needsKey && (!whole || call.keyed) ? ['-H "Authorization: Bearer $CAY_API_KEY"'] : []),
     ...(body === undefined ? [] : [`-H 'Content-Type: application/json'`]),
     ...(stream ? [`-H 'Accept: text/event-stream'`] : []),
     ...(body === undefined ? [] : [`-d ${quote(JSON.stringify(body))}`]),

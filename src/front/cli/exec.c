@@ -13,6 +13,7 @@
 #include "front/cli/cli.h"
 #include "front/cli/stdio.h"
 #include "front/cli/terminal.h"
+#include "front/config.h"
 #include "front/sandbox/host.h"
 #include "wire/egress.h"
 
@@ -43,7 +44,9 @@ static const char usage[] =
     "  -t, --tty           give it a terminal\n"
     "  -m, --memory SIZE   most memory, its files included: 256m, 4g (default 1g)\n"
     "      --timeout TIME  end it after: 10s, 5m (default: never)\n"
-    "      --root NAME     another system than this machine's: a folder or a tar archive, by path\n"
+    "      --root NAME     another system than this machine's: a root of cay.json, or the path of "
+    "a\n"
+    "                      folder or tar archive\n"
     "  -o, --output json   print one JSON object when it has ended, instead of its output\n"
     "  -q, --quiet         no remarks of cay's own\n\n"
     "The exit status is the command's; 128+N if signal N ended it, 124 if it ran out of time, 126\n"
@@ -647,8 +650,28 @@ static void free_root(struct sandbox_root *r) {
     *r = (struct sandbox_root){0};
 }
 
+/* A path, or a name of cay.json; the caller frees. */
+static char *find_root(const char *text, struct err *err) {
+    struct config config;
+    if (strchr(text, '/'))
+        return xstrdup(text);
+    config_init(&config);
+    int rc = config_load(&config, NULL, err);
+    const struct sandbox_root *r = rc < 0 ? NULL : sandbox_settings_root(&config.sandboxes, text);
+    char *path = r ? xstrdup(r->path) : NULL;
+    if (rc == 0 && !r)
+        (void)err_set(err, ERR_BAD_REQUEST,
+                      "%s has no root \"%s\" in \"sandboxes\"; a path has a slash: ./%s",
+                      config.file ? config.file : "cay.json", text, text);
+    config_finish(&config);
+    return path;
+}
+
 static int set_root(struct exec_cli *c, const char *text, struct err *err) {
-    _cleanup_(free) char *full = realpath(text, NULL);
+    _cleanup_(free) char *path = find_root(text, err);
+    if (!path)
+        return -(int)err->code;
+    _cleanup_(free) char *full = realpath(path, NULL);
     struct stat st;
     if (!full || stat(full, &st) < 0)
         return err_sys(err, "--root %s", text);

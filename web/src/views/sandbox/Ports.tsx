@@ -36,7 +36,7 @@ export function Ports({ id, live }: { id: string; live: boolean }) {
               <a href={url} target="_blank" rel="noopener noreferrer">
                 {url}
               </a>
-              <Curl call={{ path: url }} of={`port ${it}`} />
+              <Curl call={{ path: url, keyed: true }} of={`port ${it}`} />
             </li>
           );
         })}
