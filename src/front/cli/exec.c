@@ -650,27 +650,31 @@ static void free_root(struct sandbox_root *r) {
     *r = (struct sandbox_root){0};
 }
 
-/* A path, or a name of cay.json; the caller frees. */
-static char *find_root(const char *text, struct err *err) {
+/* A path, or a name of cay.json. */
+static int find_root(const char *text, char **ret_path, struct err *err) {
     struct config config;
-    if (strchr(text, '/'))
-        return xstrdup(text);
+    if (strchr(text, '/')) {
+        *ret_path = xstrdup(text);
+        return 0;
+    }
     config_init(&config);
     int rc = config_load(&config, NULL, err);
     const struct sandbox_root *r = rc < 0 ? NULL : sandbox_settings_root(&config.sandboxes, text);
-    char *path = r ? xstrdup(r->path) : NULL;
-    if (rc == 0 && !r)
-        (void)err_set(err, ERR_BAD_REQUEST,
-                      "%s has no root \"%s\" in \"sandboxes\"; a path has a slash: ./%s",
-                      config.file ? config.file : "cay.json", text, text);
+    if (r)
+        *ret_path = xstrdup(r->path);
+    else if (rc == 0)
+        rc = err_set(err, ERR_BAD_REQUEST,
+                     "%s has no root \"%s\" in \"sandboxes\"; a path has a slash: ./%s",
+                     config.file ? config.file : "cay.json", text, text);
     config_finish(&config);
-    return path;
+    return rc;
 }
 
 static int set_root(struct exec_cli *c, const char *text, struct err *err) {
-    _cleanup_(free) char *path = find_root(text, err);
-    if (!path)
-        return -(int)err->code;
+    _cleanup_(free) char *path = NULL;
+    int rc = find_root(text, &path, err);
+    if (rc < 0)
+        return rc;
     _cleanup_(free) char *full = realpath(path, NULL);
     struct stat st;
     if (!full || stat(full, &st) < 0)

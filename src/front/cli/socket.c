@@ -258,7 +258,7 @@ static int connect_to(struct socket *s, const struct client *c, struct err *err)
     (void)curl_easy_setopt(s->easy, CURLOPT_NOSIGNAL, 1L);
     (void)curl_easy_setopt(s->easy, CURLOPT_ERRORBUFFER, message);
     CURLcode rc = curl_easy_perform(s->easy);
-    (void)curl_easy_setopt(s->easy, CURLOPT_ERRORBUFFER, NULL);
+    (void)curl_easy_setopt(s->easy, CURLOPT_ERRORBUFFER, (char *)NULL);
     return rc == CURLE_OK
                ? 0
                : err_set(err, ERR_UNAVAILABLE, "%s: %s (is `cay serve` running there? --url)",

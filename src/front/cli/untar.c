@@ -188,7 +188,7 @@ static int on_head(struct untar *t, struct err *err) {
     }
     if (!is_sound(b))
         return err_set(err, ERR_PROTOCOL, "the archive is damaged");
-    t->kind = b[156];
+    t->kind = (unsigned char)b[156];
     t->left = read_number(b + 124, 12);
     t->padding = (size_t)(-t->left & 511);
     if (t->kind == 'x' || t->kind == 'L' || t->kind == 'K') {
