@@ -254,6 +254,16 @@ for (const [who, user] of users) {
   });
 }
 
+test('Ctrl-C at a terminal is for the command, not for the programs that hold it', limit, async (t) => {
+  const script = 'trap "echo caught; exit 9" INT; echo ready; while :; do sleep 0.05; done';
+  const line = `trap : INT; '${cay}' exec sh -c '${script}'; echo "status $?"`;
+  const it = start(t, ['-qefc', line, '/dev/null'], { command: 'script' });
+  await until(() => it.out.includes('ready'), 'the command');
+  it.child.stdin.write('\x03');
+  await it.ended;
+  assert.match(it.out, /caught\r\nstatus 9/);
+});
+
 test('nothing is left behind, also when cay is killed', limit, async (t) => {
   const children = (pid) => {
     try {
