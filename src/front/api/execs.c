@@ -27,7 +27,6 @@ struct watch {
     struct http_ws *ws;
     uint64_t offsets[3];
     bool events; /* else: waits for the end */
-    bool kill;   /* the command ends with the client */
     bool full;   /* wait for on_drain */
     bool started_told;
     bool busy; /* on the stack: whoever is there frees it */
@@ -174,8 +173,6 @@ static void on_drain(void *ctx) {
 
 static void on_gone(void *ctx) {
     struct watch *w = ctx;
-    if (w->kill)
-        exec_kill(w->exec, SIGKILL);
     if (w->events)
         http_stream_end(w->req);
     else
@@ -187,14 +184,13 @@ static void on_gone(void *ctx) {
 
 /* Takes the reference. */
 static void watch_start(struct http_req *req, struct exec *e, const uint64_t offsets[3],
-                        bool events, bool kill) {
+                        bool events) {
     struct watch *w = xcalloc(1, sizeof(*w));
     *w = (struct watch){.follower = {.on_change = on_change, .ctx = w},
                         .exec = e,
                         .req = req,
                         .offsets = {0, offsets[1], offsets[2]},
-                        .events = events,
-                        .kill = kill};
+                        .events = events};
     exec_follow(e, &w->follower);
     http_req_on_gone(req, on_gone, w);
     if (events) {
@@ -227,13 +223,13 @@ static void start(struct http_req *req, void *ctx) {
     exec_prune(s->all, s->id);
     static const uint64_t begin[3];
     if (http_req_accepts(req, "text/event-stream")) {
-        watch_start(req, e, begin, true, false);
+        watch_start(req, e, begin, true);
     } else if (json_is_true(json_object_get(body, "background"))) {
         _cleanup_(json) json_t *o = exec_show(e);
         exec_unref(e);
         http_respond_json(req, 202, o);
     } else {
-        watch_start(req, e, begin, false, true);
+        watch_start(req, e, begin, false);
     }
 }
 
@@ -284,7 +280,7 @@ static void output(struct http_req *req, void *ctx) {
         http_respond_err(req, &err);
         return;
     }
-    watch_start(req, e, offsets, true, false);
+    watch_start(req, e, offsets, true);
 }
 
 /* The bytes so far, with back-pressure. */

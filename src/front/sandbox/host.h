@@ -159,7 +159,9 @@ size_t sandbox_job_input_queued(const struct sandbox_job *j);
 /* Closes its input when all is written; at a terminal, types the end-of-file character. */
 void sandbox_job_end_input(struct sandbox_job *j);
 bool sandbox_job_resize(struct sandbox_job *j, uint32_t cols, uint32_t rows);
-/* No output comes while it is paused; the guest waits when its pipe is full. */
+/* No output comes while it is paused, unless the sandbox ends; the guest waits when its pipe is
+ * full.
+ */
 void sandbox_job_pause(struct sandbox_job *j, bool paused);
 bool sandbox_job_is_terminal(const struct sandbox_job *j);
 /* From now on what comes on this stream is dropped, and only counted. */

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -16,7 +17,7 @@
  * nothing after it: a process that it left behind may hold them open for ever. Those are then
  * emptied in silence, so that such a process does not die of a broken pipe. */
 
-enum { CHUNK = 64 * 1024, SPLICE_BYTES = 1 << 20, TERMINAL_WAIT_MS = 200 };
+enum { CHUNK = 64 * 1024, SPLICE_BYTES = 1 << 20, TERMINAL_WAIT_MS = 200, DRAIN_READS = 64 };
 
 struct stream {
     struct sandbox_job *job;
@@ -334,9 +335,33 @@ static void finish(struct sandbox_job *j) {
     settle(j);
 }
 
+/* What is left is read at once, also from one that is paused: whoever hears of the end of the
+ * sandbox next may not be there any more afterwards. */
+static void drain(struct stream *s) {
+    for (int i = 0; i < DRAIN_READS && s->open && !(s->last && s->left == 0); i++) {
+        struct pollfd p = {.fd = s->fd, .events = POLLIN};
+        if (poll(&p, 1, 0) <= 0)
+            break;
+        if (!read_output(s))
+            close_stream(s);
+    }
+    close_stream(s);
+}
+
 void job_lost(struct sandbox_job *j, const struct err *err) {
     j->err = *err;
-    finish(j);
+    unlink_job(j);
+    for (int i = 1; i < 3; i++) {
+        int n = 0;
+        struct stream *s = &j->streams[i];
+        if (!j->tty && s->open) {
+            s->last = true;
+            s->left = ioctl(s->fd, FIONREAD, &n) == 0 && n > 0 ? (size_t)n : 0;
+        }
+        drain(s);
+    }
+    j->ended = true;
+    settle(j);
 }
 
 /* --- the beginning --- */
