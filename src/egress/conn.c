@@ -152,11 +152,10 @@ static void on_shut(uv_shutdown_t *req, int status) {
 static void shut(struct conn *c) {
     uv_shutdown_t *req = xcalloc(1, sizeof(*req));
     req->data = c;
-    c->refs++;
-    if (uv_shutdown(req, (uv_stream_t *)&c->tcp, on_shut) < 0) {
+    if (uv_shutdown(req, (uv_stream_t *)&c->tcp, on_shut) < 0)
         free(req);
-        conn_unref(c);
-    }
+    else
+        c->refs++;
 }
 
 static void on_written(uv_write_t *req, int status) {
@@ -198,15 +197,13 @@ bool conn_write(struct conn *c, const void *data, size_t len) {
     w->len = len - done;
     memcpy(w->data, (const char *)data + done, w->len);
     uv_buf_t b = uv_buf_init(w->data, (unsigned)w->len);
-    c->refs++;
-    c->queued += w->len;
     if (uv_write(&w->req, (uv_stream_t *)&c->tcp, &b, 1, on_written) < 0) {
-        c->queued -= w->len;
         free(w);
-        conn_unref(c);
         conn_cut(c, "the guest hung up");
         return false;
     }
+    c->refs++;
+    c->queued += len - done;
     c->throttled = c->queued >= WRITE_HIGH_BYTES || c->tunnel;
     return true;
 }
@@ -520,12 +517,13 @@ static void run(struct conn *c) {
 static void on_eof(struct conn *c) {
     c->eof = true;
     conn_update_reading(c);
+    /* One that has asked and shut its side still gets its answer, if that has not begun. */
+    bool waits =
+        c->state == CONN_BUSY && c->decision.kind != EGRESS_KIND_CONNECT && c->event.status == 0;
     if (c->state == CONN_TUNNEL)
         tunnel_guest_ended(c);
-    else if (c->state != CONN_BUSY || c->decision.kind == EGRESS_KIND_CONNECT)
+    else if (!waits)
         conn_cut(c, "the guest hung up");
-    else if (c->event.status != 0)
-        conn_cut(c, "the guest hung up"); /* in the middle of an answer */
 }
 
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *b) {

@@ -216,7 +216,7 @@ static const struct {
     const char *path;
     const char *method;
     uint32_t endpoint;
-    bool below; /* and what is below it */
+    bool below; /* and one name below it */
     bool of[EGRESS_APIS];
 } endpoints[] = {
     {"/v1/messages", "POST", EGRESS_MESSAGES, false, {[EGRESS_API_ANTHROPIC] = true}},
@@ -236,7 +236,7 @@ static const struct {
 static bool endpoint_is(size_t i, const char *path) {
     size_t n = strlen(endpoints[i].path);
     return strncmp(path, endpoints[i].path, n) == 0 &&
-           (!path[n] || (endpoints[i].below && path[n] == '/'));
+           (!path[n] || (endpoints[i].below && path[n] == '/' && !strchr(path + n + 1, '/')));
 }
 
 static int judge_endpoint(const struct egress_route *r, const struct head *h, struct decision *d,

@@ -9,7 +9,6 @@
 #include "egress/lock.h"
 #include "loop/child.h"
 
-#include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,8 +141,6 @@ static int set_up(struct egress *e, struct err *err) {
     struct sigaction ignore = {.sa_handler = SIG_IGN};
     (void)sigaction(SIGPIPE, &ignore, NULL);
     (void)sigaction(SIGXFSZ, &ignore, NULL);
-    /* What is freed is overwritten, whoever held it: credentials pass through libraries too. */
-    (void)mallopt(M_PERTURB, 0xa5);
     int rc = lock_process(err);
     if (rc < 0)
         return rc;

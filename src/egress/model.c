@@ -267,7 +267,9 @@ static int apply_caps(const struct egress_policy *p, const struct decision *d,
     const char *key = d->api == EGRESS_API_OPENAI && !json_object_get(body, "max_tokens")
                           ? "max_completion_tokens"
                           : "max_tokens";
-    uint64_t choices = MAX(d->api == EGRESS_API_OPENAI ? positive(body, "n") : 1, 1);
+    uint64_t choices = d->api == EGRESS_API_OPENAI ? positive(body, "n") : 1;
+    if (choices == 0)
+        choices = 1;
     uint64_t asked = positive(body, key);
     uint64_t wanted = asked ? asked : DEFAULT_OUTPUT;
     uint64_t room = 0;
@@ -393,14 +395,11 @@ static bool on_event(void *ctx, const char *event, const char *data, size_t len)
     (void)event;
     if (!memmem(data, len, "\"usage\"", 7))
         return true;
-    _cleanup_(json) json_t *j = json_loadb(data, len, JSON_REJECT_DUPLICATES, NULL);
-    const char *type = text_of(j, "type");
-    if (m->api == EGRESS_API_OPENAI)
-        read_usage(m, json_object_get(j, "usage"), true);
-    else if (strcmp(type, "message_start") == 0)
+    _cleanup_(json) json_t *j = json_loadb(data, len, JSON_ALLOW_NUL, NULL);
+    if (strcmp(text_of(j, "type"), "message_start") == 0)
         read_usage(m, json_object_get(json_object_get(j, "message"), "usage"), false);
-    else if (strcmp(type, "message_delta") == 0)
-        read_usage(m, json_object_get(j, "usage"), true);
+    else
+        read_usage(m, json_object_get(j, "usage"), true); /* message_delta, or a chunk */
     return true;
 }
 
@@ -430,8 +429,7 @@ void model_meter_feed(struct model_meter *m, const char *data, size_t len) {
 
 bool model_meter_end(struct model_meter *m, uint64_t input_estimate) {
     if (!m->events && !m->lost && m->whole.len > 0) {
-        _cleanup_(json) json_t *j =
-            json_loadb(m->whole.data, m->whole.len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
+        _cleanup_(json) json_t *j = json_loadb(m->whole.data, m->whole.len, JSON_ALLOW_NUL, NULL);
         read_usage(m, json_object_get(j, "usage"), true);
     }
     if (!m->input_told)

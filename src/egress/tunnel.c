@@ -107,11 +107,10 @@ static void pass_end(struct tunnel *t) {
         uv_shutdown_t *req = xcalloc(1, sizeof(*req));
         t->up_shut = true;
         req->data = t;
-        t->refs++;
-        if (uv_shutdown(req, (uv_stream_t *)&t->up, on_up_shut) < 0) {
+        if (uv_shutdown(req, (uv_stream_t *)&t->up, on_up_shut) < 0)
             free(req);
-            unref(t);
-        }
+        else
+            t->refs++;
     }
     if (t->up_eof && c->queued == 0)
         conn_answered(c, false); /* what the guest still says has nobody to hear it */
@@ -153,14 +152,13 @@ static void write_up(struct tunnel *t, const char *data, size_t len) {
     w->tunnel = t;
     memcpy(w->data, data + done, len - done);
     b = uv_buf_init(w->data, (unsigned)(len - done));
-    t->refs++;
-    t->up_busy = true;
     if (uv_write(&w->req, (uv_stream_t *)&t->up, &b, 1, on_up_written) < 0) {
         free(w);
-        unref(t);
         conn_cut(c, "the server hung up");
         return;
     }
+    t->refs++;
+    t->up_busy = true;
     c->stalled = true;
     conn_update_reading(c);
 }
@@ -205,17 +203,16 @@ void tunnel_from_guest(struct conn *c, const char *data, size_t len) {
     (void)buf_add(&t->hello, data, MIN(len, t->hello.max - t->hello.len));
     if (t->hello.len == t->hello.max)
         t->hello.full = true;
-    t->refs++;
-    if (check_hello(t)) {
-        t->checked = true;
-        struct buf first = t->hello;
-        t->hello = (struct buf){0};
-        /* The deadline was the hello's. */
-        conn_set_deadline(c, c->box->egress->config.idle_timeout_ms);
-        write_up(t, first.data, first.len);
-        buf_finish(&first);
-    }
-    unref(t);
+    /* Where it is not good the tunnel is gone. */
+    if (!check_hello(t))
+        return;
+    struct buf first = t->hello;
+    t->checked = true;
+    t->hello = (struct buf){0};
+    /* The deadline was the hello's. */
+    conn_set_deadline(c, c->box->egress->config.idle_timeout_ms);
+    write_up(t, first.data, first.len);
+    buf_finish(&first);
 }
 
 void tunnel_guest_ended(struct conn *c) {
@@ -287,7 +284,6 @@ static void connected(struct tunnel *t) {
     conn_set_deadline(c, c->decision.plain ? c->box->egress->config.idle_timeout_ms
                                            : c->box->egress->config.head_timeout_ms);
     (void)uv_tcp_nodelay(&t->up, 1);
-    t->refs++;
     if (conn_write(c, ok, sizeof(ok) - 1)) {
         /* What the guest sent ahead. */
         struct buf early = c->in;
@@ -296,11 +292,11 @@ static void connected(struct tunnel *t) {
             tunnel_from_guest(c, early.data, early.len);
         buf_finish(&early);
     }
-    if (t->conn) {
-        start_reading(t);
-        conn_update_reading(t->conn);
-    }
-    unref(t);
+    if (c->tunnel != t)
+        return; /* it was cut */
+    start_reading(t);
+    if (c->tunnel == t)
+        conn_update_reading(c);
 }
 
 static void on_retry_closed(uv_handle_t *h) {
@@ -408,12 +404,11 @@ void tunnel_start(struct conn *c) {
         hints.ai_flags |= AI_NUMERICHOST;
     (void)snprintf(service, sizeof(service), "%u", c->decision.port);
     t->resolve.data = t;
-    t->resolving = true;
-    t->refs++;
     int rc = uv_getaddrinfo(e->loop, &t->resolve, on_resolved, c->decision.host, service, &hints);
     if (rc < 0) {
-        t->resolving = false;
-        unref(t);
         fail(t, ERR_UPSTREAM, uv_strerror(rc));
+        return;
     }
+    t->resolving = true;
+    t->refs++;
 }

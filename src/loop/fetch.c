@@ -183,6 +183,11 @@ static size_t on_header(char *line, size_t size, size_t n, void *ctx) {
         buf_clear(&f->head);
         return n;
     }
+    /* The end of the head. Not told of an answer that others come after. */
+    if (len == 0 && f->status >= 200 && f->opt.max_redirects == 0) {
+        tell_head(f);
+        return f->cancelled ? 0 : n;
+    }
     const char *colon = memchr(line, ':', len);
     if (!colon || memchr(line, 0, len))
         return n;

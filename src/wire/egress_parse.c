@@ -52,7 +52,7 @@ static bool parse_port(const char *text, size_t len, uint32_t *ret) {
 bool egress_authority_parse(const char *text, size_t len, uint32_t port,
                             char ret_host[EGRESS_HOST_MAX + 1], uint32_t *ret_port,
                             bool *ret_literal) {
-    char host[EGRESS_HOST_MAX + 1];
+    char host[EGRESS_HOST_MAX + 1] = {0};
     bool six = len > 0 && text[0] == '[';
     const char *end = six ? memchr(text, ']', len) : memchr(text, ':', len);
     if (six && !end)

@@ -337,7 +337,8 @@ static void on_input(uv_stream_t *s, ssize_t n, const uv_buf_t *b) {
 
 int main(void) {
     const char *program = getenv("CAY_EGRESS");
-    log_init("egress-cli", LOG_LEVEL_WARN);
+    /* What a sanitizer says in the child is seen by the test. */
+    log_init("egress-cli", LOG_LEVEL_INFO);
     buf_init(&front.line, LINE_MAX_BYTES);
     front.loop = uv_default_loop();
     int exec_fd = program ? open(program, O_PATH | O_CLOEXEC) : -1;

@@ -75,7 +75,6 @@ export async function startEgress(t, config = {}) {
     },
     event: (fits, from = 0) => self.wait((l) => l.type === 'event' && fits(l), from),
     events: (id) => seen.filter((l) => l.type === 'event' && l.sandbox === id),
-    usage: (id) => seen.filter((l) => l.type === 'usage' && l.sandbox === id).at(-1),
   };
   t.after(async () => {
     child.stdin.end();
