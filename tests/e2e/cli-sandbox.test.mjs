@@ -69,6 +69,8 @@ test('create, ls, inspect, extend, pause, resume, rm', limit, async (t) => {
   assert.deepEqual([record.id, record.name, record.limits.memory_mb, record.metadata.team], [id, 'life', 200, 'x']);
   assert.equal(await ok(t, server, 'exec', 'life', 'printenv', 'A'), '1=2\n');
   const table = await ok(t, server, 'ls');
+  assert.match(table, /\d\.\dM {2}life/);
+  assert.doesNotMatch(table, / 0\.0M {2}life/, 'measured now');
   assert.match(table, /^ID +STATUS +AGE +LEFT +MEMORY +NAME\n/);
   assert.match(table, new RegExp(`^${id} +running +\\d+s +9m|10m .* life$`, 'm'));
   assert.ok((await ok(t, server, 'ls', '-q')).split('\n').includes(id));

@@ -17,7 +17,7 @@
 
 /* `cay sandbox VERB`: the sandboxes of a running server. */
 
-enum { PAGES_MAX = 1000 };
+enum { PAGES_MAX = 1000, MEASURED_MAX = 200 };
 
 struct subverb {
     const char *name;
@@ -189,6 +189,20 @@ static void print_row(const json_t *it, int64_t now) {
     print_line(text_of(it, "name"));
 }
 
+/* The list knows what was measured last: those that live are asked again. */
+static void measure(struct sandbox_cli *c, json_t *list) {
+    size_t n = json_array_size(list);
+    for (size_t i = 0; i < n && i < MEASURED_MAX; i++) {
+        const json_t *it = json_array_get(list, i);
+        struct err err;
+        json_t *now = NULL;
+        _cleanup_(free) char *path = sandbox_path(text_of(it, "id"), "");
+        if (is_live(it) &&
+            client_call(&c->client, &(struct client_call){.path = path}, &now, &err) == 0)
+            (void)json_array_set_new(list, i, now);
+    }
+}
+
 static int ls(struct sandbox_cli *c, struct err *err) {
     _cleanup_(json) json_t *list = NULL;
     size_t i;
@@ -199,6 +213,8 @@ static int ls(struct sandbox_cli *c, struct err *err) {
     for (size_t n = json_array_size(list); n > 0 && !c->args.all; n--)
         if (!is_live(json_array_get(list, n - 1)))
             (void)json_array_remove(list, n - 1);
+    if (!c->args.quiet)
+        measure(c, list);
     if (c->args.json) {
         print_json(list);
         return 0;

@@ -112,6 +112,50 @@ test('paths and ids are escaped in addresses', async () => {
   expect(joinPath('/work', 'a')).toBe('/work/a');
 });
 
+test('a file that is too large is not fetched to its end', async () => {
+  let pulled = 0;
+  let cancelled = false;
+  const body = () =>
+    new ReadableStream({
+      pull(controller) {
+        pulled++;
+        controller.enqueue(new Uint8Array(1000).fill(65));
+        if (pulled === 1000) controller.close();
+      },
+      cancel() {
+        cancelled = true;
+      },
+    });
+  vi.stubGlobal('fetch', async () => new Response(body()));
+  expect(await sandboxes.readFile('sbx_1', '/work/x', 5000)).toBeNull();
+  expect(cancelled).toBe(true);
+  expect(pulled).toBeLessThan(20);
+  vi.stubGlobal('fetch', async () => new Response('text'));
+  const bytes = await sandboxes.readFile('sbx_1', '/work/x', 5000);
+  expect(new TextDecoder().decode(bytes ?? undefined)).toBe('text');
+});
+
+test('the list is of what lives now, also when one ends in between', async () => {
+  vi.stubGlobal('fetch', async (path: string) => {
+    if (path.endsWith('/gone')) return Response.json({}, { status: 404 });
+    if (path.endsWith('/one'))
+      return Response.json({ id: 'one', status: 'running', usage: { memory_bytes: 7 } });
+    return Response.json({
+      sandboxes: ['one', 'gone', 'done'].map((id) => ({
+        id,
+        status: id === 'done' ? 'stopped' : 'running',
+        usage: { memory_bytes: 1 },
+      })),
+    });
+  });
+  const all = await sandboxes.list();
+  expect(all.map(({ id, usage }) => [id, usage.memoryBytes])).toEqual([
+    ['one', 7],
+    ['gone', 1],
+    ['done', 1],
+  ]);
+});
+
 test('a file is written as it is', async () => {
   const fetch = vi.fn(async (_path: string, _init?: RequestInit) => new Response(null));
   vi.stubGlobal('fetch', fetch);

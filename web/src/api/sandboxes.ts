@@ -282,9 +282,24 @@ export function send(call: Call, signal?: AbortSignal): Promise<unknown> {
   });
 }
 
+const measuredAtOnce = 24;
+
 export const sandboxes = {
+  /** The list knows what was measured last; those that live are asked again, the first of them. */
   async list(signal?: AbortSignal): Promise<Sandbox[]> {
-    return list(object(await send(calls.list(), signal)).sandboxes).map(readSandbox);
+    const all = list(object(await send(calls.list(), signal)).sandboxes).map(readSandbox);
+    const live = all.filter(({ status }) => status === 'running').slice(0, measuredAtOnce);
+    const fresh = new Map<string, Sandbox>();
+    await Promise.all(
+      live.map(async ({ id }) => {
+        try {
+          fresh.set(id, readSandbox(await send(calls.get(id), signal)));
+        } catch {
+          // It ended in between: the next list says so.
+        }
+      }),
+    );
+    return all.map((it) => fresh.get(it.id) ?? it);
   },
   async get(id: string, signal?: AbortSignal): Promise<Sandbox> {
     return readSandbox(await send(calls.get(id), signal));
@@ -312,10 +327,34 @@ export const sandboxes = {
     const events = list(object(await send(calls.networkEvents(id), signal)).events);
     return events.map(readNetworkEvent).reverse();
   },
-  async readFile(id: string, path: string, signal?: AbortSignal): Promise<Uint8Array> {
+  /** null when it has more than `max` bytes: the rest is not fetched. */
+  async readFile(
+    id: string,
+    path: string,
+    max: number,
+    signal?: AbortSignal,
+  ): Promise<Uint8Array | null> {
     const options = { headers: { Accept: '*/*' }, ...(signal ? { signal } : {}) };
     const response = await request(calls.readFile(id, path).path, options);
-    return new Uint8Array(await response.arrayBuffer());
+    const reader = response.body?.getReader();
+    const chunks: Uint8Array[] = [];
+    for (let size = 0; reader;) {
+      const { done, value } = await reader.read();
+      if (done) break;
+      chunks.push(value);
+      size += value.length;
+      if (size > max) {
+        await reader.cancel();
+        return null;
+      }
+    }
+    const all = new Uint8Array(chunks.reduce((sum, { length }) => sum + length, 0));
+    let at = 0;
+    for (const chunk of chunks) {
+      all.set(chunk, at);
+      at += chunk.length;
+    }
+    return all;
   },
   async writeFile(id: string, path: string, content: BodyInit): Promise<void> {
     await request(calls.writeFile(id, path, '').path, {

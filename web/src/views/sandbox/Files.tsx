@@ -227,10 +227,10 @@ function FileText({ id, path, onSaved }: TextProps) {
 
   useEffect(() => {
     const abort = new AbortController();
-    sandboxes.readFile(id, path, abort.signal).then(
+    sandboxes.readFile(id, path, maxEditBytes, abort.signal).then(
       (bytes) => {
-        if (bytes.length > maxEditBytes)
-          return setProblem(`It is ${formatBytes(bytes.length)}: download it instead.`);
+        if (bytes === null)
+          return setProblem(`It is larger than ${formatBytes(maxEditBytes)}: download it instead.`);
         const read = asText(bytes);
         if (read === null) return setProblem('It is not text: download it instead.');
         setSaved(read);
