@@ -49,7 +49,13 @@ export default defineConfig(async ({ command, mode }) => {
   return {
     plugins: [react(), themeBoot()],
     server: developing
-      ? { proxy: { '/v1': { target }, '/agents': { target, ws: true }, '/health': { target } } }
+      ? {
+          proxy: {
+            '/v1': { target, ws: true },
+            '/agents': { target, ws: true },
+            '/health': { target },
+          },
+        }
       : {},
     build: {
       outDir: '../build/web',

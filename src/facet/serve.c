@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -52,7 +53,13 @@ struct grant {
 };
 _Static_assert(FACET_METHODS_MAX + DB_METHOD_NAMED <= 64, "a method is a bit");
 
+/* Where it may run; read before the filter is loaded. */
+static cpu_set_t all_processors;
+
 struct server {
+    int near;                  /* the processor it was called to, -1: none */
+    const struct grant *whose; /* who called it there */
+    int64_t moved_ns;
     struct db *db;
     int epoll;
     int control;
@@ -229,6 +236,12 @@ static void grant_destroy(struct grant *g) {
 }
 
 /* Frees those that were cut off in this turn: their events may have been waiting until now. */
+static void come_home(struct server *s) {
+    s->near = -1;
+    s->whose = NULL;
+    (void)sched_setaffinity(0, sizeof(all_processors), &all_processors);
+}
+
 static void reap(struct server *s) {
     for (size_t i = 0; i < s->ngrants;) {
         struct grant *g = s->grants[i];
@@ -245,6 +258,8 @@ static void reap(struct server *s) {
         if (strcmp(g->doomed, "closed") != 0 && strcmp(g->doomed, "revoked") != 0)
             log_warn("facet.cut", "grant", (int64_t)g->id, "label", g->label, "reason", g->doomed);
         s->grants[i] = s->grants[--s->ngrants];
+        if (s->whose == g && s->near >= 0)
+            come_home(s);
         grant_destroy(g);
     }
 }
@@ -367,6 +382,27 @@ static bool admit(struct server *s, struct grant *g, const char *name, size_t le
     return true;
 }
 
+/* Comes to the processor where a holder waits, or is free again when another asks. A holder that
+ * calls it here and there moves it a thousand times a second at most. */
+static void come_near(struct server *s, const struct grant *g, uint64_t hint) {
+    int cpu = (int)hint - 1;
+    bool stays = cpu == s->near && (cpu < 0 || g == s->whose);
+    if (stays || cpu >= CPU_SETSIZE || s->call_ns - s->moved_ns < 1000000)
+        return;
+    s->moved_ns = s->call_ns;
+    if (cpu < 0) {
+        come_home(s);
+        return;
+    }
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET((size_t)cpu, &set);
+    if (!CPU_ISSET((size_t)cpu, &all_processors) || sched_setaffinity(0, sizeof(set), &set) < 0)
+        return;
+    s->near = cpu;
+    s->whose = g;
+}
+
 static void on_call(struct server *s, struct grant *g, const struct wire_frame *f) {
     const char *method;
     size_t method_len;
@@ -383,6 +419,7 @@ static void on_call(struct server *s, struct grant *g, const struct wire_frame *
     }
     s->call_ns = clock_mono_ns();
     s->call_wall_ms = clock_wall_ms();
+    come_near(s, g, f->id >> FACET_NEAR_SHIFT);
     g->calls++;
     s->calls++;
     s->active_ms = s->call_ns / 1000000;
@@ -690,12 +727,14 @@ static void turn(struct server *s) {
 }
 
 int serve_epoll(void) {
+    (void)sched_getaffinity(0, sizeof(all_processors), &all_processors);
     return epoll_create1(EPOLL_CLOEXEC);
 }
 
 int serve_run(struct db *db, int epoll, const struct serve_options *o) {
     struct server *s = xcalloc(1, sizeof(*s));
     *s = (struct server){.db = db,
+                         .near = -1,
                          .epoll = epoll,
                          .control = o->control,
                          .idle_ms = o->idle_ms,

@@ -55,7 +55,7 @@ void engine_options(bool short_runs_do_not_compile) {
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
         (void)setenv(options[i][0], options[i][1], 1);
     if (short_runs_do_not_compile)
-        (void)setenv("JSC_thresholdForJITAfterWarmUp", "5000", 1);
+        (void)setenv("JSC_thresholdForJITAfterWarmUp", "15000", 1);
 }
 
 static JSObjectRef host_object(JSContextRef ctx, const struct engine_host_function *host) {

@@ -228,6 +228,10 @@ static int add_rules(scmp_filter_ctx ctx, const struct lock_options *options) {
     /* send(): to the peer of a connected socket only. */
     if (rc == 0)
         rc = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(sendto), 1, SCMP_A4(SCMP_CMP_EQ, 0));
+    /* Where it runs itself. */
+    if (rc == 0)
+        rc = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(sched_setaffinity), 1,
+                              SCMP_A0(SCMP_CMP_EQ, 0));
     /* Its own limits, which it can only lower. */
     if (rc == 0)
         rc = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1, SCMP_A0(SCMP_CMP_EQ, 0));

@@ -72,6 +72,8 @@ __attribute__((noreturn)) static void exec_child(const struct plan *p) {
             syscall(SYS_setresuid, p->opt->uid, p->opt->uid, p->opt->uid) < 0)
             _exit(126);
     }
+    /* Ctrl-C at our terminal is for us, who may want to end them in good order. */
+    (void)setsid();
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != p->parent)
         _exit(126); /* the parent died before the line above */

@@ -555,6 +555,12 @@ static void set_callbacks(struct fetch *f) {
     (void)curl_easy_setopt(e, CURLOPT_PREREQDATA, f);
 }
 
+static size_t on_read(char *out, size_t size, size_t count, void *p) {
+    struct fetch *f = p;
+    ssize_t n = f->cancelled ? -1 : f->opt.on_body(f->opt.ctx, out, size * count);
+    return n < 0 ? CURL_READFUNC_ABORT : (size_t)n;
+}
+
 static void set_request(struct fetch *f, const struct fetch_options *o) {
     CURL *e = f->easy;
     (void)curl_easy_setopt(e, CURLOPT_URL, o->url);
@@ -564,6 +570,10 @@ static void set_request(struct fetch *f, const struct fetch_options *o) {
         (void)curl_easy_setopt(e, CURLOPT_POST, 1L);
         (void)curl_easy_setopt(e, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)o->body_len);
         (void)curl_easy_setopt(e, CURLOPT_POSTFIELDS, f->body);
+    } else if (o->on_body) {
+        (void)curl_easy_setopt(e, CURLOPT_UPLOAD, 1L);
+        (void)curl_easy_setopt(e, CURLOPT_READFUNCTION, on_read);
+        (void)curl_easy_setopt(e, CURLOPT_READDATA, f);
     }
     if (o->method)
         (void)curl_easy_setopt(e, CURLOPT_CUSTOMREQUEST, o->method);

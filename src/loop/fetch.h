@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
+#include <sys/types.h>
 #include <uv.h>
 
 struct fetch_pool;
@@ -28,6 +29,9 @@ struct fetch_options {
     size_t nheaders;
     const void *body; /* copied */
     size_t body_len;
+    /* Instead of a body: asked for the next bytes of one of unknown length; 0 is its end, -1 breaks
+     * the request off. May block, so it is for programs that do nothing else. NULL: none. */
+    ssize_t (*on_body)(void *ctx, char *out, size_t size);
     unsigned connect_timeout_ms; /* 0: 10 s */
     unsigned idle_timeout_ms;    /* no byte for so long; 0: none. Does not count while paused */
     unsigned total_timeout_ms;   /* 0: none */

@@ -36,7 +36,8 @@ enum facet_msg {
     FACET_AUDIT,       /* struct facet_audit, one after another until the end of the payload */
     FACET_IDLE,        /* empty: only passive grants are open and nothing was asked for idle_ms */
     FACET_ERROR,       /* u32 enum err_code, str message */
-    FACET_CALL = 64,   /* holder -> facet: str method, then JSON: the array of arguments */
+    FACET_CALL = 64,   /* holder -> facet: str method, then JSON: the array of arguments. See
+                          FACET_NEAR for the frame id */
     FACET_RESULT,      /* facet -> holder: JSON */
     FACET_FAIL,        /* facet -> holder: JSON {"name","message","code"} */
 };
@@ -54,6 +55,10 @@ enum facet_exit {
 #define FACET_NAME_MAX    64 /* bytes of a method's name or a label */
 #define FACET_AUDIT_SQL   200
 #define FACET_OPEN_MAX    (16 * 1024 * 1024) /* the largest control frame */
+
+/* The upper bits of a call's frame id may say on which processor its holder waits (its number plus
+ * one): the facet then comes there. The answer carries the same id. */
+#define FACET_NEAR_SHIFT 48
 
 enum facet_kind { FACET_KIND_QUERY = 0, FACET_KIND_EXECUTE = 1 };
 

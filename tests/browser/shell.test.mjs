@@ -14,7 +14,7 @@ import {
 } from './support.mjs';
 
 const limit = { timeout: 90_000 };
-const paths = ['/', '/play', '/status', '/runs', '/no/such/page'];
+const paths = ['/', '/play', '/sandboxes', '/status', '/runs', '/no/such/page'];
 let cay;
 let browser;
 

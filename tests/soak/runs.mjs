@@ -1,32 +1,11 @@
 // Many runs in a row: what grows would show. Usage: node runs.mjs COUNT
 import assert from 'node:assert/strict';
-import { readFileSync, readdirSync } from 'node:fs';
 import http from 'node:http';
 import { startCay } from '../lib/cay.mjs';
+import { measure } from './measure.mjs';
 
 const count = Number(process.argv[2] ?? 20000);
 const agent = new http.Agent({ keepAlive: true, maxSockets: 8 });
-
-/** The server and what it has started, by name: how many, how much memory, how many descriptors. */
-function measure(front) {
-  const processes = new Map();
-  for (const d of readdirSync('/proc').filter((name) => /^\d+$/.test(name))) {
-    try {
-      const stat = readFileSync(`/proc/${d}/stat`, 'utf8');
-      const [, ppid] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-      processes.set(Number(d), { ppid: Number(ppid), name: stat.slice(stat.indexOf('(') + 1, stat.lastIndexOf(')')) });
-    } catch {
-      // gone
-    }
-  }
-  const family = new Set([front]);
-  for (let grown = true; grown; ) {
-    grown = false;
-    for (const [pid, { ppid }] of processes) if (family.has(ppid) && !family.has(pid)) grown = !!family.add(pid);
-  }
-  const rss = (pid) => Number(/^VmRSS:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? 0);
-  return { processes: family.size, frontKiB: rss(front), descriptors: readdirSync(`/proc/${front}/fd`).length };
-}
 
 function run(port, body) {
   return new Promise((resolve, reject) => {

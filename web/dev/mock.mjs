@@ -9,6 +9,7 @@ import { createServer } from 'node:http';
 import { extname, join, normalize } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
+import { mockSandboxes } from './sandboxes.mjs';
 
 export const contentSecurityPolicy =
   "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
@@ -129,6 +130,7 @@ function pastRun(created, n) {
 export async function startMock({ port = 0, key = null, dir = null, runs: past = 60 } = {}) {
   const started = Date.now();
   const sessions = new Set();
+  const sandboxes = mockSandboxes();
   /** @type {Set<Response>} */
   const streams = new Set();
   /** @type {MockRun[]} newest first */
@@ -280,6 +282,12 @@ export async function startMock({ port = 0, key = null, dir = null, runs: past =
       finish(run);
       return send(res, 200, { id: run.id, status: run.status, result: 42 });
     }
+    if (/^\/v1\/(sandboxes|snapshots)(\/|$)/.test(pathname)) {
+      const answered = await sandboxes.answer(req, res, target, (code, body) =>
+        send(res, code, body),
+      );
+      return answered ? undefined : refuse(res, 404, 'not_found', 'There is no such sandbox');
+    }
     // The chat needs a real cay: CAY_URL=http://127.0.0.1:8787 npm run dev
     if (pathname === '/v1/agents') return send(res, 200, { agents: [] });
     if (pathname === '/v1/runs') return listRuns(res, searchParams);
@@ -332,6 +340,7 @@ export async function startMock({ port = 0, key = null, dir = null, runs: past =
       else res.destroy();
     }
   });
+  server.on('upgrade', (req, socket) => sandboxes.upgrade(req, socket));
   server.on('connection', (socket) => {
     connections++;
     socket.on('close', () => connections--);
@@ -358,6 +367,7 @@ export async function startMock({ port = 0, key = null, dir = null, runs: past =
     key,
     async stop() {
       clearInterval(life);
+      sandboxes.stop();
       const closed = new Promise((resolve) => server.close(resolve));
       server.closeAllConnections();
       await closed;

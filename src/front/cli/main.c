@@ -18,6 +18,8 @@ static int version(int argc, char **argv);
 static const struct verb verbs[] = {
     {"serve", "start the server", cli_serve},
     {"run", "run a JavaScript or TypeScript module in an isolate", cli_run},
+    {"exec", "run a command in a Linux sandbox of its own", cli_exec},
+    {"sandbox", "make and use the sandboxes of a running server", cli_sandbox},
     {"chat", "talk to an agent of a running server", cli_chat},
     {"doctor", "say what this machine offers and what to do about the rest", cli_doctor},
     {"key", "create, list and revoke API keys", cli_key},

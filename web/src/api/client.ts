@@ -22,7 +22,10 @@ export class ApiError extends Error {
 
 export type RequestOptions = {
   method?: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
+  /** Sent as JSON. */
   body?: unknown;
+  /** Sent as it is, instead. */
+  raw?: BodyInit;
   headers?: Record<string, string>;
   signal?: AbortSignal;
 };
@@ -47,7 +50,7 @@ async function failure(response: Response): Promise<ApiError> {
 
 /** Sends a request and returns the answer unread, for streams; a status of 400 and up is thrown. */
 export async function request(path: string, options: RequestOptions = {}): Promise<Response> {
-  const { method = 'GET', body, headers = {}, signal } = options;
+  const { method = 'GET', body, raw, headers = {}, signal } = options;
   let response: Response;
   try {
     response = await fetch(path, {
@@ -60,6 +63,7 @@ export async function request(path: string, options: RequestOptions = {}): Promi
       credentials: 'same-origin',
       cache: 'no-store',
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      ...(raw === undefined ? {} : { body: raw }),
       ...(signal ? { signal } : {}),
     });
   } catch (cause) {

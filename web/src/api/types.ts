@@ -64,14 +64,15 @@ type Fields = Record<string, unknown>;
 
 export const object = (value: unknown): Fields =>
   typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Fields) : {};
-const list = (value: unknown): unknown[] => (Array.isArray(value) ? value : []);
-const text = (value: unknown, otherwise = ''): string =>
+export const list = (value: unknown): unknown[] => (Array.isArray(value) ? value : []);
+export const text = (value: unknown, otherwise = ''): string =>
   typeof value === 'string' ? value : otherwise;
-const textOrNull = (value: unknown): string | null => (typeof value === 'string' ? value : null);
-const numberOrNull = (value: unknown): number | null =>
+export const textOrNull = (value: unknown): string | null =>
+  typeof value === 'string' ? value : null;
+export const numberOrNull = (value: unknown): number | null =>
   typeof value === 'number' && Number.isFinite(value) ? value : null;
-const number = (value: unknown): number => numberOrNull(value) ?? 0;
-const oneOf = <T extends string>(allowed: readonly T[], value: unknown, otherwise: T): T =>
+export const number = (value: unknown): number => numberOrNull(value) ?? 0;
+export const oneOf = <T extends string>(allowed: readonly T[], value: unknown, otherwise: T): T =>
   allowed.find((item) => item === value) ?? otherwise;
 
 export function readHealth(value: unknown): Health {

@@ -27,9 +27,9 @@ test('a shell reads the command as it was meant, whatever the program says', () 
   const body = bodyOf({ ...form, code });
   if (typeof body === 'string') throw new Error(body);
   const command = curlOf(body, 'http://127.0.0.1:1', true);
-  expect(command).toContain('$CAY_KEY');
+  expect(command).toContain('$CAY_API_KEY');
   const words = execFileSync('sh', ['-c', command.replace('curl', "printf '%s\\n'")], {
-    env: { CAY_KEY: 'secret' },
+    env: { CAY_API_KEY: 'secret' },
     encoding: 'utf8',
   }).split('\n');
   expect(words).toContain('Authorization: Bearer secret');

@@ -1,4 +1,5 @@
 /** What the form says, as the body of POST /v1/run. */
+import { curl } from '../../curl.ts';
 
 export type Form = {
   code: string;
@@ -45,15 +46,5 @@ function wholeNumber(text: string): number | null | undefined {
   return /^\d{1,9}$/.test(text.trim()) && Number(text) > 0 ? Number(text) : null;
 }
 
-/** A word for a shell, whatever is in it. */
-const quote = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
-
-export function curlOf(body: Body, origin: string, needsKey: boolean): string {
-  return [
-    `curl -N ${origin}/v1/run`,
-    ...(needsKey ? ['-H "Authorization: Bearer $CAY_KEY"'] : []),
-    `-H 'Content-Type: application/json'`,
-    `-H 'Accept: text/event-stream'`,
-    `-d ${quote(JSON.stringify(body))}`,
-  ].join(' \\\n  ');
-}
+export const curlOf = (body: Body, origin: string, needsKey: boolean): string =>
+  curl({ path: '/v1/run', body, stream: true }, origin, needsKey);

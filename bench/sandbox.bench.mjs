@@ -1,0 +1,51 @@
+// Sandboxes beside a plain process, bubblewrap and crun (bench/sandbox_core.c), then over HTTP: a sandbox made, one command
+// run in it and the sandbox removed, each its own request.
+//
+//   tools/node bench/sandbox.bench.mjs [runs]
+import { execFileSync } from 'node:child_process';
+import http from 'node:http';
+import path from 'node:path';
+import { buildDir, startCay } from '../tests/lib/cay.mjs';
+
+const RUNS = Number(process.argv[2] ?? 200);
+execFileSync('ninja', ['-C', buildDir, 'bench/bench-sandbox'], { stdio: ['ignore', 'ignore', 'inherit'] });
+execFileSync(path.join(buildDir, 'bench/bench-sandbox'), [path.join(buildDir, 'cay-sandbox')], { stdio: 'inherit' });
+
+const cay = await startCay({ args: ['--log-level', 'error'] });
+const agent = new http.Agent({ keepAlive: true });
+function ask(method, url, body) {
+  return new Promise((resolve, reject) => {
+    const text = body === undefined ? '' : JSON.stringify(body);
+    const start = process.hrtime.bigint();
+    const req = http.request({ host: '127.0.0.1', port: cay.port, path: url, method, agent, headers: { 'content-length': Buffer.byteLength(text) } }, (res) => {
+      let out = '';
+      res.setEncoding('utf8').on('data', (d) => (out += d));
+      res.on('end', () => {
+        if (res.statusCode >= 300) reject(new Error(`${method} ${url}: ${res.statusCode} ${out.slice(0, 200)}`));
+        else resolve({ ms: Number(process.hrtime.bigint() - start) / 1e6, json: out ? JSON.parse(out) : null });
+      });
+    });
+    req.on('error', reject).end(text);
+  });
+}
+const at = (list, q) => list.sort((a, b) => a - b)[Math.min(list.length - 1, Math.floor(list.length * q))];
+try {
+  const times = { create: [], exec: [], 'second exec': [], delete: [], 'all four': [] };
+  for (let i = -10; i < RUNS; i++) {
+    const created = await ask('POST', '/v1/sandboxes', { files: [{ path: '/work/hello.txt', content: 'hello' }] });
+    const url = `/v1/sandboxes/${created.json.id}`;
+    const first = await ask('POST', `${url}/exec`, { argv: ['cat', 'hello.txt'] });
+    const second = await ask('POST', `${url}/exec`, { argv: ['true'] });
+    const gone = await ask('DELETE', url);
+    if (first.json.stdout !== 'hello' || second.json.exit_code !== 0) throw new Error(JSON.stringify(first.json));
+    if (i < 0) continue; // the first ones warm up
+    const each = [created.ms, first.ms, second.ms, gone.ms];
+    each.push(each.reduce((a, b) => a + b));
+    Object.values(times).forEach((list, k) => list.push(each[k]));
+  }
+  console.log(`\nover HTTP, ${RUNS} sandboxes one after the other (a file injected, two commands)`);
+  for (const [name, list] of Object.entries(times))
+    console.log(`  ${name.padEnd(12)} p50 ${at(list, 0.5).toFixed(2).padStart(6)} ms  p99 ${at(list, 0.99).toFixed(2).padStart(7)} ms`);
+} finally {
+  await cay.stop();
+}

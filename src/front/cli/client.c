@@ -1,0 +1,239 @@
+#include "front/cli/client.h"
+
+#include "base/cleanup.h"
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { ANSWER_MAX_BYTES = 64 << 20, ERROR_MAX_BYTES = 64 << 10, CONNECTIONS = 8 };
+
+struct client_request {
+    struct client *client;
+    struct fetch *fetch;
+    struct client_call call;
+    struct buf body;
+    struct err err;
+    int status;
+};
+
+static enum err_code code_of(int status) {
+    static const struct {
+        int status;
+        enum err_code code;
+    } codes[] = {{400, ERR_BAD_REQUEST}, {401, ERR_UNAUTHORIZED}, {403, ERR_FORBIDDEN},
+                 {404, ERR_NOT_FOUND},   {409, ERR_CONFLICT},     {413, ERR_TOO_LARGE},
+                 {429, ERR_RATE},        {503, ERR_UNAVAILABLE},  {504, ERR_TIMEOUT}};
+    for (size_t i = 0; i < ARRAY_LEN(codes); i++)
+        if (codes[i].status == status)
+            return codes[i].code;
+    return status >= 500 ? ERR_UPSTREAM : ERR_BAD_REQUEST;
+}
+
+/* What a server says that refuses, in its own words. */
+static void read_refusal(struct client_request *r) {
+    const char *text = r->body.data ? r->body.data : "";
+    _cleanup_(json) json_t *j = json_loadb(text, r->body.len, 0, NULL);
+    const char *message =
+        json_string_value(json_object_get(json_object_get(j, "error"), "message"));
+    const char *hint = r->status == 401 ? " (set CAY_API_KEY)" : "";
+    if (message)
+        (void)err_set(&r->err, code_of(r->status), "%s%s", message, hint);
+    else
+        (void)err_set(&r->err, code_of(r->status), "the server answered with status %d%s",
+                      r->status, hint);
+}
+
+static void on_head(void *ctx, struct fetch *f, int status) {
+    struct client_request *r = ctx;
+    (void)f;
+    r->status = status;
+}
+
+static void finish_request(struct client_request *r) {
+    buf_finish(&r->body);
+    free(r);
+}
+
+static void on_data(void *ctx, const char *data, size_t len) {
+    struct client_request *r = ctx;
+    if (r->status < 300 && r->call.on_data && !r->err.code) {
+        if (r->call.on_data(r->call.ctx, data, len, &r->err) < 0 && !r->err.code)
+            (void)err_set(&r->err, ERR_CANCELLED, "given up");
+    } else {
+        (void)buf_add(&r->body, data, len);
+    }
+}
+
+static ssize_t on_body(void *ctx, char *out, size_t size) {
+    struct client_request *r = ctx;
+    return r->call.on_body(r->call.ctx, out, size);
+}
+
+static void on_end(void *ctx, const struct err *err) {
+    struct client_request *r = ctx;
+    r->fetch = NULL;
+    if (!r->err.code && err) {
+        r->err = *err;
+        if (r->status == 0)
+            (void)err_set(&r->err, err->code, "%s: %s (is `cay serve` running there? --url)",
+                          r->client->base, err->message);
+    }
+    if (!r->err.code && (r->status < 200 || r->status > 299))
+        read_refusal(r);
+    if (!r->err.code && r->body.full)
+        (void)err_set(&r->err, ERR_TOO_LARGE, "the answer exceeds %d bytes", ANSWER_MAX_BYTES);
+    if (r->call.on_end)
+        r->call.on_end(r->call.ctx, r->err.code ? &r->err : NULL);
+    finish_request(r);
+}
+
+int client_start(struct client *c, const struct client_call *call,
+                 struct client_request **ret_request, struct err *err) {
+    struct client_request *r = xcalloc(1, sizeof(*r));
+    _cleanup_(free) char *url = xasprintf("%s%s", c->base, call->path);
+    _cleanup_(free) char *json = call->json ? json_dumps(call->json, JSON_COMPACT) : NULL;
+    bool raw = call->body || call->on_body;
+    const char *type = json ? "application/json" : "application/octet-stream";
+    struct fetch_header headers[3] = {
+        {.name = "Accept", .value = call->accept ? call->accept : "application/json"}};
+    size_t n = 1;
+    if (json || raw)
+        headers[n++] = (struct fetch_header){.name = "Content-Type", .value = type};
+    if (c->auth)
+        headers[n++] =
+            (struct fetch_header){.name = "Authorization", .value = c->auth, .secret = true};
+    /* Some servers want a length with every POST. */
+    bool empty = !json && !raw && call->method &&
+                 (strcmp(call->method, "POST") == 0 || strcmp(call->method, "PUT") == 0);
+    r->client = c;
+    r->call = *call;
+    buf_init(&r->body, call->on_data ? ERROR_MAX_BYTES : ANSWER_MAX_BYTES);
+    int rc = fetch_start(c->pool,
+                         &(struct fetch_options){.url = url,
+                                                 .method = call->method,
+                                                 .headers = headers,
+                                                 .nheaders = n,
+                                                 .body = json    ? json
+                                                         : empty ? ""
+                                                                 : call->body,
+                                                 .body_len = json ? strlen(json) : call->body_len,
+                                                 .on_body = call->on_body ? on_body : NULL,
+                                                 .on_head = on_head,
+                                                 .on_data = on_data,
+                                                 .on_end = on_end,
+                                                 .ctx = r},
+                         &r->fetch, err);
+    if (rc < 0)
+        finish_request(r);
+    else if (ret_request)
+        *ret_request = r;
+    return rc;
+}
+
+void client_cancel(struct client_request *r) {
+    if (!r)
+        return;
+    fetch_cancel(r->fetch);
+    finish_request(r);
+}
+
+struct waiting {
+    bool over;
+    const struct client_call *call;
+    struct buf body;
+    struct err err;
+};
+
+static int on_waited_data(void *ctx, const char *data, size_t len, struct err *err) {
+    struct waiting *w = ctx;
+    if (w->call->on_data)
+        return w->call->on_data(w->call->ctx, data, len, err);
+    return buf_add(&w->body, data, len)
+               ? 0
+               : err_set(err, ERR_TOO_LARGE, "the answer exceeds %d bytes", ANSWER_MAX_BYTES);
+}
+
+static ssize_t on_waited_body(void *ctx, char *out, size_t size) {
+    struct waiting *w = ctx;
+    return w->call->on_body(w->call->ctx, out, size);
+}
+
+static void on_waited_end(void *ctx, const struct err *err) {
+    struct waiting *w = ctx;
+    w->over = true;
+    if (err)
+        w->err = *err;
+}
+
+int client_call(struct client *c, const struct client_call *call, json_t **ret_json,
+                struct err *err) {
+    struct waiting w = {.call = call};
+    struct client_call mine = *call;
+    buf_init(&w.body, ANSWER_MAX_BYTES);
+    mine.on_data = on_waited_data;
+    mine.on_end = on_waited_end;
+    mine.on_body = call->on_body ? on_waited_body : NULL;
+    mine.ctx = &w;
+    int rc = client_start(c, &mine, NULL, err);
+    while (rc == 0 && !w.over)
+        (void)uv_run(&c->loop, UV_RUN_ONCE);
+    if (rc == 0 && w.err.code) {
+        *err = w.err;
+        rc = -(int)w.err.code;
+    }
+    if (rc == 0 && ret_json) {
+        *ret_json = NULL;
+        if (w.body.len > 0)
+            rc = json_parse(w.body.data, w.body.len, "the server's answer", ret_json, err);
+    }
+    buf_finish(&w.body);
+    return rc;
+}
+
+int client_init(struct client *c, const char *url, struct err *err) {
+    *c = (struct client){0};
+    const char *set = getenv("CAY_URL");
+    const char *key = getenv("CAY_API_KEY");
+    if (!url)
+        url = set && *set ? set : "http://127.0.0.1:8787";
+    size_t n = strlen(url);
+    while (n > 0 && url[n - 1] == '/')
+        n--;
+    if (strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0)
+        return err_set(err, ERR_BAD_REQUEST, "--url is http://HOST:PORT or https://HOST[:PORT]");
+    (void)uv_loop_init(&c->loop);
+    int rc = fetch_pool_create(&c->loop, CONNECTIONS, &c->pool, err);
+    if (rc < 0) {
+        (void)uv_loop_close(&c->loop);
+        return rc;
+    }
+    c->base = xstrndup(url, n);
+    c->auth = key && *key ? xasprintf("Bearer %s", key) : NULL;
+    return 0;
+}
+
+void client_finish(struct client *c) {
+    if (!c->base)
+        return;
+    fetch_pool_close(c->pool, NULL, NULL);
+    (void)uv_run(&c->loop, UV_RUN_DEFAULT);
+    (void)uv_loop_close(&c->loop);
+    if (c->auth)
+        mem_wipe(c->auth, strlen(c->auth));
+    free(c->auth);
+    free(c->base);
+    *c = (struct client){0};
+}
+
+void client_encode(struct buf *b, const char *text) {
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.~/";
+    for (const char *p = text; *p; p++)
+        if (strchr(plain, *p))
+            (void)buf_add_char(b, *p);
+        else
+            (void)buf_addf(b, "%%%02X", (unsigned char)*p);
+}

@@ -1,0 +1,818 @@
+#include "base/base64.h"
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/id.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "base/rand.h"
+#include "base/utf8.h"
+#include "front/cli/cli.h"
+#include "front/cli/stdio.h"
+#include "front/cli/terminal.h"
+#include "front/config.h"
+#include "front/sandbox/host.h"
+#include "wire/egress.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* One command in a sandbox of its own, with no server: create, run, destroy. */
+
+static const char usage[] =
+    "usage: cay exec [OPTIONS] [--] COMMAND [ARGUMENT...]\n\n"
+    "Runs a command in a Linux sandbox that is made for it and destroyed after it, with no server\n"
+    "needed. It sees the programs of this machine (/usr, read-only), an empty disk in memory, and\n"
+    "nothing else: no network, no environment, no files but what it is given here.\n\n"
+    "  -v, --volume HOSTDIR:GUESTDIR[:rw]\n"
+    "                      show it a folder, read-only unless :rw (may be repeated)\n"
+    "  -n, --net HOSTS     let it reach these, and no others: example.com,*.example.org:8443\n"
+    "  -e, --env K=V       set a variable; K alone passes on yours (may be repeated)\n"
+    "  -w, --workdir DIR   where it begins (default /work)\n"
+    "  -t, --tty           give it a terminal\n"
+    "  -m, --memory SIZE   most memory, its files included: 256m, 4g (default 1g)\n"
+    "      --timeout TIME  end it after: 10s, 5m (default: never)\n"
+    "      --root NAME     another system than this machine's: a root of cay.json, or the path of "
+    "a\n"
+    "                      folder or tar archive\n"
+    "  -o, --output json   print one JSON object when it has ended, instead of its output\n"
+    "  -q, --quiet         no remarks of cay's own\n\n"
+    "The exit status is the command's; 128+N if signal N ended it, 124 if it ran out of time, 126\n"
+    "if it cannot be executed, 127 if it was not found.\n"
+    "Ctrl-C goes to the command; the third one ends it whatever it does.\n";
+
+enum {
+    STATUS_TIMEOUT = 124,
+    STATUS_NOT_EXECUTABLE = 126,
+    STATUS_NOT_FOUND = 127,
+    INTERRUPTS_MAX = 3,
+    INPUT_HIGH_BYTES = SANDBOX_INPUT_MAX / 4,
+    JSON_OUTPUT_MAX = 16 << 20,
+    HOSTS_TOLD_MAX = 32,
+    /* As root a sandbox has two host uids of its own, from a range that nobody hands out. */
+    UID_FIRST = 0x70000000,
+    UID_SLOTS = 1 << 20,
+};
+
+struct exec_cli {
+    uv_loop_t loop;
+    struct sandbox_host *host;
+    struct sandbox_box *box;
+    struct sandbox_job *job;
+    struct stdio *stdio;
+    struct keeper *egress;
+    uv_timer_t timer;
+    uv_signal_t signals[7];
+    /* what was asked for */
+    struct sandbox_spec spec;
+    struct sandbox_exec exec;
+    int bind_fds[SANDBOX_BINDS_MAX];
+    struct sandbox_root root;
+    struct egress_policy policy;
+    struct sandbox_strv private; /* of these, those that were named by an address */
+    int64_t timeout_ms;
+    bool json;
+    bool quiet;
+    /* what came of it */
+    int listener;
+    int egress_fd;
+    uint32_t uid;
+    int status;  /* -1 until it is known */
+    bool ending; /* the sandbox is to go: its status stands */
+    bool job_ended;
+    bool timed_out;
+    bool has_exit;
+    bool finished;
+    struct sandbox_exit exit;
+    struct sandbox_stats stats;
+    struct err err; /* of cay, not of the command */
+    struct buf out[3];
+    uint64_t out_bytes[3];
+    int interrupts;
+    int64_t started_ms;
+    int64_t ended_ms;
+    char *told[HOSTS_TOLD_MAX];
+    size_t ntold;
+};
+
+/* --- the end --- */
+
+__attribute__((format(printf, 2, 3))) static void remark(const struct exec_cli *c, const char *fmt,
+                                                         ...) {
+    va_list ap;
+    char text[512];
+    if (c->quiet)
+        return;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    (void)fputs("cay: ", stderr);
+    terminal_print(stderr, text, strlen(text));
+    (void)fputs(c->exec.tty ? "\r\n" : "\n", stderr);
+}
+
+static void on_host_stopped(void *ctx) {
+    struct exec_cli *c = ctx;
+    stdio_destroy(c->stdio);
+    c->stdio = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(c->signals); i++)
+        uv_close((uv_handle_t *)&c->signals[i], NULL);
+    uv_close((uv_handle_t *)&c->timer, NULL);
+}
+
+/* Nothing of the sandbox is left. */
+static void finish(struct exec_cli *c) {
+    if (c->finished)
+        return;
+    c->finished = true;
+    if (c->egress)
+        keeper_stop(c->egress, NULL, NULL);
+    c->egress = NULL;
+    if (c->host)
+        sandbox_host_stop(c->host, on_host_stopped, c);
+    else
+        on_host_stopped(c);
+}
+
+static void destroy(struct exec_cli *c) {
+    if (c->box)
+        sandbox_box_destroy(c->box);
+    else
+        finish(c);
+}
+
+/* Ends the sandbox whatever it does; the first reason counts. */
+static void end(struct exec_cli *c, int status) {
+    if (c->ending)
+        return;
+    c->ending = true;
+    if (c->status < 0)
+        c->status = status;
+    destroy(c);
+}
+
+static void fail(struct exec_cli *c, const struct err *err) {
+    if (c->status < 0 && !c->err.code)
+        c->err = *err;
+    end(c, err_exit_status(err->code));
+}
+
+/* --- the command --- */
+
+static void on_started(void *ctx) {
+    struct exec_cli *c = ctx;
+    if (c->exec.tty)
+        stdio_raw(c->stdio);
+    stdio_read(c->stdio, true);
+}
+
+static void on_output(void *ctx, int stream, const char *data, size_t len) {
+    struct exec_cli *c = ctx;
+    c->out_bytes[stream] += len;
+    if (c->json) {
+        size_t room = c->out[stream].max - c->out[stream].len;
+        (void)buf_add(&c->out[stream], data, MIN(len, room));
+    } else if (!stdio_write(c->stdio, stream, data, len) && c->job) {
+        sandbox_job_pause(c->job, true);
+    }
+}
+
+static void on_input_drained(void *ctx) {
+    const struct exec_cli *c = ctx;
+    if (!c->job_ended)
+        stdio_read(c->stdio, true);
+}
+
+/* 127 and 126 as a shell says them; a missing folder is cay's own failure. */
+static void not_started(struct exec_cli *c, const struct err *err) {
+    const char *name = c->exec.argv.items[0];
+    size_t n = strlen(name);
+    bool is_command = strncmp(err->message, name, n) == 0 && err->message[n] == ':';
+    if (!is_command || (err->sys != ENOENT && err->sys != ENOTDIR && err->sys != EACCES &&
+                        err->sys != ENOEXEC && err->sys != EPERM)) {
+        c->err = *err;
+        c->status = err_exit_status(err->code);
+        return;
+    }
+    bool missing = err->sys == ENOENT || err->sys == ENOTDIR;
+    c->status = missing ? STATUS_NOT_FOUND : STATUS_NOT_EXECUTABLE;
+    if (missing)
+        (void)err_set(&c->err, ERR_NOT_FOUND,
+                      "%s: not found in the sandbox (it has %s; -v shows it a folder of yours)",
+                      name, *c->spec.root ? "the --root" : "this machine's /usr");
+    else
+        (void)err_set(&c->err, ERR_FORBIDDEN,
+                      "%s: found in the sandbox, but it cannot be executed (%s)", name,
+                      strerror(err->sys));
+}
+
+static void on_exit_job(void *ctx, const struct sandbox_exit *exit, const struct err *err) {
+    struct exec_cli *c = ctx;
+    c->job = NULL;
+    c->job_ended = true;
+    c->ended_ms = clock_mono_ms();
+    stdio_read(c->stdio, false);
+    if (exit) {
+        c->exit = *exit;
+        c->has_exit = true;
+        if (c->status < 0)
+            c->status = (int)exit->code + (exit->signaled ? 128 : 0);
+    } else if (c->status < 0) {
+        not_started(c, err);
+    }
+    if (stdio_is_drained(c->stdio))
+        destroy(c);
+}
+
+static void start_job(struct exec_cli *c) {
+    struct err err;
+    c->started_ms = clock_mono_ms();
+    if (c->exec.tty)
+        (void)stdio_size(&c->exec.cols, &c->exec.rows);
+    c->job = sandbox_job_start(
+        c->box,
+        &(struct sandbox_job_options){.exec = &c->exec,
+                                      .input = true,
+                                      .callbacks = {.on_started = on_started,
+                                                    .on_output = on_output,
+                                                    .on_input_drained = on_input_drained,
+                                                    .on_exit = on_exit_job},
+                                      .ctx = c},
+        &err);
+    if (!c->job)
+        fail(c, &err);
+}
+
+/* --- the way out --- */
+
+static void on_egress_start(void *ctx, struct channel *channel) {
+    struct exec_cli *c = ctx;
+    _cleanup_(buf) struct buf config;
+    _cleanup_(buf) struct buf opening;
+    struct egress_config settings = {.ca_file = (char *)"", .private = c->private};
+    struct egress_usage unused = {.sandbox = c->spec.id};
+    buf_init(&config, EGRESS_FRAME_MAX);
+    buf_init(&opening, EGRESS_FRAME_MAX);
+    pack_egress_config(&config, &settings);
+    pack_str(&opening, c->spec.id);
+    pack_egress_policy(&opening, &c->policy);
+    pack_egress_usage(&opening, &unused);
+    (void)channel_send(
+        channel,
+        &(struct wire_out){.type = EGRESS_CONFIG, .id = 1, .pieces = {{config.data, config.len}}});
+    (void)channel_send(channel, &(struct wire_out){.type = EGRESS_OPEN,
+                                                   .id = 2,
+                                                   .pieces = {{opening.data, opening.len}},
+                                                   .fds = &c->listener,
+                                                   .nfds = 1});
+}
+
+/* Says once for each host that it was refused, so that whoever wrote the list can mend it. */
+static void on_refused(struct exec_cli *c, struct unpack *u) {
+    struct egress_event e;
+    unpack_egress_event(u, &e);
+    if (unpack_ok(u) && e.state == EGRESS_REFUSED && c->ntold < ARRAY_LEN(c->told)) {
+        _cleanup_(free) char *name = xasprintf("%s:%u", e.host, e.port);
+        size_t i = 0;
+        while (i < c->ntold && strcmp(c->told[i], name) != 0)
+            i++;
+        if (i == c->ntold) {
+            bool unlisted = *e.host && strstr(e.reason, "is not allowed for this sandbox");
+            remark(c, "refused: %s%s", unlisted ? name : e.reason,
+                   unlisted ? " is not in --net" : "");
+            c->told[c->ntold++] = steal_ptr(&name);
+        }
+    }
+    egress_event_finish(&e);
+}
+
+static void on_egress_frame(void *ctx, struct wire_frame *f) {
+    struct exec_cli *c = ctx;
+    struct err err;
+    struct unpack u;
+    unpack_init(&u, f->data, f->len);
+    if (f->type == EGRESS_FAILED) {
+        (void)unpack_sandbox_error(&u, &err);
+        fail(c, &err);
+    } else if (f->type == EGRESS_DONE && f->id == 2 && !c->job && !c->ending) {
+        start_job(c);
+    } else if (f->type == EGRESS_EVENT) {
+        on_refused(c, &u);
+    }
+}
+
+static void on_egress_end(void *ctx) {
+    struct exec_cli *c = ctx;
+    struct err err;
+    (void)err_set(&err, ERR_UNAVAILABLE, "cay-egress, the way out of the sandbox, has ended");
+    if (!c->finished)
+        fail(c, &err);
+}
+
+static int open_program(const char *name, struct err *err) {
+    _cleanup_(free) char *dir = cli_sibling_dir();
+    _cleanup_(free) char *path = path_join(dir, name);
+    int fd = open(path, O_PATH | O_CLOEXEC);
+    if (fd < 0) {
+        (void)err_sys(err, "%s is missing beside cay (run `make`, or install it)", name);
+        err->code = ERR_UNAVAILABLE;
+    }
+    return fd;
+}
+
+static void start_egress(struct exec_cli *c) {
+    struct err err;
+    c->egress_fd = open_program("cay-egress", &err);
+    if (c->egress_fd < 0) {
+        fail(c, &err);
+        return;
+    }
+    c->egress = keeper_create(
+        &c->loop, &(struct keeper_options){.name = "cay-egress",
+                                           .exec_fd = c->egress_fd,
+                                           .drop = geteuid() == 0,
+                                           .uid = (uid_t)c->uid + 2,
+                                           .gid = (gid_t)c->uid + 2,
+                                           .max_frame_bytes = EGRESS_FRAME_MAX,
+                                           .max_queue_bytes = (size_t)4 * EGRESS_FRAME_MAX,
+                                           .on_start = on_egress_start,
+                                           .on_frame = on_egress_frame,
+                                           .on_end = on_egress_end,
+                                           .ctx = c});
+}
+
+/* --- the sandbox --- */
+
+static void on_ready(void *ctx, int listener) {
+    struct exec_cli *c = ctx;
+    c->listener = listener;
+    if (c->ending)
+        return;
+    if (c->policy.nallow > 0)
+        start_egress(c);
+    else
+        start_job(c);
+}
+
+static void on_failed(void *ctx, const struct err *err) {
+    struct exec_cli *c = ctx;
+    struct err why;
+    c->box = NULL;
+    /* What is wrong with the machine says more than what came of the request. */
+    if (sandbox_host_check(c->host, &why) == 0) {
+        fail(c, err);
+        return;
+    }
+    /* The kernel has no better word for it. */
+    bool used_up = strstr(why.message, strerror(ENOSPC)) != NULL;
+    struct err all;
+    (void)err_set(&all, why.code, "%s%s; `cay doctor` tells what to do", why.message,
+                  used_up ? " (no user namespace is left: sysctl user.max_user_namespaces)" : "");
+    fail(c, &all);
+}
+
+static void on_exited(void *ctx, const struct sandbox_stats *stats, const struct err *err) {
+    struct exec_cli *c = ctx;
+    c->box = NULL;
+    c->stats = *stats;
+    if (err && c->status < 0)
+        fail(c, err);
+    finish(c);
+}
+
+/* --- our own streams and signals --- */
+
+static void on_input(void *ctx, const char *data, size_t len) {
+    struct exec_cli *c = ctx;
+    if (!c->job)
+        return;
+    if (len == 0) {
+        sandbox_job_end_input(c->job);
+        return;
+    }
+    (void)sandbox_job_write(c->job, data, len); /* there is room: see the next line */
+    if (sandbox_job_input_queued(c->job) > INPUT_HIGH_BYTES)
+        stdio_read(c->stdio, false);
+}
+
+static void on_drained(void *ctx) {
+    struct exec_cli *c = ctx;
+    if (c->job)
+        sandbox_job_pause(c->job, false);
+    else if (c->job_ended)
+        destroy(c);
+}
+
+static void on_closed(void *ctx, int fd) {
+    struct exec_cli *c = ctx;
+    /* `| head` has seen enough: as if the command had been told so itself. */
+    if (fd == STDOUT_FILENO)
+        end(c, 128 + SIGPIPE);
+}
+
+static void on_signal(uv_signal_t *h, int signo) {
+    struct exec_cli *c = h->data;
+    uint32_t cols;
+    uint32_t rows;
+    if (signo == SIGWINCH) {
+        if (c->job && c->exec.tty && stdio_size(&cols, &rows))
+            (void)sandbox_job_resize(c->job, cols, rows);
+        return;
+    }
+    c->interrupts += signo == SIGINT ? 1 : signo == SIGTERM || signo == SIGHUP ? 2 : 0;
+    bool asked = c->job && sandbox_box_signal(c->box, c->job, signo, true, NULL, NULL);
+    if (!asked || c->interrupts >= INTERRUPTS_MAX)
+        end(c, 128 + signo);
+}
+
+static void on_timeout(uv_timer_t *t) {
+    struct exec_cli *c = t->data;
+    c->timed_out = true;
+    end(c, STATUS_TIMEOUT);
+}
+
+/* --- the whole --- */
+
+/* Where archives of roots are unpacked. */
+static char *roots_dir(void) {
+    const char *xdg = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    if (geteuid() == 0)
+        return xstrdup("/var/cache/cay/roots");
+    return xdg && *xdg == '/' ? path_join(xdg, "cay/roots")
+                              : path_join(home && *home ? home : "/tmp", ".cache/cay/roots");
+}
+
+static int start(struct exec_cli *c, struct err *err) {
+    static const struct sandbox_box_callbacks box = {
+        .on_ready = on_ready, .on_failed = on_failed, .on_exited = on_exited};
+    _cleanup_(close) int program = open_program("cay-sandbox", err);
+    if (program < 0)
+        return -(int)err->code;
+    c->uid = UID_FIRST + 4 * (uint32_t)(rand_u64() % UID_SLOTS);
+    _cleanup_(free) char *state = c->root.name ? roots_dir() : xstrdup("");
+    struct sandbox_config config = {.max = 1,
+                                    .uid_base = c->uid,
+                                    .uid_count = 2,
+                                    .state_dir = state,
+                                    .roots = &c->root,
+                                    .nroots = c->root.name ? 1 : 0};
+    c->host = sandbox_host_create(&(struct sandbox_host_options){
+        .loop = &c->loop, .exec_fd = program, .starter = -1, .config = &config});
+    c->box = sandbox_box_create(c->host, &c->spec, c->bind_fds, &box, c, err);
+    if (!c->box)
+        return -(int)err->code;
+    if (c->timeout_ms > 0)
+        (void)uv_timer_start(&c->timer, on_timeout, (uint64_t)c->timeout_ms, 0);
+    (void)uv_run(&c->loop, UV_RUN_DEFAULT);
+    return 0;
+}
+
+static bool ran_out_of_memory(const struct exec_cli *c) {
+    return c->exit.oom || (c->stats.oom_kills > 0 && c->status != 0);
+}
+
+static void write_output(struct json_writer *w, const char *key, const struct buf *b) {
+    const char *data = b->data ? b->data : "";
+    if (utf8_is_valid(data, b->len)) {
+        json_writer_key(w, key);
+        json_writer_text(w, data, b->len);
+        return;
+    }
+    char name[32];
+    (void)snprintf(name, sizeof(name), "%s_base64", key);
+    _cleanup_(free) char *text = xmalloc(BASE64_SIZE(b->len) + 1);
+    base64_encode(text, data, b->len);
+    json_writer_key(w, name);
+    json_writer_text(w, text, BASE64_SIZE(b->len));
+}
+
+static void print_record(const struct exec_cli *c) {
+    _cleanup_(buf) struct buf b;
+    struct json_writer w;
+    buf_init(&b, (size_t)8 * JSON_OUTPUT_MAX);
+    json_writer_init(&w, &b);
+    json_writer_object_begin(&w);
+    json_writer_key(&w, "exit_code");
+    if (c->has_exit && !c->exit.signaled)
+        json_writer_int(&w, c->exit.code);
+    else
+        json_writer_null(&w);
+    json_writer_key(&w, "signal");
+    json_writer_str(&w, c->has_exit && c->exit.signaled ? sigabbrev_np((int)c->exit.code) : NULL);
+    json_writer_key(&w, "status");
+    json_writer_int(&w, c->status);
+    json_writer_key(&w, "timed_out");
+    json_writer_bool(&w, c->timed_out);
+    json_writer_key(&w, "oom");
+    json_writer_bool(&w, ran_out_of_memory(c));
+    write_output(&w, "stdout", &c->out[1]);
+    write_output(&w, "stderr", &c->out[2]);
+    json_writer_key(&w, "stdout_bytes");
+    json_writer_int(&w, (int64_t)c->out_bytes[1]);
+    json_writer_key(&w, "stderr_bytes");
+    json_writer_int(&w, (int64_t)c->out_bytes[2]);
+    json_writer_key(&w, "truncated");
+    json_writer_bool(&w, c->out_bytes[1] > c->out[1].len || c->out_bytes[2] > c->out[2].len);
+    json_writer_key(&w, "duration_ms");
+    json_writer_int(&w, c->ended_ms - c->started_ms);
+    json_writer_key(&w, "usage");
+    json_writer_object_begin(&w);
+    json_writer_key(&w, "cpu_ms");
+    json_writer_int(&w, (int64_t)((c->exit.user_us + c->exit.system_us) / 1000));
+    json_writer_key(&w, "memory_peak_bytes");
+    json_writer_int(&w, (int64_t)MAX(c->stats.memory_peak_bytes, c->exit.max_rss_bytes));
+    json_writer_object_end(&w);
+    json_writer_key(&w, "error");
+    json_writer_str(&w, c->err.code ? c->err.message : NULL);
+    json_writer_object_end(&w);
+    (void)fwrite(b.data, 1, b.len, stdout);
+    (void)fputc('\n', stdout);
+}
+
+static void report(const struct exec_cli *c) {
+    char size[32];
+    uint64_t memory = c->spec.memory_bytes ? c->spec.memory_bytes : SANDBOX_DEFAULT_MEMORY;
+    if (c->json)
+        print_record(c);
+    else if (c->err.code)
+        (void)cli_fail(&c->err);
+    if (c->json)
+        return;
+    if (c->timed_out)
+        remark(c, "the command ran longer than %.3g s (--timeout) and was ended",
+               (double)c->timeout_ms / 1000);
+    (void)snprintf(size, sizeof(size), "%.4g", (double)memory / (1 << 20));
+    if (ran_out_of_memory(c))
+        remark(c, "the sandbox ran out of memory: it has %s MiB, its files included (--memory)",
+               size);
+}
+
+/* --- arguments --- */
+
+static int add_bind(struct exec_cli *c, char *text, struct err *err) {
+    char *guest = strchr(text, ':');
+    char *mode = guest ? strchr(guest + 1, ':') : NULL;
+    if (!guest || guest[1] != '/' || guest == text ||
+        (mode && strcmp(mode, ":rw") != 0 && strcmp(mode, ":ro") != 0))
+        return err_set(err, ERR_BAD_REQUEST,
+                       "--volume is HOSTDIR:GUESTDIR or HOSTDIR:GUESTDIR:rw, such as "
+                       "./src:/work/src");
+    if (c->spec.nbinds == SANDBOX_BINDS_MAX)
+        return err_set(err, ERR_BAD_REQUEST, "at most %d --volume", SANDBOX_BINDS_MAX);
+    *guest++ = 0;
+    if (mode)
+        *mode = 0;
+    int fd = open(text, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return err_sys(err, "--volume %s", text);
+    c->bind_fds[c->spec.nbinds] = fd;
+    c->spec.binds[c->spec.nbinds++] = (struct sandbox_bind){
+        .path = xstrdup(guest),
+        .mode = mode && strcmp(mode + 1, "rw") == 0 ? SANDBOX_BIND_RW : SANDBOX_BIND_RO};
+    return 0;
+}
+
+static int add_hosts(struct exec_cli *c, const char *text, struct err *err) {
+    for (const char *p = text; *p;) {
+        size_t n = strcspn(p, ", ");
+        if (n > 0) {
+            _cleanup_(free) char *one = xstrndup(p, n);
+            if (c->policy.nallow == EGRESS_ALLOW_MAX)
+                return err_set(err, ERR_BAD_REQUEST, "--net has at most %d hosts",
+                               EGRESS_ALLOW_MAX);
+            struct egress_allow allow;
+            int rc = egress_allow_parse(one, &allow, err);
+            if (rc < 0)
+                return err_wrap(err, "--net");
+            c->policy.allow =
+                xrealloc(c->policy.allow, (c->policy.nallow + 1) * sizeof(*c->policy.allow));
+            c->policy.allow[c->policy.nallow++] = allow;
+            /* Who names an address means it. A name that turns out to lead to this machine or its
+             * neighbours is refused. */
+            struct in6_addr address;
+            if (strcmp(allow.host, "localhost") == 0 ||
+                inet_pton(AF_INET, allow.host, &address) == 1 ||
+                inet_pton(AF_INET6, allow.host, &address) == 1) {
+                bool v6 = strchr(allow.host, ':') != NULL;
+                _cleanup_(free) char *own =
+                    xasprintf("%s%s%s:%u", v6 ? "[" : "", allow.host, v6 ? "]" : "", allow.port);
+                sandbox_strv_add(&c->private, own);
+            }
+        }
+        p += n + (p[n] != 0);
+    }
+    return 0;
+}
+
+static void add_proxy_env(struct exec_cli *c) {
+    static const char *const names[] = {"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        _cleanup_(free) char *text =
+            xasprintf("%s=http://127.0.0.1:%d", names[i], SANDBOX_EGRESS_PORT);
+        sandbox_strv_add(&c->spec.env, text);
+    }
+    sandbox_strv_add(&c->spec.env, "no_proxy=localhost,127.0.0.1,::1");
+    sandbox_strv_add(&c->spec.env, "NO_PROXY=localhost,127.0.0.1,::1");
+    sandbox_strv_add(&c->spec.env, "NODE_USE_ENV_PROXY=1");
+}
+
+static int add_env(struct exec_cli *c, const char *text, struct err *err) {
+    if (*text == 0 || *text == '=')
+        return err_set(err, ERR_BAD_REQUEST, "--env needs NAME=VALUE, or the NAME of one of yours");
+    if (strchr(text, '=')) {
+        sandbox_strv_add(&c->exec.env, text);
+        return 0;
+    }
+    const char *value = getenv(text);
+    if (!value)
+        return 0; /* not set here, not set there */
+    _cleanup_(free) char *entry = xasprintf("%s=%s", text, value);
+    sandbox_strv_add(&c->exec.env, entry);
+    return 0;
+}
+
+static void free_root(struct sandbox_root *r) {
+    free(r->name);
+    free(r->path);
+    *r = (struct sandbox_root){0};
+}
+
+/* A path, or a name of cay.json. */
+static int find_root(const char *text, char **ret_path, struct err *err) {
+    struct config config;
+    if (strchr(text, '/')) {
+        *ret_path = xstrdup(text);
+        return 0;
+    }
+    config_init(&config);
+    int rc = config_load(&config, NULL, err);
+    const struct sandbox_root *r = rc < 0 ? NULL : sandbox_settings_root(&config.sandboxes, text);
+    if (r)
+        *ret_path = xstrdup(r->path);
+    else if (rc == 0)
+        rc = err_set(err, ERR_BAD_REQUEST,
+                     "%s has no root \"%s\" in \"sandboxes\"; a path has a slash: ./%s",
+                     config.file ? config.file : "cay.json", text, text);
+    config_finish(&config);
+    return rc;
+}
+
+static int set_root(struct exec_cli *c, const char *text, struct err *err) {
+    _cleanup_(free) char *path = NULL;
+    int rc = find_root(text, &path, err);
+    if (rc < 0)
+        return rc;
+    _cleanup_(free) char *full = realpath(path, NULL);
+    struct stat st;
+    if (!full || stat(full, &st) < 0)
+        return err_sys(err, "--root %s", text);
+    free_root(&c->root);
+    /* An archive is unpacked once, into a folder of this name. */
+    c->root.name =
+        xasprintf("%llx-%llx", (unsigned long long)st.st_dev, (unsigned long long)st.st_ino);
+    c->root.path = steal_ptr(&full);
+    free(c->spec.root);
+    c->spec.root = xstrdup(c->root.name);
+    return 0;
+}
+
+static int set_option(struct exec_cli *c, int o, struct err *err) {
+    int64_t n;
+    switch (o) {
+    case 'v':
+        return add_bind(c, optarg, err);
+    case 'n':
+        return add_hosts(c, optarg, err);
+    case 'e':
+        return add_env(c, optarg, err);
+    case 'R':
+        return set_root(c, optarg, err);
+    case 'w':
+        free(c->exec.cwd);
+        c->exec.cwd = xstrdup(optarg);
+        return 0;
+    case 't':
+        c->exec.tty = true;
+        return 0;
+    case 'q':
+        c->quiet = true;
+        return 0;
+    case 'm':
+        if (!cli_parse_size(optarg, &n) || n < (16 << 20))
+            return err_set(err, ERR_BAD_REQUEST, "--memory needs a size of at least 16m: 256m, 4g");
+        c->spec.memory_bytes = (uint64_t)n;
+        return 0;
+    case 'T':
+        if (!cli_parse_time(optarg, &c->timeout_ms))
+            return err_set(err, ERR_BAD_REQUEST, "--timeout needs a time: 500ms, 10s, 2m, 24h");
+        return 0;
+    default:
+        if (strcmp(optarg, "json") != 0)
+            return err_set(err, ERR_BAD_REQUEST, "--output is json");
+        c->json = true;
+        return 0;
+    }
+}
+
+/* -1: go on; else the exit status. */
+static int parse(int argc, char **argv, struct exec_cli *c) {
+    static const struct option options[] = {
+        {"volume", required_argument, NULL, 'v'},  {"net", required_argument, NULL, 'n'},
+        {"env", required_argument, NULL, 'e'},     {"workdir", required_argument, NULL, 'w'},
+        {"tty", no_argument, NULL, 't'},           {"memory", required_argument, NULL, 'm'},
+        {"timeout", required_argument, NULL, 'T'}, {"root", required_argument, NULL, 'R'},
+        {"output", required_argument, NULL, 'o'},  {"quiet", no_argument, NULL, 'q'},
+        {"help", no_argument, NULL, 'h'},          {0}};
+    struct err err;
+    int o;
+    optind = 0;
+    while ((o = getopt_long(argc, argv, "+v:n:e:w:tm:o:qh", options, NULL)) != -1) {
+        if (o == 'h')
+            return fputs(usage, stdout) < 0;
+        if (o == '?')
+            return cli_usage("exec", "an option that there is not, or that lacks its value");
+        if (set_option(c, o, &err) < 0)
+            return err.code == ERR_BAD_REQUEST ? cli_usage("exec", err.message) : cli_fail(&err);
+    }
+    if (optind == argc)
+        return cli_usage("exec", "say which command to run: cay exec -- ls /");
+    if (c->json && c->exec.tty)
+        return cli_usage("exec", "--output json and --tty do not go together");
+    for (int i = optind; i < argc; i++)
+        sandbox_strv_add(&c->exec.argv, argv[i]);
+    if (c->policy.nallow > 0) {
+        c->spec.egress = true;
+        add_proxy_env(c);
+    }
+    const char *term = getenv("TERM");
+    if (c->exec.tty && term) {
+        _cleanup_(free) char *entry = xasprintf("TERM=%s", term);
+        sandbox_strv_add(&c->spec.env, entry);
+    }
+    return -1;
+}
+
+static int run(struct exec_cli *c) {
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH};
+    static const struct stdio_callbacks streams = {
+        .on_input = on_input, .on_drained = on_drained, .on_closed = on_closed};
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    struct err err;
+    (void)sigaction(SIGPIPE, &ignore, NULL);
+    log_init("cay", LOG_LEVEL_OFF);
+    (void)uv_loop_init(&c->loop);
+    (void)uv_timer_init(&c->loop, &c->timer);
+    c->timer.data = c;
+    for (size_t i = 0; i < ARRAY_LEN(signals); i++) {
+        (void)uv_signal_init(&c->loop, &c->signals[i]);
+        c->signals[i].data = c;
+        (void)uv_signal_start(&c->signals[i], on_signal, signals[i]);
+    }
+    c->stdio = stdio_create(&c->loop, &streams, c);
+    if (start(c, &err) < 0)
+        fail(c, &err);
+    (void)uv_run(&c->loop, UV_RUN_DEFAULT);
+    (void)uv_loop_close(&c->loop);
+    report(c);
+    return c->status;
+}
+
+int cli_exec(int argc, char **argv) {
+    struct exec_cli c = {.status = -1, .listener = -1, .egress_fd = -1};
+    char id[ID_SIZE];
+    c.spec = (struct sandbox_spec){
+        .id = xstrdup(id_new("exec", id)), .root = xstrdup(""), .hostname = xstrdup("")};
+    c.exec.cwd = xstrdup("");
+    for (int i = 0; i < 3; i++)
+        buf_init(&c.out[i], JSON_OUTPUT_MAX);
+    int status = parse(argc, argv, &c);
+    if (status < 0)
+        status = run(&c);
+    for (size_t i = 0; i < c.spec.nbinds; i++)
+        fd_close(&c.bind_fds[i]);
+    for (int i = 0; i < 3; i++)
+        buf_finish(&c.out[i]);
+    for (size_t i = 0; i < c.ntold; i++)
+        free(c.told[i]);
+    fd_close(&c.listener);
+    fd_close(&c.egress_fd);
+    sandbox_spec_finish(&c.spec);
+    sandbox_exec_finish(&c.exec);
+    egress_policy_finish(&c.policy);
+    sandbox_strv_finish(&c.private);
+    free_root(&c.root);
+    return status;
+}

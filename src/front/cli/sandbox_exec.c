@@ -1,0 +1,610 @@
+#include "base/base64.h"
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "base/sse.h"
+#include "front/cli/cli.h"
+#include "front/cli/sandbox.h"
+#include "front/cli/socket.h"
+#include "front/cli/stdio.h"
+#include "front/cli/terminal.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+/* Commands in a sandbox of a server. Its output is a stream of events with byte offsets, which is
+ * taken up again where a lost connection left it; a terminal is a WebSocket. */
+
+enum {
+    EVENT_MAX_BYTES = 8 << 20,
+    TRIES = 8,
+    RETRY_MS = 250,
+    INTERRUPTS_MAX = 3,
+    INPUT_MAX_BYTES = 1 << 20,
+    JSON_OUTPUT_MAX = 16 << 20,
+    SOCKET_HIGH_BYTES = 256 << 10,
+    STATUS_TIMEOUT = 124,
+    STATUS_NOT_EXECUTABLE = 126,
+    STATUS_NOT_FOUND = 127,
+};
+
+struct follower {
+    struct sandbox_cli *cli;
+    char *path; /* of the exec */
+    struct stdio *stdio;
+    struct socket *socket; /* of a terminal; or: */
+    struct client_request *output;
+    struct client_request *input; /* one piece at a time */
+    struct sse sse;
+    uint64_t offsets[3];
+    uv_timer_t retry;
+    uv_signal_t signals[7];
+    int tries;
+    int interrupts;
+    bool interactive; /* our input and signals are the command's */
+    bool tty;
+    bool over;
+    bool lost;  /* the output request has ended without an exit */
+    bool waits; /* more output came than is written */
+    bool input_ended;
+    struct buf out[3];  /* what it printed, for one object at the end */
+    struct buf pending; /* input that is not sent yet */
+    json_t *exit;       /* the record, when it has ended */
+    int status;         /* when there is no record */
+    struct err err;
+};
+
+static void follow(struct follower *f);
+
+/* --- the end --- */
+
+static void give_up(struct follower *f, const struct err *err) {
+    if (!f->over)
+        f->err = *err;
+    f->over = true;
+}
+
+static int signal_number(const json_t *j) {
+    const char *name = json_string_value(j);
+    if (!name)
+        return (int)json_integer_value(j);
+    if (strncasecmp(name, "SIG", 3) == 0)
+        name += 3;
+    for (int i = 1; i < NSIG; i++) {
+        const char *abbreviation = sigabbrev_np(i);
+        if (abbreviation && strcasecmp(abbreviation, name) == 0)
+            return i;
+    }
+    return 0;
+}
+
+static int status_of(const json_t *record) {
+    const json_t *code = json_object_get(record, "exit_code");
+    const json_t *signo = json_object_get(record, "signal");
+    const json_t *error = json_object_get(record, "error");
+    if (json_is_true(json_object_get(record, "timed_out")))
+        return STATUS_TIMEOUT;
+    if (json_is_integer(code))
+        return (int)json_integer_value(code);
+    if (json_is_string(signo) || json_is_integer(signo))
+        return 128 + signal_number(signo);
+    const char *name = json_string_value(json_object_get(error, "code"));
+    const char *message = json_string_value(json_object_get(error, "message"));
+    if (name && strcmp(name, "not_found") == 0)
+        return message && strstr(message, "Permission denied") ? STATUS_NOT_EXECUTABLE
+                                                               : STATUS_NOT_FOUND;
+    return 1;
+}
+
+static void print_failure(const json_t *record) {
+    const json_t *error = json_object_get(record, "error");
+    const char *text = json_is_string(error) ? json_string_value(error)
+                                             : json_string_value(json_object_get(error, "message"));
+    if (!text)
+        return;
+    (void)fputs("cay: ", stderr);
+    terminal_print(stderr, text, strlen(text));
+    (void)fputc('\n', stderr);
+}
+
+/* --- output --- */
+
+static void write_out(struct follower *f, int stream, const char *data, size_t len) {
+    if (f->cli->args.json) {
+        size_t room = f->out[stream].max - f->out[stream].len;
+        (void)buf_add(&f->out[stream], data, MIN(len, room));
+        return;
+    }
+    if (!stdio_write(f->stdio, stream, data, len)) {
+        f->waits = true;
+        if (f->socket)
+            socket_read(f->socket, false);
+    }
+}
+
+/* Bytes from an offset on; those that are known are left out. */
+static void on_piece(struct follower *f, int stream, const json_t *j) {
+    const json_t *text = json_object_get(j, "data");
+    const char *coded = json_string_value(json_object_get(j, "data_base64"));
+    uint64_t offset = (uint64_t)json_integer_value(json_object_get(j, "offset"));
+    _cleanup_(free) char *raw = NULL;
+    const char *data = json_string_value(text);
+    size_t len = json_string_length(text);
+    if (coded) {
+        size_t n = strlen(coded);
+        raw = xmalloc(n + 1);
+        if (!base64_decode(raw, coded, n, &len))
+            len = 0;
+        data = raw;
+    }
+    uint64_t known = f->offsets[stream] > offset ? f->offsets[stream] - offset : 0;
+    if (!data || known >= len)
+        return;
+    f->offsets[stream] = offset + len;
+    write_out(f, stream, data + known, len - known);
+}
+
+static bool on_event(void *ctx, const char *event, const char *data, size_t len) {
+    struct follower *f = ctx;
+    _cleanup_(json) json_t *j = json_loadb(data, len, JSON_ALLOW_NUL, NULL);
+    if (strcmp(event, "stdout") == 0) {
+        on_piece(f, 1, j);
+    } else if (strcmp(event, "stderr") == 0) {
+        on_piece(f, 2, j);
+    } else if (strcmp(event, "exit") == 0 && j) {
+        json_decref(f->exit);
+        f->exit = json_incref(j);
+        f->over = true;
+    }
+    return true;
+}
+
+static int on_output_data(void *ctx, const char *data, size_t len, struct err *err) {
+    struct follower *f = ctx;
+    f->tries = 0;
+    return sse_feed(&f->sse, data, len, err);
+}
+
+static void on_retry(uv_timer_t *t) {
+    struct follower *f = t->data;
+    if (!f->over && f->lost)
+        follow(f);
+}
+
+static void on_output_end(void *ctx, const struct err *err) {
+    struct follower *f = ctx;
+    struct err broken;
+    f->output = NULL;
+    if (f->over)
+        return;
+    (void)err_set(&broken, ERR_UNAVAILABLE,
+                  "the connection was lost; the command may still run: `cay sandbox logs -f`");
+    bool refused = err && (err->code == ERR_NOT_FOUND || err->code == ERR_UNAUTHORIZED ||
+                           err->code == ERR_FORBIDDEN || err->code == ERR_BAD_REQUEST);
+    if (refused || ++f->tries > TRIES) {
+        give_up(f, refused ? err : &broken);
+        return;
+    }
+    f->lost = true;
+    (void)uv_timer_start(&f->retry, on_retry, (uint64_t)RETRY_MS << MIN(f->tries, 4), 0);
+}
+
+static void follow(struct follower *f) {
+    struct err err;
+    _cleanup_(free) char *path =
+        xasprintf("%s/output?stdout=%llu&stderr=%llu", f->path, (unsigned long long)f->offsets[1],
+                  (unsigned long long)f->offsets[2]);
+    f->lost = false;
+    sse_finish(&f->sse);
+    sse_init(&f->sse, EVENT_MAX_BYTES, on_event, f);
+    if (client_start(&f->cli->client,
+                     &(struct client_call){.path = path,
+                                           .accept = "text/event-stream",
+                                           .on_data = on_output_data,
+                                           .on_end = on_output_end,
+                                           .ctx = f},
+                     &f->output, &err) < 0)
+        give_up(f, &err);
+}
+
+/* --- a terminal --- */
+
+static void on_message(void *ctx, bool text, const char *data, size_t len) {
+    struct follower *f = ctx;
+    if (!text) {
+        write_out(f, 1, data, len);
+        return;
+    }
+    _cleanup_(json) json_t *j = json_loadb(data, len, 0, NULL);
+    const char *type = json_string_value(json_object_get(j, "type"));
+    if (type && strcmp(type, "exit") == 0) {
+        const json_t *inner = json_object_get(j, "exec");
+        json_decref(f->exit);
+        f->exit = json_incref(inner ? (json_t *)(uintptr_t)inner : j);
+        f->over = true;
+    }
+}
+
+static void on_socket_closed(void *ctx, const struct err *err) {
+    struct follower *f = ctx;
+    struct err lost;
+    (void)err_set(&lost, ERR_UNAVAILABLE, "the server closed the terminal");
+    give_up(f, err ? err : &lost);
+}
+
+static void send_size(struct follower *f) {
+    uint32_t cols;
+    uint32_t rows;
+    char text[80];
+    (void)stdio_size(&cols, &rows);
+    int n =
+        snprintf(text, sizeof(text), "{\"type\":\"resize\",\"cols\":%u,\"rows\":%u}", cols, rows);
+    if (f->socket)
+        (void)socket_send(f->socket, true, text, (size_t)n);
+}
+
+/* --- input --- */
+
+static void send_input(struct follower *f);
+
+static void on_input_sent(void *ctx, const struct err *err) {
+    struct follower *f = ctx;
+    f->input = NULL;
+    if (f->over)
+        return;
+    if (err) { /* it does not read any more, or has ended: which the output tells */
+        f->input_ended = true;
+        stdio_read(f->stdio, false);
+        return;
+    }
+    send_input(f);
+}
+
+static void send_input(struct follower *f) {
+    struct err err;
+    if (f->input || (f->pending.len == 0 && !f->input_ended))
+        return;
+    if (f->pending.len == 0 && f->pending.full)
+        return; /* its end was told */
+    bool eof = f->input_ended;
+    _cleanup_(free) char *path = xasprintf("%s/stdin%s", f->path, eof ? "?eof=1" : "");
+    if (client_start(&f->cli->client,
+                     &(struct client_call){.method = "POST",
+                                           .path = path,
+                                           .body = f->pending.data ? f->pending.data : "",
+                                           .body_len = f->pending.len,
+                                           .on_end = on_input_sent,
+                                           .ctx = f},
+                     &f->input, &err) < 0)
+        give_up(f, &err);
+    buf_clear(&f->pending);
+    f->pending.full = eof;
+    if (!eof)
+        stdio_read(f->stdio, true);
+}
+
+static void on_input(void *ctx, const char *data, size_t len) {
+    struct follower *f = ctx;
+    if (f->socket) {
+        if (len == 0)
+            data = "\x04"; /* what a terminal's end of input is */
+        (void)socket_send(f->socket, false, data, len ? len : 1);
+        if (socket_queued(f->socket) > SOCKET_HIGH_BYTES)
+            stdio_read(f->stdio, false);
+        return;
+    }
+    if (len == 0)
+        f->input_ended = true;
+    (void)buf_add(&f->pending, data, len);
+    if (f->pending.len > INPUT_MAX_BYTES / 2)
+        stdio_read(f->stdio, false);
+    send_input(f);
+}
+
+static void on_drained(void *ctx) {
+    struct follower *f = ctx;
+    f->waits = false;
+    if (f->socket && !f->over)
+        socket_read(f->socket, true);
+}
+
+static void on_closed(void *ctx, int fd) {
+    struct follower *f = ctx;
+    if (fd != STDOUT_FILENO || f->over)
+        return;
+    f->over = true; /* `| head` has seen enough */
+    f->status = 128 + SIGPIPE;
+}
+
+/* --- signals --- */
+
+static void on_signal_sent(void *ctx, const struct err *err) {
+    (void)ctx;
+    (void)err;
+}
+
+static void send_signal(struct follower *f, int signo) {
+    struct err err;
+    _cleanup_(free) char *path = xasprintf("%s/signal", f->path);
+    _cleanup_(json) json_t *body = json_pack("{s:i,s:b}", "signal", signo, "group", 1);
+    (void)client_start(
+        &f->cli->client,
+        &(struct client_call){.path = path, .json = body, .on_end = on_signal_sent, .ctx = f}, NULL,
+        &err);
+}
+
+static void on_signal(uv_signal_t *h, int signo) {
+    struct follower *f = h->data;
+    if (signo == SIGWINCH) {
+        if (f->tty)
+            send_size(f);
+        return;
+    }
+    f->interrupts += signo == SIGINT ? 1 : signo == SIGTERM || signo == SIGHUP ? 2 : 0;
+    if (f->interactive)
+        send_signal(f, signo);
+    if (!f->interactive || f->interrupts >= INTERRUPTS_MAX) {
+        f->over = true; /* it is the server's then */
+        f->status = 128 + signo;
+    }
+}
+
+/* --- the whole --- */
+
+static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH};
+
+static void open_streams(struct follower *f) {
+    static const struct stdio_callbacks streams = {
+        .on_input = on_input, .on_drained = on_drained, .on_closed = on_closed};
+    uv_loop_t *loop = &f->cli->client.loop;
+    f->stdio = stdio_create(loop, &streams, f);
+    (void)uv_timer_init(loop, &f->retry);
+    f->retry.data = f;
+    for (size_t i = 0; i < ARRAY_LEN(forwarded); i++) {
+        (void)uv_signal_init(loop, &f->signals[i]);
+        f->signals[i].data = f;
+        (void)uv_signal_start(&f->signals[i], on_signal, forwarded[i]);
+    }
+}
+
+static void close_streams(struct follower *f) {
+    stdio_destroy(f->stdio);
+    socket_destroy(f->socket);
+    client_cancel(f->output);
+    client_cancel(f->input);
+    uv_close((uv_handle_t *)&f->retry, NULL);
+    for (size_t i = 0; i < ARRAY_LEN(forwarded); i++)
+        uv_close((uv_handle_t *)&f->signals[i], NULL);
+    (void)uv_run(&f->cli->client.loop, UV_RUN_NOWAIT);
+    buf_finish(&f->pending);
+    sse_finish(&f->sse);
+    free(f->path);
+}
+
+/* Until it has ended, and all is written. The exit status, or a negative error code. */
+static int wait_for_end(struct follower *f, struct err *err) {
+    while (!f->over || (f->exit && !stdio_is_drained(f->stdio))) {
+        (void)uv_run(&f->cli->client.loop, UV_RUN_ONCE);
+        if (f->socket && !f->over && socket_queued(f->socket) < SOCKET_HIGH_BYTES)
+            stdio_read(f->stdio, true);
+    }
+    int rc = f->err.code ? -(int)f->err.code : f->exit ? status_of(f->exit) : f->status;
+    if (f->err.code)
+        *err = f->err;
+    return rc;
+}
+
+static int run_terminal(struct follower *f, struct err *err) {
+    static const struct socket_callbacks callbacks = {.on_message = on_message,
+                                                      .on_closed = on_socket_closed};
+    _cleanup_(free) char *path = xasprintf("%s/tty", f->path);
+    int rc = socket_open(&f->cli->client, path, &callbacks, f, &f->socket, err);
+    if (rc < 0)
+        return rc;
+    stdio_raw(f->stdio);
+    send_size(f);
+    stdio_read(f->stdio, true);
+    return wait_for_end(f, err);
+}
+
+/* Starts it in the background; its id. */
+static int start(struct sandbox_cli *c, const char *id, json_t *body, char **ret_exec,
+                 struct err *err) {
+    const struct sandbox_args *a = &c->args;
+    _cleanup_(json) json_t *j = NULL;
+    _cleanup_(free) char *path = sandbox_path(id, "/exec");
+    if (a->workdir)
+        (void)json_object_set_new(body, "cwd", json_string(a->workdir));
+    if (a->timeout_ms)
+        (void)json_object_set_new(body, "timeout_s", json_integer((a->timeout_ms + 999) / 1000));
+    const char *term = getenv("TERM");
+    if (json_is_true(json_object_get(body, "tty")) && term && !json_object_get(a->env, "TERM"))
+        (void)json_object_set_new(a->env, "TERM", json_string(term));
+    if (json_object_size(a->env) > 0)
+        (void)json_object_set(body, "env", a->env);
+    (void)json_object_set_new(body, "background", json_true());
+    int rc = client_call(&c->client, &(struct client_call){.path = path, .json = body}, &j, err);
+    const char *exec = json_string_value(json_object_get(j, "id"));
+    if (rc == 0 && !exec)
+        rc = err_set(err, ERR_PROTOCOL, "the server's answer has no id");
+    if (rc == 0)
+        *ret_exec = xstrdup(exec);
+    return rc;
+}
+
+static char *exec_path(const char *id, const char *exec) {
+    _cleanup_(buf) struct buf rest;
+    buf_init(&rest, 4096);
+    (void)buf_add_str(&rest, "/execs/");
+    client_encode(&rest, exec);
+    return sandbox_path(id, rest.data);
+}
+
+static void add_output(json_t *record, const char *name, const struct buf *b) {
+    const char *data = b->data ? b->data : "";
+    json_t *text = json_stringn(data, b->len);
+    if (text) {
+        (void)json_object_set_new(record, name, text);
+        return;
+    }
+    char key[32];
+    (void)snprintf(key, sizeof(key), "%s_base64", name);
+    _cleanup_(free) char *coded = xmalloc(BASE64_SIZE(b->len));
+    base64_encode(coded, data, b->len);
+    (void)json_object_set_new(record, key, json_stringn(coded, BASE64_SIZE(b->len)));
+}
+
+static void print_record(struct follower *f) {
+    add_output(f->exit, "stdout", &f->out[1]);
+    add_output(f->exit, "stderr", &f->out[2]);
+    _cleanup_(free) char *text = json_dumps(f->exit, JSON_INDENT(2));
+    (void)puts(text ? text : "null");
+}
+
+static int run_exec(struct sandbox_cli *c, json_t *body, struct err *err) {
+    char id[ID_SIZE];
+    _cleanup_(free) char *exec = NULL;
+    bool tty = json_is_true(json_object_get(body, "tty"));
+    if (!tty && !c->args.detach)
+        (void)json_object_set_new(body, "stdin", json_true()); /* it stays open */
+    int rc = sandbox_resolve(c, c->args.rest[0], id, err);
+    if (rc == 0)
+        rc = start(c, id, body, &exec, err);
+    if (rc < 0)
+        return rc;
+    if (c->args.detach) {
+        (void)puts(exec);
+        return 0;
+    }
+    struct follower f = {.cli = c, .path = exec_path(id, exec), .interactive = true, .tty = tty};
+    buf_init(&f.pending, INPUT_MAX_BYTES);
+    buf_init(&f.out[1], JSON_OUTPUT_MAX);
+    buf_init(&f.out[2], JSON_OUTPUT_MAX);
+    open_streams(&f);
+    if (tty) {
+        rc = run_terminal(&f, err);
+    } else {
+        follow(&f);
+        stdio_read(f.stdio, true);
+        rc = wait_for_end(&f, err);
+    }
+    close_streams(&f);
+    if (rc >= 0 && f.exit && c->args.json) {
+        print_record(&f);
+    } else if (rc > 0 && f.exit) {
+        print_failure(f.exit);
+    }
+    json_decref(f.exit);
+    buf_finish(&f.out[1]);
+    buf_finish(&f.out[2]);
+    return rc;
+}
+
+static json_t *terminal_body(json_t *body) {
+    uint32_t cols;
+    uint32_t rows;
+    (void)stdio_size(&cols, &rows);
+    (void)json_object_set_new(body, "tty", json_true());
+    (void)json_object_set_new(body, "cols", json_integer(cols));
+    (void)json_object_set_new(body, "rows", json_integer(rows));
+    return body;
+}
+
+int sandbox_exec(struct sandbox_cli *c, struct err *err) {
+    _cleanup_(json) json_t *body = json_object();
+    json_t *argv = json_array();
+    (void)json_object_set_new(body, "argv", argv);
+    for (int i = 1; i < c->args.nrest; i++) {
+        json_t *word = json_string(c->args.rest[i]);
+        if (!word)
+            return err_set(err, ERR_BAD_REQUEST, "the words of a command must be UTF-8");
+        (void)json_array_append_new(argv, word);
+    }
+    if (c->args.tty && c->args.json)
+        return err_set(err, ERR_BAD_REQUEST, "--output json and --tty do not go together");
+    return run_exec(c, c->args.tty ? terminal_body(body) : body, err);
+}
+
+int sandbox_sh(struct sandbox_cli *c, struct err *err) {
+    _cleanup_(json) json_t *body = json_pack(
+        "{s:s}", "command", "if command -v bash >/dev/null; then exec bash; else exec sh; fi");
+    return run_exec(c, terminal_body(body), err);
+}
+
+/* --- logs --- */
+
+static int on_raw(void *ctx, const char *data, size_t len, struct err *err) {
+    FILE *out = ctx;
+    return fwrite(data, 1, len, out) == len ? 0 : err_set(err, ERR_IO, "nobody reads the output");
+}
+
+/* What there is now, of a command that still runs. */
+static int print_so_far(struct sandbox_cli *c, const char *path, struct err *err) {
+    static const char *const names[] = {"stdout", "stderr"};
+    int rc = 0;
+    for (size_t i = 0; i < ARRAY_LEN(names) && rc == 0; i++) {
+        _cleanup_(free) char *one = xasprintf("%s/%s", path, names[i]);
+        FILE *out = i == 0 ? stdout : stderr;
+        rc = client_call(
+            &c->client,
+            &(struct client_call){.path = one, .accept = "*/*", .on_data = on_raw, .ctx = out},
+            NULL, err);
+        (void)fflush(out);
+    }
+    return rc;
+}
+
+static int last_exec(struct sandbox_cli *c, const char *id, char **ret_exec, struct err *err) {
+    _cleanup_(json) json_t *j = NULL;
+    _cleanup_(free) char *path = sandbox_path(id, "/execs?limit=100");
+    int rc = client_call(&c->client, &(struct client_call){.path = path}, &j, err);
+    if (rc < 0)
+        return rc;
+    size_t i;
+    const json_t *it;
+    const char *best = NULL;
+    const char *when = "";
+    json_array_foreach(json_object_get(j, "execs"), i, it) {
+        const char *at = json_string_value(json_object_get(it, "started_at"));
+        const char *name = json_string_value(json_object_get(it, "id"));
+        if (name && at && strcmp(at, when) >= 0) {
+            best = name;
+            when = at;
+        }
+    }
+    if (!best)
+        return err_set(err, ERR_NOT_FOUND, "no command was run in this sandbox");
+    *ret_exec = xstrdup(best);
+    return 0;
+}
+
+int sandbox_logs(struct sandbox_cli *c, struct err *err) {
+    char id[ID_SIZE];
+    _cleanup_(free) char *exec = c->args.nrest > 1 ? xstrdup(c->args.rest[1]) : NULL;
+    _cleanup_(json) json_t *record = NULL;
+    int rc = sandbox_resolve(c, c->args.rest[0], id, err);
+    if (rc == 0 && !exec)
+        rc = last_exec(c, id, &exec, err);
+    if (rc < 0)
+        return rc;
+    _cleanup_(free) char *path = exec_path(id, exec);
+    rc = client_call(&c->client, &(struct client_call){.path = path}, &record, err);
+    if (rc < 0)
+        return rc;
+    const char *status = json_string_value(json_object_get(record, "status"));
+    if (!c->args.follow && status && strcmp(status, "running") == 0)
+        return print_so_far(c, path, err);
+    struct follower f = {.cli = c, .path = steal_ptr(&path)};
+    buf_init(&f.pending, INPUT_MAX_BYTES);
+    open_streams(&f);
+    follow(&f);
+    rc = wait_for_end(&f, err);
+    close_streams(&f);
+    bool ended = f.exit != NULL;
+    json_decref(f.exit);
+    return ended ? 0 : rc; /* that it could be read is the success, not what it came to */
+}

@@ -1,0 +1,327 @@
+// `cay sandbox` against a real server: every verb, both ways of copying, streams, signals, a terminal,
+// a connection that is cut, and what is said when something is wrong.
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { chmodSync, existsSync, lstatSync, mkdirSync, readFileSync, readdirSync, readlinkSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { connect, createServer } from 'node:net';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { bearer, buildDir, createKey, request, slow, startCay, tempDir, until } from '../lib/cay.mjs';
+
+const limit = { timeout: 90_000 * slow };
+const program = join(buildDir, 'cay');
+const quoted = (word) => `'${word.replaceAll("'", `'\\''`)}'`;
+
+function start(t, server, args, { input, env = {}, command = program, cwd = '/' } = {}) {
+  const child = spawn(command, args, {
+    cwd,
+    env: { PATH: process.env.PATH, LANG: 'C.UTF-8', TERM: 'xterm', ASAN_OPTIONS: 'detect_leaks=0', CAY_URL: server.url, ...env },
+  });
+  const it = { child, out: '', err: '', raw: [] };
+  child.stdout.on('data', (data) => {
+    it.raw.push(data);
+    it.out += data;
+  });
+  child.stderr.on('data', (data) => (it.err += data));
+  it.ended = new Promise((resolve, reject) => {
+    child.once('error', reject);
+    child.once('close', (code, signal) => resolve({ code, signal }));
+  });
+  child.stdin.on('error', () => {});
+  if (input !== undefined) child.stdin.end(input);
+  t.after(() => child.kill('SIGKILL'));
+  return it;
+}
+
+async function run(t, server, args, options = {}) {
+  const it = start(t, server, ['sandbox', ...args], { input: '', ...options });
+  const { code, signal } = await it.ended;
+  assert.doesNotMatch(it.err, /Sanitizer|runtime error:/);
+  assert.equal(signal, null);
+  return { ...it, code, bytes: Buffer.concat(it.raw) };
+}
+
+async function ok(t, server, ...args) {
+  const done = await run(t, server, args);
+  assert.equal(done.code, 0, `${args.join(' ')}: ${done.err}`);
+  return done.out;
+}
+
+let shared;
+/** One server for the tests that only use it. */
+async function withServer() {
+  shared ??= await startCay();
+  return shared;
+}
+test.after(async () => shared?.stop());
+
+async function withBox(t, ...args) {
+  const server = await withServer();
+  const id = (await ok(t, server, 'create', ...args)).trim();
+  assert.match(id, /^sbx_\w{26}$/);
+  t.after(() => request(server, `/v1/sandboxes/${id}`, { method: 'DELETE' }));
+  return { server, id };
+}
+
+test('create, ls, inspect, extend, pause, resume, rm', limit, async (t) => {
+  const { server, id } = await withBox(t, '--name', 'life', '--timeout', '10m', '--memory', '200m', '-e', 'A=1=2', '-l', 'team=x');
+  const record = JSON.parse(await ok(t, server, 'inspect', 'life'));
+  assert.deepEqual([record.id, record.name, record.limits.memory_mb, record.metadata.team], [id, 'life', 200, 'x']);
+  assert.equal(await ok(t, server, 'exec', 'life', 'printenv', 'A'), '1=2\n');
+  const table = await ok(t, server, 'ls');
+  assert.match(table, /\d\.\dM {2}life/);
+  assert.doesNotMatch(table, / 0\.0M {2}life/, 'measured now');
+  assert.match(table, /^ID +STATUS +AGE +LEFT +MEMORY +NAME\n/);
+  assert.match(table, new RegExp(`^${id} +running +\\d+s +9m|10m .* life$`, 'm'));
+  assert.ok((await ok(t, server, 'ls', '-q')).split('\n').includes(id));
+  assert.equal(JSON.parse(await ok(t, server, 'ls', '-o', 'json')).find((it) => it.id === id).name, 'life');
+  const end = Date.parse((await ok(t, server, 'extend', 'life', '1h')).trim());
+  assert.ok(Math.abs(end - Date.now() - 3_600_000) < 30_000);
+  assert.equal(await ok(t, server, 'pause', 'life'), `${id}\n`);
+  assert.match(await ok(t, server, 'ls'), new RegExp(`^${id} +paused`, 'm'));
+  assert.equal(await ok(t, server, 'resume', '-q', 'life'), '');
+  assert.equal(await ok(t, server, 'port', 'life', '8000'), `http://8000-${id}.localhost:${server.port}/\n`);
+  await ok(t, server, 'rm', 'life');
+  assert.doesNotMatch(await ok(t, server, 'ls', '-q'), new RegExp(id));
+  assert.match(await ok(t, server, 'ls', '-a'), new RegExp(`^${id} +stopped`, 'm'));
+  assert.equal((await run(t, server, ['exec', 'life', 'true'])).code, 66, 'the name is free again');
+});
+
+test('the status of the command is the status', limit, async (t) => {
+  const { server, id } = await withBox(t);
+  const cases = [
+    [['true'], 0],
+    [['--', 'sh', '-c', 'exit 3'], 3],
+    [['sh', '-c', 'kill -9 $$'], 137],
+    [['nosuch-command'], 127],
+    [['/etc/passwd'], 126],
+  ];
+  for (const [args, code] of cases) {
+    const done = await run(t, server, ['exec', id, ...args]);
+    assert.equal(done.code, code, `${args.join(' ')}: ${done.err}`);
+  }
+  assert.match((await run(t, server, ['exec', id, 'nosuch-command'])).err, /^cay: nosuch-command: /);
+  const late = await run(t, server, ['exec', '--timeout', '1s', id, 'sleep', '60']);
+  assert.equal(late.code, 124);
+  assert.equal((await run(t, server, ['exec', id, '-w', '/tmp', '-e', 'X=y', '--', 'sh', '-c', 'pwd; echo $X'])).out, '/tmp\ny\n');
+});
+
+test('bytes go in and out as they are, and as they happen', limit, async (t) => {
+  const { server, id } = await withBox(t);
+  const bytes = Buffer.from(Array.from({ length: 900_000 }, (_, i) => (i * 7) % 256));
+  const done = await run(t, server, ['exec', id, 'cat'], { input: bytes });
+  assert.equal(done.bytes.length, bytes.length, done.err);
+  assert.ok(done.bytes.equals(bytes));
+  const both = await run(t, server, ['exec', id, 'sh', '-c', 'echo out; echo err >&2']);
+  assert.deepEqual([both.out, both.err], ['out\n', 'err\n']);
+  const it = start(t, server, ['sandbox', 'exec', id, 'sh', '-c', 'echo ready; read line; echo "got $line"; cat > /dev/null; echo end']);
+  await until(() => it.out === 'ready\n', 'the first line');
+  it.child.stdin.write('something\n');
+  await until(() => it.out === 'ready\ngot something\n', 'the second line');
+  it.child.stdin.end();
+  assert.deepEqual(await it.ended, { code: 0, signal: null });
+  assert.equal(it.out, 'ready\ngot something\nend\n');
+  const record = JSON.parse(await ok(t, server, 'exec', '-o', 'json', id, '--', 'sh', '-c', 'echo o; printf "\\377" >&2'));
+  assert.deepEqual([record.exit_code, record.stdout, record.stderr_base64], [0, 'o\n', '/w==']);
+});
+
+test('signals, a reader that has enough, a command left behind', limit, async (t) => {
+  const { server, id } = await withBox(t);
+  const trapping = start(t, server, ['sandbox', 'exec', id, 'sh', '-c', 'trap "echo caught; exit 9" INT; echo ready; while :; do sleep 0.05; done']);
+  await until(() => trapping.out.includes('ready'), 'the command');
+  trapping.child.kill('SIGINT');
+  assert.deepEqual(await trapping.ended, { code: 9, signal: null });
+  assert.match(trapping.out, /caught/);
+  const line = `{ ${quoted(program)} sandbox exec ${id} yes; echo "status $?" >&2; } | head -2`;
+  const piped = start(t, server, ['-c', line], { command: 'sh', input: '' });
+  await piped.ended;
+  assert.deepEqual([piped.out, piped.err], ['y\ny\n', 'status 141\n']);
+  const exec = (await ok(t, server, 'exec', '--detach', id, 'sh', '-c', 'for i in 1 2 3 4; do echo $i; sleep 0.2; done; exit 5')).trim();
+  assert.match(exec, /^exec_\w{26}$/);
+  const soFar = await ok(t, server, 'logs', id, exec);
+  assert.match(soFar, /^(1\n(2\n(3\n(4\n)?)?)?)?$/);
+  assert.equal(await ok(t, server, 'logs', '-f', id), '1\n2\n3\n4\n');
+  assert.equal(await ok(t, server, 'logs', id, exec), '1\n2\n3\n4\n');
+});
+
+test('output is whole when the connection is cut again and again', limit, async (t) => {
+  const { server, id } = await withBox(t);
+  const sockets = new Set();
+  const relay = createServer((near) => {
+    const far = connect(server.port, '127.0.0.1');
+    for (const socket of [near, far]) {
+      sockets.add(socket);
+      socket.on('error', () => socket.destroy());
+      socket.on('close', () => (near.destroy(), far.destroy(), sockets.delete(socket)));
+    }
+    near.pipe(far).pipe(near);
+  });
+  await new Promise((resolve) => relay.listen(0, '127.0.0.1', resolve));
+  t.after(() => relay.close());
+  const through = { url: `http://127.0.0.1:${relay.address().port}` };
+  const script = 'i=0; while [ $i -lt 300 ]; do echo "line $i"; i=$((i+1)); sleep 0.01; done';
+  const it = start(t, through, ['sandbox', 'exec', id, 'sh', '-c', script], { input: '' });
+  for (let cut = 1; cut <= 4; cut++) {
+    await until(() => it.out.split('\n').length > cut * 50, 'output');
+    for (const socket of sockets) socket.destroy();
+  }
+  assert.deepEqual(await it.ended, { code: 0, signal: null });
+  assert.equal(it.out, Array.from({ length: 300 }, (_, i) => `line ${i}\n`).join(''));
+});
+
+test('copying files and folders, both ways', limit, async (t) => {
+  const { server, id } = await withBox(t, '--name', 'copy');
+  const dir = tempDir(t);
+  const from = join(dir, 'from');
+  mkdirSync(join(from, 'sub'), { recursive: true });
+  const bytes = Buffer.from(Array.from({ length: 3_000_000 }, (_, i) => (i * 31) % 256));
+  writeFileSync(join(from, 'big'), bytes);
+  writeFileSync(join(from, 'sub/run me'), '#!/bin/sh\necho ran\n');
+  chmodSync(join(from, 'sub/run me'), 0o755);
+  symlinkSync('../big', join(from, 'sub/link'));
+
+  // A file: to a name, into a folder, back again.
+  await ok(t, server, 'cp', join(from, 'big'), 'copy:/work/new/name');
+  await ok(t, server, 'cp', join(from, 'sub/run me'), `${id}:/work`);
+  assert.equal(await ok(t, server, 'exec', id, '/work/run me'), 'ran\n');
+  await ok(t, server, 'cp', 'copy:/work/new/name', join(dir, 'back'));
+  assert.ok(readFileSync(join(dir, 'back')).equals(bytes));
+  await ok(t, server, 'cp', 'copy:new/name', dir);
+  assert.ok(readFileSync(join(dir, 'name')).equals(bytes));
+
+  // A folder: into one that is there, as a new one, back again.
+  await ok(t, server, 'cp', from, 'copy:/work');
+  await ok(t, server, 'cp', from, 'copy:/work/other');
+  for (const at of ['/work/from', '/work/other']) assert.equal(await ok(t, server, 'exec', id, `${at}/sub/run me`), 'ran\n');
+  await ok(t, server, 'cp', 'copy:/work/from', join(dir, 'folder'));
+  assert.ok(readFileSync(join(dir, 'folder/big')).equals(bytes));
+  assert.equal(readlinkSync(join(dir, 'folder/sub/link')), '../big');
+  assert.ok(statSync(join(dir, 'folder/sub/run me')).mode & 0o100);
+  await ok(t, server, 'cp', 'copy:/work/from', join(dir, 'folder'));
+  assert.ok(existsSync(join(dir, 'folder/from/big')), 'into a folder that is there');
+
+  // Archives in pipes.
+  const packed = await run(t, server, ['cp', 'copy:/work/from/sub', '-']);
+  assert.equal(packed.code, 0, packed.err);
+  const unpacked = await run(t, server, ['cp', '-', 'copy:/tmp'], { input: packed.bytes });
+  assert.equal(unpacked.code, 0, unpacked.err);
+  assert.equal(await ok(t, server, 'exec', id, '/tmp/run me'), 'ran\n');
+
+  for (const [args, code, text] of [
+    [['cp', 'copy:/nosuch', dir], 66, /nosuch|No such/],
+    [['cp', '/nosuch', 'copy:/work'], 74, /\/nosuch: No such file/],
+    [['cp', from, dir], 2, /SANDBOX:PATH/],
+    [['cp', 'copy:/a', 'copy:/b'], 2, /SANDBOX:PATH/],
+    [['cp', from, 'nosuch:/work'], 66, /no sandbox has the id or name "nosuch"/],
+  ]) {
+    const done = await run(t, server, args);
+    assert.equal(done.code, code, `${args.join(' ')}: ${done.err}`);
+    assert.match(done.err, text);
+  }
+  assert.deepEqual(readdirSync(dir).filter((name) => name.includes('.part')), [], 'nothing half is left');
+});
+
+test('what a guest packs stays in the folder it is copied to', limit, async (t) => {
+  const { server, id } = await withBox(t);
+  const dir = tempDir(t);
+  const make = `mkdir -p /work/d/sub; cd /work/d; echo evil > /work/outside
+    ln -s /etc/passwd abs; ln -s ../../../x up; ln -s sub inner; mkfifo pipe; echo fine > file; ln file hard`;
+  await ok(t, server, 'exec', id, 'sh', '-c', make);
+  writeFileSync(join(dir, 'x'), 'untouched');
+  const done = await run(t, server, ['cp', `${id}:/work/d`, join(dir, 'out')]);
+  assert.equal(done.code, 0, done.err);
+  assert.match(done.err, /\d entries were left out/);
+  assert.deepEqual(readdirSync(join(dir, 'out')).filter((name) => name !== 'hard' && name !== 'file').sort(), ['inner', 'sub']);
+  assert.ok(lstatSync(join(dir, 'out/inner')).isSymbolicLink());
+  assert.equal(readFileSync(join(dir, 'x'), 'utf8'), 'untouched');
+});
+
+test('a snapshot is another beginning', limit, async (t) => {
+  const { server, id } = await withBox(t);
+  await ok(t, server, 'exec', id, 'sh', '-c', 'echo kept > /work/file');
+  const snapshot = (await ok(t, server, 'snapshot', '--name', 'first', id)).trim();
+  assert.match(snapshot, /^snp_/);
+  const { id: second } = await withBox(t, '--snapshot', snapshot);
+  assert.equal(await ok(t, server, 'exec', second, 'cat', '/work/file'), 'kept\n');
+});
+
+test('a shell at a terminal: size, keys, a change of size, and our own put back', limit, async (t) => {
+  const { server, id } = await withBox(t);
+  const line = `tty; stty cols 100 rows 40; ${quoted(program)} sandbox sh ${id}; echo "status $?"; stty -a`;
+  const it = start(t, server, ['-qefc', line, '/dev/null'], { command: 'script' });
+  await until(() => /\$ $/.test(it.out), `the prompt: ${it.out}`);
+  const pts = /^(\/dev\/pts\/\d+)/.exec(it.out)[1];
+  it.child.stdin.write('stty size\r');
+  await until(() => it.out.includes('40 100'), 'the size');
+  it.child.stdin.write('cat\r');
+  await until(() => {
+    it.child.stdin.write('mark\r'); // what is typed before it runs is the shell's
+    return /mark\r\nmark\r\n/.test(it.out);
+  }, 'cat to answer');
+  it.child.stdin.write('\x03');
+  await until(() => /\^C[^]*\$ $/.test(it.out), 'the prompt again');
+  it.child.stdin.write('echo "a""fter"\r');
+  await until(() => /^after\r$/m.test(it.out), 'Ctrl-C as a key');
+  const resized = start(t, server, ['-F', pts, 'cols', '90', 'rows', '30'], { command: 'stty', input: '' });
+  assert.equal((await resized.ended).code, 0, resized.err);
+  await until(() => {
+    it.child.stdin.write('stty size\r');
+    return it.out.includes('30 90');
+  }, 'the new size');
+  it.child.stdin.write('exit 5\r');
+  await it.ended;
+  assert.match(it.out, /status 5\r?\n/);
+  const after = it.out.slice(it.out.indexOf('status 5'));
+  assert.match(after, /[^-]icanon/, 'our terminal is as it was');
+});
+
+test('the key: needed, sent, and only its own sandboxes', limit, async (t) => {
+  const server = await startCay({ config: { require_key: true } });
+  t.after(() => server.stop());
+  const none = await run(t, server, ['ls']);
+  assert.equal(none.code, 77, none.err);
+  assert.match(none.err, /key.*\(set CAY_API_KEY\)/);
+  const env = { CAY_API_KEY: server.key };
+  const id = (await run(t, server, ['create', '--name', 'mine'], { env })).out.trim();
+  assert.match(id, /^sbx_/);
+  const other = await createKey(server.dataDir, { name: 'other' });
+  const foreign = { env: { CAY_API_KEY: other.text } };
+  assert.equal((await run(t, server, ['ls', '-q'], foreign)).out, '');
+  for (const verb of [['inspect', id], ['exec', id, 'true'], ['rm', id], ['logs', id], ['cp', `${id}:/work`, '/tmp/nothing'], ['exec', '-t', id, 'true']]) {
+    const done = await run(t, server, verb, foreign);
+    assert.equal(done.code, 66, `${verb.join(' ')}: ${done.err}`);
+  }
+  const tty = start(t, server, ['-qefc', `${quoted(program)} sandbox exec -t ${id} -- sh -c 'exit 4'; echo "status $?"`, '/dev/null'], { command: 'script', env });
+  await tty.ended;
+  assert.match(tty.out, /status 4/);
+  assert.equal((await request(server, `/v1/sandboxes/${id}`, { headers: bearer(server.key) })).status, 200);
+});
+
+test('wrong words get exit status 2 and a line that helps', limit, async (t) => {
+  const server = { url: 'http://127.0.0.1:1' };
+  for (const [args, code, text] of [
+    [[], 2, /usage: cay sandbox VERB/],
+    [['nonsense'], 2, /`cay sandbox --help`/],
+    [['exec'], 2, /say which sandbox\nusage: cay sandbox exec /],
+    [['exec', 'x'], 2, /usage: cay sandbox exec .*COMMAND/],
+    [['rm'], 2, /say which sandbox/],
+    [['ls', 'extra'], 2, /too many/],
+    [['ls', '--memory', '1g'], 2, /no such option/],
+    [['create', '--memory', 'lots'], 2, /256m/],
+    [['create', '--bind', 'nopath'], 2, /NAME:PATH/],
+    [['create', '-e', '=x'], 2, /NAME=VALUE/],
+    [['extend', 'x', 'soon'], 2, /15m/],
+    [['port', 'x', '70000'], 2, /65535/],
+    [['ls', '--url', 'ftp://x'], 2, /--url is http/],
+    [['ls'], 69, /127\.0\.0\.1:1: .*is `cay serve` running there/],
+  ]) {
+    const done = await run(t, server, args);
+    assert.equal(done.code, code, `${args.join(' ')}: ${done.err}`);
+    assert.match(done.err, text, args.join(' '));
+  }
+  for (const verb of ['create', 'ls', 'exec', 'sh', 'cp', 'logs', 'pause', 'resume', 'extend', 'snapshot', 'rm', 'port', 'inspect']) {
+    const help = await ok(t, server, verb, '--help');
+    assert.match(help, new RegExp(`^usage: cay sandbox ${verb}`));
+    for (const line of help.split('\n')) assert.ok(line.length <= 100, line);
+  }
+});

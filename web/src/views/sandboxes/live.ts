@@ -1,0 +1,48 @@
+/** What is derived from one look at a sandbox to the next. */
+import { useEffect, useRef, useState } from 'react';
+import type { Sandbox } from '../../api/sandboxes.ts';
+
+type Look = { at: number; cpuMs: number };
+
+/** Cores in use between two looks: 1 is one core busy all the time. */
+export function coresBetween(before: Look | undefined, now: Look): number | null {
+  if (!before || now.at <= before.at || now.cpuMs < before.cpuMs) return null;
+  return (now.cpuMs - before.cpuMs) / (now.at - before.at);
+}
+
+/** For each id, the share of a core it used since the last look. */
+export function useCores(items: readonly Sandbox[] | null): Map<string, number | null> {
+  const looks = useRef(new Map<string, Look>());
+  const [cores, setCores] = useState(new Map<string, number | null>());
+  useEffect(() => {
+    if (!items) return;
+    const at = performance.now();
+    const next = new Map<string, number | null>();
+    const seen = new Map<string, Look>();
+    for (const { id, usage, status } of items) {
+      if (usage.cpuMs === null || status !== 'running') continue;
+      const look = { at, cpuMs: usage.cpuMs };
+      next.set(id, coresBetween(looks.current.get(id), look));
+      seen.set(id, look);
+    }
+    looks.current = seen;
+    setCores(next);
+  }, [items]);
+  return cores;
+}
+
+export const formatCores = (cores: number | null | undefined): string =>
+  cores === null || cores === undefined ? '–' : `${Math.round(cores * 100)} %`;
+
+export const isLive = ({ status }: Sandbox): boolean => status === 'running' || status === 'paused';
+
+export const liveFirst = (items: readonly Sandbox[]): Sandbox[] => [
+  ...items.filter(isLive),
+  ...items.filter((it) => !isLive(it)),
+];
+
+/** Milliseconds until it ends by itself; null when it does not, or has ended. */
+export function timeLeft(sandbox: Sandbox, now: number): number | null {
+  const end = sandbox.expiresAt === null ? NaN : Date.parse(sandbox.expiresAt);
+  return isLive(sandbox) && !Number.isNaN(end) ? Math.max(0, end - now) : null;
+}
