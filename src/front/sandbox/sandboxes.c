@@ -20,6 +20,7 @@
 enum {
     TICK_MS = 100,
     PRUNE_EVERY_MS = 60000,
+    PRUNE_AFTER = 50,
     FILES_MAX = 1000,
     NAME_BYTES = 100,
     METADATA_BYTES = 16384,
@@ -36,6 +37,8 @@ struct sandboxes {
     int snapshots;
     uv_timer_t timer;
     int64_t pruned_ms;
+    unsigned ended;   /* since then */
+    bool prune_again; /* it found some, and there may be more */
     uint64_t created_total, failed_total;
     bool closing;
     unsigned parts; /* that are to be closed */
@@ -132,6 +135,8 @@ static void prune(struct sandboxes *all) {
         rc = sandboxes_forget(all, old.items[i], &err);
     if (rc < 0)
         log_warn("sandbox.prune", "error", err.message);
+    all->ended = 0;
+    all->prune_again = rc == 0 && old.n > 0;
     free(old.items);
 }
 
@@ -325,6 +330,7 @@ static void bury(struct sandbox *s, const struct err *why) {
     if (err.code)
         (void)json_object_set_new(s->doc, "error", error_object(&err));
     put_record(s, status, clock_wall_ms());
+    s->all->ended++;
     struct sandbox **at = &all->list;
     while (*at != s)
         at = &(*at)->next;
@@ -889,8 +895,9 @@ static void on_tick(uv_timer_t *t) {
             (void)sandbox_end(s, NULL, NULL);
         }
     }
-    if (now - all->pruned_ms > PRUNE_EVERY_MS)
+    if (all->prune_again || all->ended >= PRUNE_AFTER || now - all->pruned_ms > PRUNE_EVERY_MS)
         prune(all);
+    update_timer(all);
 }
 
 static void update_timer(struct sandboxes *all) {
@@ -898,7 +905,7 @@ static void update_timer(struct sandboxes *all) {
         return;
     if (all->list && !uv_is_active((uv_handle_t *)&all->timer))
         (void)uv_timer_start(&all->timer, on_tick, TICK_MS, TICK_MS);
-    else if (!all->list)
+    else if (!all->list && !all->prune_again && all->ended < PRUNE_AFTER)
         (void)uv_timer_stop(&all->timer);
 }
 

@@ -112,7 +112,7 @@ static const char *const statement_sql[STATEMENT_COUNT] = {
     [RECORD_OLD] = "SELECT " RECORD_COLUMNS " FROM records WHERE kind = ?1 AND ended_ms > 0"
                    " AND (?2 IS NULL OR parent = ?2) AND (ended_ms < ?3 OR id NOT IN"
                    " (SELECT id FROM records WHERE kind = ?1 AND ended_ms > 0"
-                   " AND (?2 IS NULL OR parent = ?2) ORDER BY id DESC LIMIT ?4)) LIMIT 1000",
+                   " AND (?2 IS NULL OR parent = ?2) ORDER BY id DESC LIMIT ?4)) LIMIT 100",
     [RECORD_SUM] = "SELECT coalesce(sum(bytes), 0) FROM records WHERE kind = ?1",
 };
 
