@@ -5,7 +5,7 @@ import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { request as httpRequest } from 'node:http';
-import { request, slow, startCay, until } from '../lib/cay.mjs';
+import { request, slow, startCay, until, withCay } from '../lib/cay.mjs';
 import { bytesOf, call, events, make } from '../lib/sandbox.mjs';
 
 let cay;
@@ -425,8 +425,8 @@ test('a terminal goes on when more was shown than is kept', async () => {
   assert.equal(raw, late.text);
 });
 
-test('all commands of a sandbox together keep no more than that', async () => {
-  const other = await startCay({ config: { sandboxes: { pool: 0, output_mb: 2, outputs_mb: 3 } } });
+test('all commands of a sandbox together keep no more than that', async (t) => {
+  const other = await withCay(t, { config: { sandboxes: { pool: 0, output_mb: 2, outputs_mb: 3 } } });
   const mine = await make(other);
   assert.equal((await mine.run('head -c 1900000 /dev/zero')).truncated, true); // only in this answer
   const second = await mine.run('head -c 1900000 /dev/zero; exit 5');
@@ -436,7 +436,6 @@ test('all commands of a sandbox together keep no more than that', async () => {
   const dir = join(other.dataDir, 'sandboxes', mine.id);
   const kept = readdirSync(dir).reduce((sum, name) => sum + statSync(join(dir, name)).size, 0);
   assert.equal(kept, 3 << 20);
-  await other.stop();
 });
 
 test('text that is no command closes the terminal', async () => {
