@@ -73,10 +73,28 @@ function registry(req, res, base) {
   }
 }
 
+/** A model's answer, as its API streams it. */
+function messages(req, res) {
+  const events = [
+    { type: 'message_start', message: { id: 'msg_1', type: 'message', role: 'assistant', model: 'claude-test', content: [], usage: { input_tokens: 21, output_tokens: 1 } } },
+    { type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } },
+    { type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: 'hello from the model' } },
+    { type: 'content_block_stop', index: 0 },
+    { type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 9 } },
+    { type: 'message_stop' },
+  ];
+  req.resume().on('end', () => {
+    res.setHeader('content-type', 'text/event-stream');
+    for (const e of events) res.write(`event: ${e.type}\ndata: ${JSON.stringify(e)}\n\n`);
+    res.end();
+  });
+}
+
 function handler(secure) {
   return (req, res) => {
     seen.push({ secure, url: req.url, headers: req.headers });
     if (req.url.startsWith('/git/')) return gitBackend(req, res);
+    if (req.url === '/v1/messages') return messages(req, res);
     if (req.url.startsWith('/tiny-thing') || req.url.startsWith('/-/')) return registry(req, res, `${secure ? 'https' : 'http'}://localhost:${secure ? ports.tls : ports.http}`);
     res.setHeader('content-type', 'text/plain');
     return res.end(`you asked for ${req.url}`);
@@ -205,6 +223,27 @@ test('routes: the credential is put on outside, and no guest sees it', async () 
   assert.equal((await call(cay, 'POST', '/v1/sandboxes', { network: { routes: ['api'] } }, none)).status, 403);
   // The server's own environment does not show it either.
   assert.ok(!readFileSync(`/proc/${cay.pid}/cmdline`, 'latin1').includes(SECRET));
+});
+
+test('a model is asked from inside: the key is put on outside, tokens are counted, other models are refused', async () => {
+  const box = await make(cay, { network: { routes: ['model'] } });
+  const ask = (body) =>
+    box.run(['curl', '-sN', 'http://127.0.0.1:3128/v1/messages', '-H', 'x-api-key: sk-ant-of-the-guest', '-H', 'anthropic-version: 2023-06-01', '-H', 'content-type: application/json', '-d', JSON.stringify(body)]);
+  const body = { model: 'claude-test', max_tokens: 50, stream: true, messages: [{ role: 'user', content: 'hi' }] };
+  const done = await ask(body);
+  assert.match(done.stdout, /hello from the model/);
+  assert.equal(seen.at(-1).headers['x-api-key'], SECRET);
+  const before = seen.length;
+  for (const bad of [{ ...body, model: 'gpt-4' }, { ...body, tools: [{ type: 'web_search_20250305', name: 'web_search' }] }, { ...body, mcp_servers: [{ type: 'url', url: 'https://x', name: 'x' }] }]) {
+    const refused = JSON.parse((await ask(bad)).stdout);
+    assert.equal(refused.type, 'error', JSON.stringify(refused));
+  }
+  assert.equal(seen.length, before, 'what is refused does not leave');
+  let network;
+  await until(async () => ({ network } = (await box.get()).usage).network.refused === 3);
+  assert.equal(network.tokens_in, 21, JSON.stringify(network));
+  assert.equal(network.tokens_out, 9);
+  await box.end();
 });
 
 test('git clone through the proxy', async () => {

@@ -15,7 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { QUEUE_BYTES = 64 << 20, REST_MS = 10000, RESET_WAIT_MS = 2000, QUIET_MS = 2 };
+enum { QUEUE_BYTES = 64 << 20, REST_MS = 10000, RESET_WAIT_MS = 2000, QUIET_MS = 25 };
 
 /* One life of cay-isolate. There are two while one takes over from the other. */
 struct zygote {
