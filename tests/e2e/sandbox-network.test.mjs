@@ -7,7 +7,7 @@ import { createServer } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { createKey, startCay, tempDir, until } from '../lib/cay.mjs';
+import { createKey, runCay, startCay, tempDir, until } from '../lib/cay.mjs';
 import { call, make } from '../lib/sandbox.mjs';
 
 const SECRET = 'a-credential-that-no-guest-may-see';
@@ -116,6 +116,7 @@ before(async () => {
   writeFileSync(join(dir, 'package', 'package.json'), JSON.stringify({ name: 'tiny-thing', version: '1.2.3', main: 'index.js' }));
   writeFileSync(join(dir, 'package', 'index.js'), 'module.exports = "installed";\n');
   tarball = execFileSync('tar', ['-C', dir, '-czf', '-', 'package']);
+  writeFileSync(join(dir, 'wrong.json'), JSON.stringify({ sandboxes: { caps: { requests_per_hour: 1 } } }));
   upstream = createServer(handler(false));
   tls = createTlsServer({ key: readFileSync(join(dir, 'key.pem')), cert: readFileSync(join(dir, 'cert.pem')) }, handler(true));
   ports = { http: await listen(upstream), tls: await listen(tls) };
@@ -285,6 +286,19 @@ test('kill -9 of the proxy: it is started again, with the same policies and coun
   await until(async () => (await box.get()).usage.network.requests > before.requests);
   assert.equal((await box.run('echo alive')).stdout, 'alive\n');
   await box.end();
+});
+
+test('caps: requests a minute, and a wrong one is told by name', async (t) => {
+  const own = await startCay({
+    config: { sandboxes: { pool: 0, caps: { requests_per_minute: 3 }, private: [`127.0.0.1:${ports.http}`], routes: { api: { url: `http://127.0.0.1:${ports.http}` } } } },
+  });
+  t.after(() => own.stop());
+  const box = await make(own, { network: { routes: ['api'] } });
+  const { stdout } = await box.run('for i in 1 2 3 4 5; do curl -s -o /dev/null -w "%{http_code} " http://127.0.0.1:3128/_/api/x; done');
+  assert.equal(stdout, '200 200 200 429 429 ');
+  const wrong = await runCay(['serve', '--listen', '127.0.0.1:0', '--config', join(dir, 'wrong.json')]);
+  assert.notEqual(wrong.code, 0);
+  assert.match(wrong.stderr, /requests_per_hour/);
 });
 
 test('events are bounded', async () => {

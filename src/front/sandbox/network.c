@@ -8,6 +8,7 @@
 #include "front/sandbox/sandboxes.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,7 +74,8 @@ static int read_routes(struct network *n, struct err *err) {
 
 static uint64_t nusd(const json_t *prices, const char *key) {
     /* Dollars for a million tokens are a thousand billionths for one. */
-    return (uint64_t)(json_number_value(json_object_get(prices, key)) * 1000.0);
+    double v = json_number_value(json_object_get(prices, key)) * 1000.0;
+    return v > 0 ? (uint64_t)llround(v) : 0;
 }
 
 static void read_prices(struct network *n) {
@@ -215,9 +217,10 @@ int network_read(const struct network *n, const json_t *json, const json_t *gran
     }
     const struct sandbox_settings *set = n->opt.settings;
     p.caps = (struct egress_caps){.requests = set->cap_requests,
+                                  .requests_per_minute = set->cap_requests_per_minute,
                                   .bytes = set->cap_bytes,
                                   .tokens = set->cap_tokens,
-                                  .cost_nusd = (uint64_t)(set->cap_usd * 1e9)};
+                                  .cost_nusd = (uint64_t)llround(set->cap_usd * 1e9)};
     if (p.nroutes > 0) {
         p.prices = xcalloc(n->nprices ? n->nprices : 1, sizeof(*p.prices));
         for (size_t k = 0; k < n->nprices; k++) {

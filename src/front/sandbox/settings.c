@@ -141,8 +141,10 @@ static int read_number(const json_t *json, const char *key, double max, double *
 }
 
 static int read_caps(struct sandbox_settings *s, const json_t *json, struct err *err) {
-    static const char *const keys[] = {"requests", "bytes", "tokens", "usd", NULL};
+    static const char *const keys[] = {"requests", "requests_per_minute", "bytes", "tokens", "usd",
+                                       NULL};
     int64_t requests = 0;
+    int64_t per_minute = 0;
     int64_t bytes = 0;
     int64_t tokens = 0;
     if (!json)
@@ -151,12 +153,15 @@ static int read_caps(struct sandbox_settings *s, const json_t *json, struct err 
     if (rc == 0)
         rc = json_get_int(json, "requests", 0, INT64_MAX, &requests, err);
     if (rc == 0)
+        rc = json_get_int(json, "requests_per_minute", 0, 1000000, &per_minute, err);
+    if (rc == 0)
         rc = json_get_int(json, "bytes", 0, INT64_MAX, &bytes, err);
     if (rc == 0)
         rc = json_get_int(json, "tokens", 0, INT64_MAX, &tokens, err);
     if (rc == 0)
         rc = read_number(json, "usd", 1e6, &s->cap_usd, err);
     s->cap_requests = (uint64_t)requests;
+    s->cap_requests_per_minute = (uint64_t)per_minute;
     s->cap_bytes = (uint64_t)bytes;
     s->cap_tokens = (uint64_t)tokens;
     return rc;

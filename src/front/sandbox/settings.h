@@ -49,7 +49,7 @@ struct sandbox_settings {
     json_t *private; /* "host:port" of upstreams with private addresses */
     char *ca_file;   /* certificates of upstreams; NULL: the system's */
     /* caps of one sandbox; 0: none */
-    uint64_t cap_requests, cap_bytes, cap_tokens;
+    uint64_t cap_requests, cap_requests_per_minute, cap_bytes, cap_tokens;
     double cap_usd;
 };
 
