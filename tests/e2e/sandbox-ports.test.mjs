@@ -62,6 +62,7 @@ class H(http.server.BaseHTTPRequestHandler):
         self.send_header('Content-Length', str(len(out)))
         self.send_header('Set-Cookie', 'app=1; Path=/')
         self.send_header('Set-Cookie', 'cay_session=stolen')
+        self.send_header('Set-Cookie', '=cay_session=stolen')
         self.send_header('Set-Cookie', 'wide=1; Domain=localhost')
         self.send_header('X-App', 'yes')
         self.send_header('Connection', 'X-Hop')
@@ -224,6 +225,14 @@ test('answers that are none become an error, and never a head of ours', async ()
   assert.equal((await ask(at('HTTP/1.1 200 OK\r\n\r\nuntil the end'))).body, 'until the end');
   assert.equal((await ask(at('HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'))).body, 'ok');
   assert.equal((await ask(at('HTTP/1.1 204 No Content\r\n\r\n'))).status, 204);
+  // What an interim answer calls its body is never put on the wire as it is: it would be read as our head.
+  const head = 'HTTP/1.1 200 OK\r\nSet-Cookie: cay_session=stolen; Domain=localhost\r\nContent-Length: 4\r\n\r\nevil';
+  for (const status of [99, 100, 102, 103, 199])
+    for (const [field, body] of [[`Content-Length: ${head.length}`, head], ['Transfer-Encoding: chunked', `${head.length.toString(16)}\r\n${head}\r\n0\r\n\r\n`]]) {
+      const answer = await ask(at(`HTTP/1.1 ${String(status).padStart(3, '0')} X\r\n${field}\r\n\r\n${body}`));
+      assert.ok(answer.headers['x-request-id'], `${status} ${field}`);
+      assert.equal(answer.headers['set-cookie'], undefined, `${status} ${field}`);
+    }
 });
 
 test('ports and hosts that are none', async () => {
