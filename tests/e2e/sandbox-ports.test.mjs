@@ -132,6 +132,11 @@ test('keys and sessions of ours stop here, and so do fields of one hop', async (
   for (const name of ['x-mine', 'keep-alive', 'proxy-authorization', 'forwarded', 'te']) assert.equal(fields[name], undefined, name);
   assert.equal(fields['x-forwarded-for'], '127.0.0.1');
   assert.equal(fields.connection, 'close');
+  for (const value of [`Bearer  ${key.text}`, `bearer \t ${key.text}`, `Bearer\t${key.text}`]) {
+    const spaced = await ask('/', { headers: { Authorization: value } });
+    assert.equal(spaced.status, 200, JSON.stringify(value));
+    assert.ok(!spaced.body.includes(key.text), JSON.stringify(value));
+  }
   // What an application uses itself is its own.
   assert.equal(Object.fromEntries((await ask('/', { headers: { Authorization: 'Basic YTpi' } })).json().headers).authorization, 'Basic YTpi');
   // And back: no cookie of ours, none beyond its host, nothing of one hop.
