@@ -1,0 +1,24 @@
+// What sandboxes may leave on the disk and take of the front, however they are asked.
+import assert from 'node:assert/strict';
+import { chownSync, closeSync, existsSync, ftruncateSync, openSync, readFileSync, readdirSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { startCay, withCay } from '../lib/cay.mjs';
+import { call, events, make } from '../lib/sandbox.mjs';
+import { addRecord, makeId, withStore } from '../lib/store.mjs';
+
+test('snapshots made at the same time share one quota', async (t) => {
+  const cay = await withCay(t, { config: { sandboxes: { pool: 0, snapshot_mb: 1, snapshots_mb: 1 } } });
+  const boxes = [await make(cay), await make(cay), await make(cay)];
+  for (const box of boxes) assert.equal((await box.run('head -c 600000 /dev/urandom > /work/data')).exit_code, 0);
+  const made = await Promise.all(boxes.map((box) => box.call('POST', '/snapshots', {})));
+  const codes = made.map((it) => it.status).sort();
+  assert.equal(codes[0], 201, made[0].raw.toString());
+  assert.ok(codes.slice(1).every((code) => code === 422 || code === 429), String(codes));
+  const kept = (await call(cay, 'GET', '/v1/snapshots')).json.snapshots;
+  assert.equal(kept.length, 1);
+  assert.equal(readdirSync(join(cay.dataDir, 'snapshots')).length, 1);
+  // What was reserved is given back.
+  assert.equal((await call(cay, 'DELETE', `/v1/snapshots/${kept[0].id}`)).status, 204);
+  assert.equal((await boxes[0].call('POST', '/snapshots', {})).status, 201);
+});
