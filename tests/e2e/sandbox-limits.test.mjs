@@ -22,3 +22,16 @@ test('snapshots made at the same time share one quota', async (t) => {
   assert.equal((await call(cay, 'DELETE', `/v1/snapshots/${kept[0].id}`)).status, 204);
   assert.equal((await boxes[0].call('POST', '/snapshots', {})).status, 201);
 });
+
+test('what a crash left of a snapshot is swept, and nothing else', async (t) => {
+  const first = await startCay({ config: { sandboxes: { pool: 0 } } });
+  t.after(() => first.clean());
+  const box = await make(first);
+  const kept = (await box.call('POST', '/snapshots', {})).json;
+  await first.halt();
+  const dir = join(first.dataDir, 'snapshots');
+  const left = `${makeId('snp', Date.now(), 7)}.tar`;
+  for (const name of [left, 'notes.txt', 'snp_x.tar']) writeFileSync(join(dir, name), 'half');
+  await withCay(t, { dataDir: first.dataDir, config: { sandboxes: { pool: 0 } } });
+  assert.deepEqual(readdirSync(dir).sort(), ['notes.txt', 'snp_x.tar', `${kept.id}.tar`].sort());
+});
