@@ -484,7 +484,9 @@ static void feed_snapshot(void *ctx) {
     while (u && u->restore && u->snapshot >= 0 &&
            sandbox_job_input_queued(u->restore) < sizeof(chunk)) {
         ssize_t n = read(u->snapshot, chunk, sizeof(chunk));
-        if (n > 0 && sandbox_job_write(u->restore, chunk, (size_t)n))
+        /* What is not queued went nowhere: tar has ended, or reads no more. */
+        if (n > 0 && sandbox_job_write(u->restore, chunk, (size_t)n) &&
+            sandbox_job_input_queued(u->restore) > 0)
             continue;
         fd_close(&u->snapshot);
         sandbox_job_end_input(u->restore);
