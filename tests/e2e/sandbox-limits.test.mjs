@@ -63,3 +63,13 @@ test('an archive that tar does not read to its end is not read here either', asy
   await call(cay, 'POST', '/v1/sandboxes', { snapshot: id });
   assert.ok(bytesRead() - before < 64 * 2 ** 20, `${bytesRead() - before} bytes were read`);
 });
+
+test('an event with the longest command is whole', async (t) => {
+  const cay = await withCay(t, { config: { sandboxes: { pool: 0 } } });
+  const box = await make(cay);
+  const words = Array(4).fill('\x01'.repeat(100_000));
+  const seen = await events(cay, 'POST', `${box.at}/exec`, { body: { argv: ['true', ...words] } });
+  assert.equal(seen.at(-1).event, 'exit');
+  assert.equal(seen.at(-1).data.exit_code, 0);
+  assert.deepEqual(seen.at(-1).data.argv.slice(1), words);
+});
