@@ -73,3 +73,16 @@ test('an event with the longest command is whole', async (t) => {
   assert.equal(seen.at(-1).data.exit_code, 0);
   assert.deepEqual(seen.at(-1).data.argv.slice(1), words);
 });
+
+test('a terminal shows what comes, also where other commands have used up what is kept', async (t) => {
+  const cay = await withCay(t, { config: { sandboxes: { pool: 0, output_mb: 1, outputs_mb: 1 } } });
+  const box = await make(cay);
+  const full = await box.run('head -c 2000000 /dev/zero | tr "\\0" x');
+  assert.equal(full.stdout_bytes, 2_000_000);
+  assert.equal(full.truncated, true);
+  const shown = await box.run('echo first; sleep 0.2; echo last', { tty: true });
+  assert.match(shown.stdout, /last/);
+  const dir = join(cay.dataDir, 'sandboxes', box.id);
+  const kept = readdirSync(dir).reduce((sum, name) => sum + statSync(join(dir, name)).size, 0);
+  assert.ok(kept <= 2 ** 20 + 65536, String(kept));
+});
