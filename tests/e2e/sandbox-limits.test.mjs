@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { chownSync, closeSync, existsSync, ftruncateSync, openSync, readFileSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { startCay, withCay } from '../lib/cay.mjs';
+import { slow, startCay, withCay } from '../lib/cay.mjs';
 import { call, events, make } from '../lib/sandbox.mjs';
 import { addRecord, makeId, withStore } from '../lib/store.mjs';
 
@@ -85,4 +85,15 @@ test('a terminal shows what comes, also where other commands have used up what i
   const dir = join(cay.dataDir, 'sandboxes', box.id);
   const kept = readdirSync(dir).reduce((sum, name) => sum + statSync(join(dir, name)).size, 0);
   assert.ok(kept <= 2 ** 20 + 65536, String(kept));
+});
+
+test('a body of many small values is refused before a tree is made of it', async (t) => {
+  const cay = await withCay(t, { config: { sandboxes: { pool: 0 } } });
+  const ask = (n) => call(cay, 'POST', '/v1/sandboxes', `{"metadata":{"a":[${'1,'.repeat(n)}1]}}`);
+  const many = await ask(20_000_000);
+  assert.equal(many.status, 413, many.raw.toString());
+  assert.match(many.json.error.message, /1000000 JSON values/);
+  const peak = Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${cay.pid}/status`, 'utf8'))[1]) / 1024;
+  assert.ok(peak < 400 * slow, `${peak} MiB`);
+  assert.equal((await ask(900_000)).status, 400, 'fewer are looked at');
 });
