@@ -43,6 +43,13 @@ test('turns of agents, and runs', async () => {
   await resets([...turns, post('/v1/run', JSON.stringify({ code }))], 120);
 });
 
+test('answers of workers that stream', async () => {
+  const code = `export default { fetch() { let n = 0; return new Response(new ReadableStream({ async pull(c) {
+    await new Promise((r) => setTimeout(r, 1)); c.enqueue(new TextEncoder().encode('z'.repeat(3000))); if (++n > 20) c.close(); } })); } }`;
+  assert.equal((await request(cay, '/v1/workers/resets', { method: 'PUT', body: JSON.stringify({ code }) })).status, 200);
+  await resets([get('/', 'resets.localhost')], 400);
+});
+
 test('commands, files and archives of sandboxes', async () => {
   const box = await make(cay);
   const run = await box.run('while :; do echo xxxxxxxxxxxxxxxx; sleep 0.01; done', { background: true });
