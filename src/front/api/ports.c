@@ -549,7 +549,7 @@ static void on_poll(uv_poll_t *poll, int status, int events) {
     // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): busy keeps everybody else from freeing it
     if (!p->dead && (events & UV_READABLE))
         receive(p);
-    p->busy = false;
+    p->busy = false; // NOLINT(clang-analyzer-unix.Malloc): as above
     if (p->dead)
         end(p);
     else

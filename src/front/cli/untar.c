@@ -58,8 +58,8 @@ static int open_parent(const struct untar *t, const char *path, char ret_name[25
     return -1;
 }
 
-/* Whether a link at `path` that says `target` stays inside, were it followed. The folders of `path`
- * are none but folders, so ".." leads up one; after a name, which may be another link, it could lead
+/* Whether a link at `path` that says `target` stays inside, were it followed. What is above `path`
+ * are folders, so ".." leads up one; behind a name, which may be another link, it could lead
  * anywhere. */
 static bool stays_inside(const char *path, const char *target) {
     size_t n;

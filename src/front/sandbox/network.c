@@ -266,8 +266,9 @@ static void on_start(void *ctx, struct channel *channel) {
         .ca_file = n->opt.settings->ca_file ? xstrdup(n->opt.settings->ca_file) : xstrdup("")};
     size_t i;
     const json_t *v;
-    json_array_foreach(n->opt.settings->private, i, v)
+    json_array_foreach(n->opt.settings->private, i, v) {
         sandbox_strv_add(&c.private, json_string_value(v));
+    }
     struct buf b;
     buf_init(&b, EGRESS_FRAME_MAX);
     pack_egress_config(&b, &c);
