@@ -20,6 +20,20 @@ int json_parse(const char *text, size_t len, const char *what, json_t **ret_json
     return 0;
 }
 
+bool json_has_more_values(const char *text, size_t len, size_t max) {
+    size_t n = 1;
+    for (size_t i = 0; i < len; i++) {
+        if (text[i] == ',' || text[i] == '[' || text[i] == '{') {
+            if (++n > max)
+                return true;
+        } else if (text[i] == '"') { /* to the end of the string */
+            for (i++; i < len && text[i] != '"'; i++)
+                i += text[i] == '\\';
+        }
+    }
+    return false;
+}
+
 /* --- the validator --- */
 
 enum { VALID_DEPTH_MAX = 200 };

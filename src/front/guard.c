@@ -58,8 +58,17 @@ static bool ends_with(const char *text, const char *end) {
     return n > k && strcmp(text + n - k, end) == 0;
 }
 
+/* The key in an Authorization field, or NULL: however much space a client puts before it. */
+static const char *bearer_of(const char *authorization) {
+    if (strncasecmp(authorization, "bearer", 6) != 0)
+        return NULL;
+    size_t n = strspn(authorization + 6, " \t");
+    return n > 0 ? authorization + 6 + n : NULL;
+}
+
 bool guard_is_our_key(const char *authorization) {
-    return strncasecmp(authorization, "bearer cay_", 11) == 0;
+    const char *key = bearer_of(authorization);
+    return key && strncasecmp(key, "cay_", 4) == 0;
 }
 
 bool guard_is_guest_host(const char *host, void *front) {
@@ -196,11 +205,10 @@ static int identify(struct front *f, const struct http_req *req, struct identity
                     struct err *err) {
     const char *auth = http_req_header(req, "authorization");
     if (auth) {
-        if (strncasecmp(auth, "bearer ", 7) != 0)
+        const char *key = bearer_of(auth);
+        if (!key)
             return err_set(err, ERR_UNAUTHORIZED, "send the key as \"Authorization: Bearer KEY\"");
-        auth += 7;
-        auth += strspn(auth, " ");
-        int rc = key_check(f->store, auth, who, err);
+        int rc = key_check(f->store, key, who, err);
         return rc < 0 ? rc : 1;
     }
     const struct session *s = session_find(f, req);
@@ -268,7 +276,7 @@ static void identify_guest(struct front *f, struct http_req *req) {
     struct identity who;
     const char *auth = http_req_header(req, "authorization");
     if (auth && guard_is_our_key(auth)) {
-        if (key_check(f->store, auth + strlen("bearer "), &who, NULL) == 0)
+        if (key_check(f->store, bearer_of(auth), &who, NULL) == 0)
             set_identity(req, &who);
     } else if (http_req_is_local(req) && !f->config->require_key && !f->beyond_loopback) {
         who = (struct identity){.operator_ = true, .name = "operator", .scope = KEY_SCOPE_ADMIN};

@@ -275,6 +275,15 @@ test('a shell at a terminal: size, keys, a change of size, and our own put back'
   assert.match(after, /[^-]icanon/, 'our terminal is as it was');
 });
 
+test('what a terminal would obey is not printed in a message', limit, async (t) => {
+  const { server } = await withBox(t);
+  const name = '\x1b]0;owned\x07\u009b31m';
+  const it = start(t, server, ['-qefc', `${quoted(program)} sandbox inspect ${quoted(name)}`, '/dev/null'], { command: 'script' });
+  await it.ended;
+  assert.match(it.out, /no sandbox has the id or name/);
+  assert.doesNotMatch(it.out, /[\x1b\x07\u009b]/);
+});
+
 test('the key: needed, sent, and only its own sandboxes', limit, async (t) => {
   const server = await startCay({ config: { require_key: true } });
   t.after(() => server.stop());

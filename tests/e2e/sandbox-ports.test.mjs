@@ -62,6 +62,7 @@ class H(http.server.BaseHTTPRequestHandler):
         self.send_header('Content-Length', str(len(out)))
         self.send_header('Set-Cookie', 'app=1; Path=/')
         self.send_header('Set-Cookie', 'cay_session=stolen')
+        self.send_header('Set-Cookie', '=cay_session=stolen')
         self.send_header('Set-Cookie', 'wide=1; Domain=localhost')
         self.send_header('X-App', 'yes')
         self.send_header('Connection', 'X-Hop')
@@ -133,6 +134,11 @@ test('keys and sessions of ours stop here, and so do fields of one hop', async (
   for (const name of ['x-mine', 'keep-alive', 'proxy-authorization', 'forwarded', 'te']) assert.equal(fields[name], undefined, name);
   assert.equal(fields['x-forwarded-for'], '127.0.0.1');
   assert.equal(fields.connection, 'close');
+  for (const value of [`Bearer  ${key.text}`, `bearer \t ${key.text}`, `Bearer\t${key.text}`]) {
+    const spaced = await ask('/', { headers: { Authorization: value } });
+    assert.equal(spaced.status, 200, JSON.stringify(value));
+    assert.ok(!spaced.body.includes(key.text), JSON.stringify(value));
+  }
   // What an application uses itself is its own.
   assert.equal(Object.fromEntries((await ask('/', { headers: { Authorization: 'Basic YTpi' } })).json().headers).authorization, 'Basic YTpi');
   // And back: no cookie of ours, none beyond its host, nothing of one hop.
@@ -226,6 +232,14 @@ test('answers that are none become an error, and never a head of ours', async ()
   assert.equal((await ask(at('HTTP/1.1 200 OK\r\n\r\nuntil the end'))).body, 'until the end');
   assert.equal((await ask(at('HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'))).body, 'ok');
   assert.equal((await ask(at('HTTP/1.1 204 No Content\r\n\r\n'))).status, 204);
+  // What an interim answer calls its body is never put on the wire as it is: it would be read as our head.
+  const head = 'HTTP/1.1 200 OK\r\nSet-Cookie: cay_session=stolen; Domain=localhost\r\nContent-Length: 4\r\n\r\nevil';
+  for (const status of [99, 100, 102, 103, 199])
+    for (const [field, body] of [[`Content-Length: ${head.length}`, head], ['Transfer-Encoding: chunked', `${head.length.toString(16)}\r\n${head}\r\n0\r\n\r\n`]]) {
+      const answer = await ask(at(`HTTP/1.1 ${String(status).padStart(3, '0')} X\r\n${field}\r\n\r\n${body}`));
+      assert.ok(answer.headers['x-request-id'], `${status} ${field}`);
+      assert.equal(answer.headers['set-cookie'], undefined, `${status} ${field}`);
+    }
 });
 
 test('ports and hosts that are none', async () => {

@@ -10,7 +10,9 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <termios.h>
 #include <unistd.h>
 
 static int control = 3;
@@ -90,6 +92,25 @@ static void on_destroy(const struct wire_frame *f) {
     buf_finish(&b);
 }
 
+/* A terminal that nobody reads; once the front has made it non-blocking, that is undone. */
+static void give_terminal(uint64_t id, const struct buf *started) {
+    static int master;
+    static int slave;
+    struct termios t;
+    master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (master < 0 || unlockpt(master) < 0)
+        _exit(1);
+    slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (slave < 0 || tcgetattr(slave, &t) < 0)
+        _exit(1);
+    cfmakeraw(&t);
+    (void)tcsetattr(slave, TCSANOW, &t);
+    say(init, INIT_STARTED, id, started, master);
+    for (int i = 0; i < 2000 && !(fcntl(master, F_GETFL) & O_NONBLOCK); i++)
+        (void)poll(NULL, 0, 5);
+    (void)fcntl(master, F_SETFL, 0);
+}
+
 static void on_init(const struct wire_frame *f) {
     struct buf b;
     struct sandbox_stat st = {.kind = SANDBOX_FILE, .size = 5};
@@ -131,6 +152,11 @@ static void on_init(const struct wire_frame *f) {
         say(init, INIT_ENTRIES, f->id, &b, -1);
     } else if (f->type == INIT_EXEC) {
         pack_u32(&b, 5);
+        if (is("tty-blocks")) {
+            give_terminal(f->id, &b);
+            buf_finish(&b);
+            return;
+        }
         if (is("tty-null"))
             fd = open("/dev/null", O_RDWR | O_CLOEXEC);
         if (!is("exit-first"))

@@ -60,6 +60,11 @@ static void on_answer(void *ctx, struct sandbox_reply *reply, const struct err *
         s->answer = *err;
 }
 
+static void on_started(void *ctx) {
+    struct seen *s = ctx;
+    s->started = true;
+}
+
 static void on_output(void *ctx, int stream, const char *data, size_t len) {
     (void)ctx;
     (void)stream;
@@ -195,6 +200,38 @@ static void commands_that_end_as_none_can(void **state) {
     }
 }
 
+/* It shares the terminal's open file, and with it the flag that keeps us from waiting. */
+static void a_terminal_that_is_made_to_block_holds_up_nobody(void **state) {
+    (void)state;
+    struct seen s;
+    struct err err;
+    static char text[SANDBOX_INPUT_MAX];
+    char *argv[] = {(char *)"x", NULL};
+    struct sandbox_exec e = {.argv = {argv, 1}, .tty = true};
+    struct sandbox_box *b = make(&s, "tty-blocks");
+    struct sandbox_job *j = sandbox_job_start(
+        b,
+        &(struct sandbox_job_options){
+            .exec = &e,
+            .callbacks = {.on_started = on_started, .on_output = on_output, .on_exit = on_job_end},
+            .ctx = &s},
+        &err);
+    assert_non_null(j);
+    turn(&s.started, &s.over);
+    /* Its answer comes when it has undone the flag. */
+    assert_non_null(sandbox_box_read(b, "/x", on_answer, &s));
+    turn(&s.answered, &s.over);
+    (void)alarm(DEADLINE_MS / 1000); /* ends the test if it blocks */
+    assert_true(sandbox_job_write(j, text, sizeof(text)));
+    for (int i = 0; i < 50; i++)
+        (void)uv_run(&loop, UV_RUN_NOWAIT);
+    (void)alarm(0);
+    assert_true(sandbox_job_input_queued(j) > 0);
+    assert_true(sandbox_job_input_queued(j) < sizeof(text));
+    sandbox_box_destroy(b);
+    turn(&s.over, &s.over);
+}
+
 /* "You are not known here" is for us to say, to clients of ours. */
 static void errors_have_codes_for_guests(void **state) {
     (void)state;
@@ -220,7 +257,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         T(greetings_that_are_none),         T(files_that_are_none),
         T(sockets_and_lists_that_are_none), T(commands_that_end_as_none_can),
-        T(errors_have_codes_for_guests),
+        T(errors_have_codes_for_guests),    T(a_terminal_that_is_made_to_block_holds_up_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

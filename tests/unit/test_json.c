@@ -193,6 +193,28 @@ static void test_a_full_buffer_shows_at_the_end(void **state) {
     buf_finish(&b);
 }
 
+static void test_values_are_counted_outside_of_strings(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t values;
+    } of[] = {{"1", 1},
+              {"[1,2,3]", 4},
+              {"{\"a\":[{},[]],\"b\":2}", 6},
+              {"\",,,[[[\"", 1},
+              {"[\"a\\\",,\",\"\\\\\",1]", 4}};
+    for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
+        size_t len = strlen(of[i].text);
+        /* It may count too many (a bracket and its first value), never too few. */
+        assert_true(json_has_more_values(of[i].text, len, of[i].values - 1) || of[i].values == 1);
+        assert_false(json_has_more_values(of[i].text, len, 2 * of[i].values));
+    }
+    /* It does not look behind the end. */
+    assert_false(json_has_more_values("\"\\", 2, 1));
+    assert_false(json_has_more_values("\"", 1, 1));
+    assert_false(json_has_more_values("", 0, 1));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         PLAIN(test_what_is_not_json_is_refused),
@@ -203,6 +225,7 @@ int main(void) {
         PLAIN(test_strings_are_escaped),
         PLAIN(test_the_writer_places_commas),
         PLAIN(test_a_full_buffer_shows_at_the_end),
+        PLAIN(test_values_are_counted_outside_of_strings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -143,6 +143,9 @@ static void nothing_gets_out(void **state) {
     add("abs", '2', "/tmp", 0777, NULL);
     add("deep/l", '2', "../../x", 0777, NULL);
     add("self", '2', ".", 0777, NULL);
+    add("through", '2', "self/..", 0777, NULL); /* up from where the other link leads: outside */
+    add("d/through", '2', "../self/self/../../x", 0777, NULL);
+    add("d/fine", '2', "../self/out2", 0777, NULL);
     add("self/f", '0', "", 0644, "x"); /* through a link that stays inside: not followed either */
     assert_int_equal(unpack(512, &skipped, &err), 0);
     assert_true(skipped >= 6);
@@ -154,6 +157,9 @@ static void nothing_gets_out(void **state) {
     assert_false(exists("abs"));
     assert_false(exists("deep/l"));
     assert_true(exists("self"));
+    assert_false(exists("through"));
+    assert_false(exists("d/through"));
+    assert_true(exists("d/fine"));
     assert_false(exists("f"));
 }
 

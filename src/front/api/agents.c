@@ -116,7 +116,8 @@ static void send_event(struct wait *w, const char *json, size_t len) {
     (void)buf_add(&b, json, len);
     (void)buf_add_str(&b, "\n\n");
     begin_stream(w);
-    (void)http_stream_write(w->req, b.data, b.len);
+    if (w->req) /* its head may find the client gone */
+        (void)http_stream_write(w->req, b.data, b.len);
 }
 
 static void on_chunk(void *ctx, const char *turn, size_t seq, const char *json, size_t len) {

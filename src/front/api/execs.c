@@ -15,6 +15,7 @@ enum {
     INLINE_BYTES = 1 << 20, /* of each stream, in an answer that has all in one */
     INPUT_HIGH_BYTES = 256 * 1024,
     WS_HIGH_BYTES = 256 * 1024,
+    SHOWN_BYTES = 4 << 20, /* of a command with the longest words, each byte escaped */
 };
 
 /* --- output as events --- */
@@ -41,7 +42,7 @@ static void free_watch(struct watch *w) {
 
 static bool send_json(struct http_req *req, const char *event, const json_t *j) {
     _cleanup_(buf) struct buf b;
-    buf_init(&b, 1 << 20);
+    buf_init(&b, SHOWN_BYTES);
     (void)json_dump(j, &b);
     return http_sse_send(req, event, NULL, b.data, b.len);
 }
@@ -582,7 +583,7 @@ static void tty_pump(void *ctx) {
     json_t *o = exec_show(w->exec);
     (void)json_object_set_new(o, "type", json_string("exit"));
     _cleanup_(buf) struct buf b;
-    buf_init(&b, 1 << 20);
+    buf_init(&b, SHOWN_BYTES);
     (void)json_dump(o, &b);
     json_decref(o);
     if (http_ws_send(w->ws, b.data, b.len, true) && w->ws)

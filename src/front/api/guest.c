@@ -21,6 +21,7 @@ struct fetch {
     bool too_large;
     bool answered; /* the head of the answer is known */
     bool streaming;
+    bool busy; /* on the stack */
     int status;
     char *type;
 };
@@ -112,16 +113,19 @@ static void on_body_out(void *ctx, const char *data, size_t len, bool last) {
         http_respond(req, f->status, f->type, data, len);
         return;
     }
+    /* Each write may find the client gone, and with it f. */
+    f->busy = true;
     if (!f->streaming) {
         f->streaming = true;
         http_stream_begin(req, f->status, f->type);
     }
-    if (last) {
+    if (last || f->req)
         (void)http_stream_write(req, data, len);
+    f->busy = false;
+    if (last)
         http_stream_end(req);
-    } else if (f->req) {
-        (void)http_stream_write(req, data, len);
-    }
+    else if (!f->req)
+        guest_call_cancel(f->call); /* frees f */
 }
 
 static void on_error(void *ctx, const json_t *e) {
@@ -150,6 +154,8 @@ static void on_gone(void *ctx) {
         http_stream_end(req);
     else
         http_respond_empty(req, 499);
+    if (f->busy)
+        return; /* whoever is there sees it */
     if (f->call)
         guest_call_cancel(f->call); /* frees f */
     else

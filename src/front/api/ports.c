@@ -139,6 +139,8 @@ static char *filter_cookies(const char *value) {
 
 /* A guest's cookie is for its own host, and has none of our names. */
 static bool cookie_is_fine(const char *value) {
+    /* "=cay_x=1" has no name, and comes back as "cay_x=1". */
+    value += strspn(value, " \t=");
     if (strncasecmp(value, "cay_", 4) == 0)
         return false;
     for (const char *p = strchr(value, ';'); p; p = strchr(p + 1, ';')) {
@@ -396,11 +398,11 @@ static int on_headers_complete(llhttp_t *parser) {
         p->upgraded = true;
         return 2; /* there is no body: what follows is not HTTP */
     }
+    if (status < 100 || status > 599)
+        return -1;
     p->skip = status < 200;
     if (p->skip)
-        return 0;
-    if (status > 599)
-        return -1;
+        return 1; /* no body, whatever it says: its bytes would come before our head */
     const char *type = answer_field(p, "content-type");
     p->type = type && is_value(type) ? xstrdup(type) : NULL;
     each_field(p, put_answer);
@@ -413,6 +415,8 @@ static int on_headers_complete(llhttp_t *parser) {
 
 static int on_answer_body(llhttp_t *parser, const char *at, size_t len) {
     struct proxy *p = parser->data;
+    if (!p->begun)
+        return -1;
     if (p->req && !http_stream_write(p->req, at, len))
         p->full = true;
     return p->dead ? -1 : 0;

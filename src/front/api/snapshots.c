@@ -26,7 +26,7 @@ struct snapshot {
     char owner[ID_SIZE];
     json_t *doc;
     int fd;
-    uint64_t bytes, max;
+    uint64_t bytes, max; /* max is reserved while it is being made */
     struct err err;
 };
 
@@ -68,6 +68,7 @@ static void finish(struct snapshot *s) {
     char name[ID_SIZE + 8];
     if (box)
         box->snapshots--;
+    s->front->snapshots_reserved -= s->max;
     if (!s->err.code)
         (void)record(s, &shown, &s->err);
     file_name(s->id, name);
@@ -123,7 +124,7 @@ static void on_gone(void *ctx) {
     s->req = NULL;
 }
 
-/* What the quota leaves. */
+/* What the quota leaves, when those that are being made become as large as they may. */
 static int room(struct front *f, uint64_t *ret, struct err *err) {
     const struct sandbox_settings *set = &f->config->sandboxes;
     int64_t used = 0;
@@ -133,8 +134,13 @@ static int room(struct front *f, uint64_t *ret, struct err *err) {
         rc = err_set(err, ERR_LIMIT,
                      "snapshots take %u MiB already (setting sandboxes.snapshots_mb): delete some",
                      set->snapshots_mb);
+    if (rc == 0 && (uint64_t)used + f->snapshots_reserved >= all)
+        rc = err_set(err, ERR_RATE,
+                     "other snapshots are being made that may take what is left of %u MiB (setting "
+                     "sandboxes.snapshots_mb): try again, or delete some",
+                     set->snapshots_mb);
     if (rc == 0)
-        *ret = MIN((uint64_t)set->snapshot_mb << 20, all - (uint64_t)used);
+        *ret = MIN((uint64_t)set->snapshot_mb << 20, all - (uint64_t)used - f->snapshots_reserved);
     return rc;
 }
 
@@ -168,6 +174,7 @@ static void create(struct http_req *req, void *ctx) {
     s->front = f;
     s->req = req;
     s->max = max;
+    f->snapshots_reserved += max;
     id_new("snp", s->id);
     memcpy(s->sandbox, box->id, sizeof(s->sandbox));
     memcpy(s->owner, box->owner, sizeof(s->owner));

@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "front/cli/cli.h"
+#include "front/cli/terminal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -61,7 +62,10 @@ static int version(int argc, char **argv) {
 }
 
 int cli_fail(const struct err *err) {
-    (void)fprintf(stderr, "cay: %s\n", err->message);
+    /* A server's words may be a guest's. */
+    (void)fputs("cay: ", stderr);
+    terminal_print(stderr, err->message, strlen(err->message));
+    (void)fputc('\n', stderr);
     return err_exit_status(err->code);
 }
 

@@ -58,16 +58,23 @@ static int open_parent(const struct untar *t, const char *path, char ret_name[25
     return -1;
 }
 
-/* Whether a link at `path` that says `target` stays inside, were it followed. */
+/* Whether a link at `path` that says `target` stays inside, were it followed. What is above `path`
+ * are folders, so ".." leads up one; behind a name, which may be another link, it could lead
+ * anywhere. */
 static bool stays_inside(const char *path, const char *target) {
     size_t n;
     int depth = -1;
+    bool named = false;
     if (*target == '/' || *target == 0)
         return false;
     for (const char *p = next_part(path, &n); p; p = next_part(p + n, &n))
         depth++;
-    for (const char *p = next_part(target, &n); p && depth >= 0; p = next_part(p + n, &n))
-        depth += n == 2 && p[0] == '.' && p[1] == '.' ? -1 : 1;
+    for (const char *p = next_part(target, &n); p; p = next_part(p + n, &n)) {
+        bool up = n == 2 && p[0] == '.' && p[1] == '.';
+        if (up && (named || --depth < 0))
+            return false;
+        named = named || !up;
+    }
     return depth >= 0;
 }
 

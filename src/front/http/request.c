@@ -223,9 +223,15 @@ const char *http_req_body(const struct http_req *req, size_t *ret_len) {
     return req->body.data ? req->body.data : "";
 }
 
+/* A tree is many times as large as its text: what one request can make of its bytes is bounded. */
+enum { JSON_VALUES_MAX = 1000000 };
+
 int http_req_json(const struct http_req *req, json_t **ret_json, struct err *err) {
     if (req->body.len == 0)
         return err_set(err, ERR_BAD_REQUEST, "the request body is empty; send a JSON object");
+    if (json_has_more_values(req->body.data, req->body.len, JSON_VALUES_MAX))
+        return err_set(err, ERR_TOO_LARGE, "the request body has more than %d JSON values",
+                       JSON_VALUES_MAX);
     return json_parse(req->body.data, req->body.len, "the request body", ret_json, err);
 }
 

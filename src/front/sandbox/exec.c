@@ -55,10 +55,13 @@ static void on_output(void *ctx, int stream, const char *data, size_t len) {
     uint64_t max = (uint64_t)set->output_mb << 20;
     uint64_t all = (uint64_t)set->outputs_mb << 20;
     bool tty = sandbox_job_is_terminal(e->job);
-    if (tty && e->fds[stream] >= 0 && e->sizes[stream] - e->first[stream] + len > max)
+    if (tty && e->fds[stream] >= 0 &&
+        (e->sizes[stream] - e->first[stream] + len > max || e->sandbox->kept_bytes + len > all))
         begin_anew(e, stream);
     uint64_t room = max - (e->sizes[stream] - e->first[stream]);
     uint64_t left = all - MIN(all, e->sandbox->kept_bytes);
+    if (tty) /* its last words always have a place, whatever other commands have left behind */
+        left = MAX(left, (uint64_t)len);
     const char *limit = left < room ? "outputs_mb" : "output_mb";
     size_t n = (size_t)MIN((uint64_t)len, MIN(room, left));
     e->bytes[stream] += len;

@@ -131,6 +131,8 @@ static struct stream *input_stream(struct sandbox_job *j) {
 static void flush_input(struct sandbox_job *j) {
     struct stream *s = input_stream(j);
     while (j->input.len > 0 && s->open) {
+        if (j->tty)
+            (void)fd_set_nonblock(s->fd, true); /* as in read_output() */
         ssize_t n = write(s->fd, j->input.data, j->input.len);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             break;

@@ -188,8 +188,6 @@ int network_read(const struct network *n, const json_t *json, const json_t *gran
     const json_t *allow = NULL;
     const json_t *routes = NULL;
     struct egress_policy p = {0};
-    size_t i;
-    const json_t *v;
     if (json_is_null(json))
         json = NULL;
     int rc = json ? json_check_keys(json, "\"network\"", keys, err) : 0;
@@ -201,16 +199,10 @@ int network_read(const struct network *n, const json_t *json, const json_t *gran
         rc = err_set(err, ERR_UNSUPPORTED,
                      "sandboxes have no network here: the program cay-egress is missing beside "
                      "cay; leave \"network\" out");
-    if (rc == 0)
-        json_array_foreach(allow, i, v) {
-            if (rc == 0)
-                rc = add_allow(n, &p, json_string_value(v), err);
-        }
-    if (rc == 0)
-        json_array_foreach(routes, i, v) {
-            if (rc == 0)
-                rc = add_route(n, grants, &p, json_string_value(v), err);
-        }
+    for (size_t i = 0; rc == 0 && i < json_array_size(allow); i++)
+        rc = add_allow(n, &p, json_string_value(json_array_get(allow, i)), err);
+    for (size_t i = 0; rc == 0 && i < json_array_size(routes); i++)
+        rc = add_route(n, grants, &p, json_string_value(json_array_get(routes, i)), err);
     if (rc < 0) {
         egress_policy_finish(&p);
         return rc;
@@ -269,8 +261,9 @@ static void on_start(void *ctx, struct channel *channel) {
         .ca_file = n->opt.settings->ca_file ? xstrdup(n->opt.settings->ca_file) : xstrdup("")};
     size_t i;
     const json_t *v;
-    json_array_foreach(n->opt.settings->private, i, v)
+    json_array_foreach(n->opt.settings->private, i, v) {
         sandbox_strv_add(&c.private, json_string_value(v));
+    }
     struct buf b;
     buf_init(&b, EGRESS_FRAME_MAX);
     pack_egress_config(&b, &c);

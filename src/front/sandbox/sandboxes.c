@@ -166,6 +166,30 @@ static void sweep_dirs(struct sandboxes *all) {
     free(gone.items);
 }
 
+/* Archives without a record: what a crash left of a snapshot that was being made. */
+static void sweep_snapshots(struct sandboxes *all) {
+    int fd = fcntl(all->snapshots, F_DUPFD_CLOEXEC, 0);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    struct err err;
+    const struct dirent *e;
+    while (d && (e = readdir(d))) {
+        struct store_record r = {0};
+        char id[ID_SIZE];
+        size_t n = strcspn(e->d_name, ".");
+        if (strcmp(e->d_name + n, ".tar") != 0 || n >= sizeof(id) ||
+            !id_is_valid("snp", e->d_name, n))
+            continue;
+        memcpy(id, e->d_name, n);
+        id[n] = 0;
+        if (store_record_get(all->opt.store, "snapshot", id, NULL,
+                             (struct store_scope){.all = true}, &r, &err) == -ERR_NOT_FOUND)
+            (void)unlinkat(all->snapshots, e->d_name, 0);
+        store_record_finish(&r);
+    }
+    if (d)
+        (void)closedir(d);
+}
+
 static const char *const state_names[] = {"running", "running", "paused", "running"};
 
 static void put_record(struct sandbox *s, const char *status, int64_t ended_ms) {
@@ -466,7 +490,9 @@ static void feed_snapshot(void *ctx) {
     while (u && u->restore && u->snapshot >= 0 &&
            sandbox_job_input_queued(u->restore) < sizeof(chunk)) {
         ssize_t n = read(u->snapshot, chunk, sizeof(chunk));
-        if (n > 0 && sandbox_job_write(u->restore, chunk, (size_t)n))
+        /* What is not queued went nowhere: tar has ended, or reads no more. */
+        if (n > 0 && sandbox_job_write(u->restore, chunk, (size_t)n) &&
+            sandbox_job_input_queued(u->restore) > 0)
             continue;
         fd_close(&u->snapshot);
         sandbox_job_end_input(u->restore);
@@ -939,6 +965,7 @@ int sandboxes_open(const struct sandboxes_options *o, struct sandboxes **ret, st
     if (interrupted > 0)
         log_warn("sandboxes.interrupted", "count", interrupted);
     sweep_dirs(all);
+    sweep_snapshots(all);
     prune(all);
     if (o->sandbox_fd >= 0 || o->starter >= 0) {
         const struct sandbox_settings *set = o->settings;
