@@ -147,8 +147,16 @@ static void on_written(uv_write_t *r, int status) {
         finish_writes(c);
 }
 
+/* The client is gone. Whoever writes is told so by the write; that everything ends comes in the
+ * next turn of the loop, so that nothing a writer holds is taken away under its hands. */
+static bool write_failed(struct http_conn *c) {
+    c->broken = true;
+    conn_resume_later(c);
+    return false;
+}
+
 bool conn_write(struct http_conn *c, const uv_buf_t *pieces, unsigned n) {
-    if (c->closing)
+    if (c->closing || c->broken)
         return false;
     size_t total = 0;
     for (unsigned i = 0; i < n; i++)
@@ -159,10 +167,8 @@ bool conn_write(struct http_conn *c, const uv_buf_t *pieces, unsigned n) {
     size_t sent = 0;
     if (c->queued == 0) {
         int k = uv_try_write(&c->uv.stream, pieces, n);
-        if (k < 0 && k != UV_EAGAIN) {
-            conn_close(c);
-            return false;
-        }
+        if (k < 0 && k != UV_EAGAIN)
+            return write_failed(c);
         sent = k > 0 ? (size_t)k : 0;
         if (sent == total)
             return true;
@@ -186,8 +192,7 @@ bool conn_write(struct http_conn *c, const uv_buf_t *pieces, unsigned n) {
     if (uv_write(&w->req, &c->uv.stream, &b, 1, on_written) < 0) {
         c->queued -= w->len;
         free(w);
-        conn_close(c);
-        return false;
+        return write_failed(c);
     }
     return true;
 }
@@ -341,7 +346,7 @@ static size_t run(struct http_conn *c, const char *data, size_t len) {
     size_t used = 0;
     int requests = 0;
     c->running = true;
-    while (used < len) {
+    while (used < len && !c->broken) {
         size_t k;
         if (c->state == CONN_HEAD) {
             /* A client that sends requests and reads no answers fills its own pipe, not memory. */
@@ -429,7 +434,7 @@ static void on_eof(struct http_conn *c) {
 
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *b) {
     struct http_conn *c = stream->data;
-    if (n == 0 || c->closing)
+    if (n == 0 || c->closing || c->broken)
         return;
     if (n == UV_EOF) {
         on_eof(c);
@@ -485,7 +490,7 @@ void conn_read_stop(struct http_conn *c) {
 
 /* Goes on with input that was kept, and reads on. Inside run() the loop there does that. */
 void conn_resume(struct http_conn *c) {
-    if (c->running || c->closing)
+    if (c->running || c->closing || c->broken)
         return;
     if (c->in.len > 0)
         run_kept(c);
@@ -504,10 +509,13 @@ static void on_kick(uv_timer_t *t) {
     struct http_conn *next;
     for (struct http_conn *c = s->conns; c; c = next) {
         next = c->next;
-        if (c->kicked) {
-            c->kicked = false;
+        if (!c->kicked)
+            continue;
+        c->kicked = false;
+        if (c->broken)
+            conn_close(c);
+        else
             conn_resume(c);
-        }
     }
 }
 

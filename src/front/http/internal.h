@@ -103,6 +103,7 @@ struct http_conn {
     bool running;    /* run() is on the stack */
     bool head_begun; /* a part of a head is here, and its deadline runs */
     bool kicked;     /* conn_resume() is due */
+    bool broken;     /* a write failed: it closes in the next turn of the loop */
     bool closing;
     bool shut; /* our side is shut down after the last write */
 };
