@@ -25,6 +25,7 @@ static const struct range4 ranges4[] = {
     {{10}, 8, "private"},
     {{100, 64}, 10, "shared by a carrier"},
     {{127}, 8, "loopback"},
+    {{168, 63, 129, 16}, 32, "the platform of a cloud"},
     {{169, 254}, 16, METADATA},
     {{172, 16}, 12, "private"},
     {{192, 0, 0}, 24, "special"},

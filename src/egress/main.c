@@ -162,6 +162,8 @@ int main(void) {
     static struct egress egress;
     struct err err;
     log_init("cay-egress", LOG_LEVEL_INFO);
+    /* Names that are slow to resolve hold a thread each; libuv gives them half of these. */
+    (void)setenv("UV_THREADPOOL_SIZE", "64", 1);
     if (set_up(&egress, &err) < 0) {
         log_error("egress.setup", "message", err.message);
         return 1;
