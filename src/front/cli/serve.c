@@ -358,8 +358,9 @@ static int open_programs(struct serve *s, struct err *err) {
                                         "cay-egress"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         _cleanup_(free) char *path = path_join(s->sibling_dir, names[i]);
+        bool needed = i < 3;
         s->program_fds[i] = open(path, O_PATH | O_CLOEXEC);
-        if (s->program_fds[i] < 0 && i < 3)
+        if (s->program_fds[i] < 0 && needed)
             return err_sys(err, "%s is missing beside cay (run `make`)", names[i]);
     }
     return sandbox_settings_open(&s->config.sandboxes, err);

@@ -147,14 +147,14 @@ void http_server_drain(struct http_server *s, unsigned timeout_ms, void (*on_dra
     struct http_conn *next;
     for (struct http_conn *c = s->conns; c; c = next) {
         next = c->next;
+        bool endless =
+            c->raw || (c->req && c->req->streaming && (c->req->route->flags & HTTP_ROUTE_WATCH));
         if (c->ws)
             ws_going_away(c->ws);
-        else if (c->raw)
+        else if (endless)
             conn_close(c);
         else if (c->state == CONN_HEAD && c->in.len == 0)
             conn_end_after_writes(c);
-        else if (c->req && c->req->streaming && (c->req->route->flags & HTTP_ROUTE_WATCH))
-            conn_close(c);
     }
     if (s->stats.connections == 0)
         tell_drained(s);
