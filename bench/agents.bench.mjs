@@ -150,6 +150,7 @@ const env = { ANTHROPIC_BASE_URL: url, ANTHROPIC_API_KEY: 'x' };
 
 async function turns() {
   const cay = await startCay({ env });
+  await sleep(6000); // the compiler warms up while nobody asks
   console.log('a turn, with a model that answers at once (median of 200; two model calls where there is a tool)');
   for (const [kind, name] of [['hello', 'text only'], ['query', 'one queryDatabase'], ['code', 'one executeCode in a fresh isolate']]) {
     const { turn, p99, plain, cpu } = await measureTurns(cay, kind, 200);
@@ -210,6 +211,7 @@ async function idle() {
 
 async function streams() {
   const cay = await startCay({ env });
+  await sleep(6000); // the compiler warms up while nobody asks
   const gaps = [];
   const firsts = [];
   const cpu = cpuMs(cay.pid);

@@ -280,7 +280,7 @@ async function main() {
       for (let i = 0; i < 8; i++) await env.db.execute("INSERT INTO customers (name, email, tier, region) VALUES ('n', 'e', ?, 'West')", ["Gold", "Silver", "Bronze"][i % 3]); }`;
     await fresh.run(seed);
     await reset.run(program());
-    await new Promise((r) => setTimeout(r, 5000)); // the compiler warms up while nobody asks
+    await new Promise((r) => setTimeout(r, 7000)); // the compiler warms up while nobody asks
     isolateMemory(server.pid);
     const cold = (s) => s.run(program());
     const all = [fresh, reset, workerd];

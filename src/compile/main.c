@@ -172,10 +172,11 @@ static int answer(uint64_t id, const char *response, size_t len) {
     return wire_send(CHANNEL_FD, &out);
 }
 
-/* Goes on warming up while there is nothing to do: a pause between two requests is not enough. */
+/* Goes on warming up while there is nothing to do, at a walk: a pause between two requests is not
+ * enough, and others may have work. */
 static void warm_while_idle(JSGlobalContextRef ctx, JSObjectRef fn, int *rounds) {
     struct pollfd p = {.fd = CHANNEL_FD, .events = POLLIN};
-    for (int wait_ms = QUIET_MS; *rounds > 0 && poll(&p, 1, wait_ms) == 0; wait_ms = 0) {
+    for (int wait_ms = QUIET_MS; *rounds > 0 && poll(&p, 1, wait_ms) == 0; wait_ms = 1) {
         size_t len = 0;
         free(warm(ctx, fn, WARM_ROUNDS + --*rounds, &len));
     }
