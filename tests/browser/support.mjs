@@ -67,6 +67,8 @@ export async function openPage(browser, origin, options = {}) {
     if (!expected.some((pattern) => pattern.test(text))) problems.push(text);
   };
   page.on('console', (message) => {
+    // A page that is left, or an agent that is changed, before its socket was open: the browser says so, nobody is harmed.
+    if (/WebSocket is closed before the connection is established/.test(message.text())) return;
     if (['error', 'warning'].includes(message.type())) note(`console: ${message.text()}`);
   });
   page.on('pageerror', (error) => note(`exception: ${error.message}`));
