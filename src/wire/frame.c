@@ -265,11 +265,20 @@ static int send_rest(int fd, const struct wire_out *out, size_t at) {
     return 0;
 }
 
+/* The kernel counts the descriptors that are on their way, of all processes of a user, against the
+ * sender's own limit: that passes when others have read theirs. */
+enum { ON_THEIR_WAY_MS = 10000 };
+
 int wire_send(int fd, const struct wire_out *out) {
     ssize_t n = wire_try_send(fd, out);
-    while (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+    for (int waited = 0; n < 0;) {
         struct pollfd w = {.fd = fd, .events = POLLOUT};
-        (void)poll(&w, 1, -1);
+        if (errno == EAGAIN || errno == EWOULDBLOCK)
+            (void)poll(&w, 1, -1);
+        else if (errno == ETOOMANYREFS && waited++ < ON_THEIR_WAY_MS)
+            (void)poll(NULL, 0, 1);
+        else
+            break;
         n = wire_try_send(fd, out);
     }
     if (n < 0)

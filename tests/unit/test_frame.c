@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -283,6 +284,44 @@ static void test_what_cannot_be_sent_is_refused(void **state) {
     assert_int_equal(errno, EPIPE);
 }
 
+/* Sends more descriptors than its limit before anybody reads; as a user whom the limit holds. */
+static int send_many(int fd, int count) {
+    struct rlimit r = {.rlim_cur = 16, .rlim_max = 16};
+    if ((geteuid() == 0 && setresuid(54321, 54321, 54321) < 0) || setrlimit(RLIMIT_NOFILE, &r) < 0)
+        return 2;
+    for (int i = 0; i < count; i++)
+        if (wire_send(fd, &(struct wire_out){.type = 7, .fds = &fd, .nfds = 1}) < 0)
+            return 1;
+    return 0;
+}
+
+static void test_descriptors_on_their_way_are_waited_for(void **state) {
+    (void)state;
+    enum { COUNT = 40 };
+    int ends[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(send_many(ends[1], COUNT));
+    close(ends[1]);
+    (void)usleep(100000);
+    struct wire_reader reader;
+    struct err err;
+    wire_reader_init(&reader, 1024);
+    int got = 0;
+    struct wire_frame f;
+    while (got < COUNT && wire_read(&reader, ends[0], &f, &err) > 0) {
+        got++;
+        wire_frame_finish(&f);
+    }
+    wire_reader_finish(&reader);
+    close(ends[0]);
+    int status = -1;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(got, COUNT);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         UNIT(test_any_fragments_give_the_same_frames),
@@ -293,6 +332,7 @@ int main(void) {
         UNIT(test_descriptors_that_nobody_promised),
         UNIT(test_more_descriptors_than_a_frame_may_have),
         UNIT(test_very_many_descriptors),
+        UNIT(test_descriptors_on_their_way_are_waited_for),
         UNIT(test_as_promised_is_fine),
         UNIT(test_unread_descriptors_are_closed_with_the_reader),
         UNIT(test_a_large_frame_goes_through_a_small_socket),
