@@ -1,40 +1,16 @@
 // `cay exec` on the real kernel, as root and as an ordinary user: status, streams, signals, limits,
 // folders, a terminal, and what is said when it cannot be.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, readFileSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { buildDir, slow, tempDir, until } from '../lib/cay.mjs';
+import { program as cay, startProgram as start } from '../lib/program.mjs';
 
 const isRoot = process.getuid() === 0;
 const users = isRoot ? [['as root', {}], ['as an ordinary user', { uid: 12345, gid: 12345 }]] : [['as an ordinary user', {}]];
 const limit = { timeout: 60_000 * slow };
-const cay = join(buildDir, 'cay');
-
-function start(t, args, { input, cwd = '/', env = {}, command = cay, ...user } = {}) {
-  const child = spawn(command, args, {
-    cwd,
-    env: { PATH: process.env.PATH, LANG: 'C.UTF-8', ASAN_OPTIONS: 'detect_leaks=0', TERM: 'xterm', ...env },
-    ...user,
-  });
-  const it = { child, out: '', err: '', raw: [] };
-  child.stdout.on('data', (data) => {
-    it.raw.push(data);
-    it.out += data;
-  });
-  child.stderr.on('data', (data) => (it.err += data));
-  it.ended = new Promise((resolve, reject) => {
-    child.once('error', reject);
-    child.once('close', (code, signal) => resolve({ code, signal }));
-  });
-  child.stdin.on('error', () => {});
-  if (input !== undefined) child.stdin.end(input);
-  t.after(() => child.kill('SIGKILL'));
-  return it;
-}
-
 const exec = (t, args, options = {}) => start(t, ['exec', ...args], { input: '', ...options });
 
 async function run(t, args, options) {

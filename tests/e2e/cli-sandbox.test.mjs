@@ -1,37 +1,17 @@
 // `cay sandbox` against a real server: every verb, both ways of copying, streams, signals, a terminal,
 // a connection that is cut, and what is said when something is wrong.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
 import { chmodSync, existsSync, lstatSync, mkdirSync, readFileSync, readdirSync, readlinkSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { bearer, buildDir, createKey, request, slow, startCay, tempDir, until } from '../lib/cay.mjs';
+import { bearer, createKey, request, slow, startCay, tempDir, until } from '../lib/cay.mjs';
+import { program, startProgram } from '../lib/program.mjs';
 
 const limit = { timeout: 90_000 * slow };
-const program = join(buildDir, 'cay');
 const quoted = (word) => `'${word.replaceAll("'", `'\\''`)}'`;
 
-function start(t, server, args, { input, env = {}, command = program, cwd = '/' } = {}) {
-  const child = spawn(command, args, {
-    cwd,
-    env: { PATH: process.env.PATH, LANG: 'C.UTF-8', TERM: 'xterm', ASAN_OPTIONS: 'detect_leaks=0', CAY_URL: server.url, ...env },
-  });
-  const it = { child, out: '', err: '', raw: [] };
-  child.stdout.on('data', (data) => {
-    it.raw.push(data);
-    it.out += data;
-  });
-  child.stderr.on('data', (data) => (it.err += data));
-  it.ended = new Promise((resolve, reject) => {
-    child.once('error', reject);
-    child.once('close', (code, signal) => resolve({ code, signal }));
-  });
-  child.stdin.on('error', () => {});
-  if (input !== undefined) child.stdin.end(input);
-  t.after(() => child.kill('SIGKILL'));
-  return it;
-}
+const start = (t, server, args, { env, ...more } = {}) => startProgram(t, args, { env: { CAY_URL: server.url, ...env }, ...more });
 
 async function run(t, server, args, options = {}) {
   const it = start(t, server, ['sandbox', ...args], { input: '', ...options });

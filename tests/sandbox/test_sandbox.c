@@ -715,8 +715,10 @@ static void without_the_guard_a_setuid_file_could_be_left(void **state) {
 
 static void a_bind_of_roots_folder_is_not_writable(void **state) {
     (void)state;
-    if (geteuid() != 0)
+    if (geteuid() != 0) {
+        print_message("only root has what this looks at\n");
         skip();
+    }
     char *dir = temp_dir(0);
     int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     struct sandbox_spec spec = {.id = "g", .binds = {{"/work/rw", SANDBOX_BIND_RW}}, .nbinds = 1};
@@ -1258,8 +1260,10 @@ static void killing_the_front_leaves_nothing(void **state) {
 
 static void leftovers_of_a_dead_launcher_are_swept(void **state) {
     (void)state;
-    if (client.features.cgroup != SANDBOX_CGROUP_V1 || uid)
+    if (client.features.cgroup != SANDBOX_CGROUP_V1 || uid) {
+        print_message("leftovers are cgroups v1, which only root has here\n");
         skip();
+    }
     struct buf b;
     char path[512] = "", full[700], slot[720];
     buf_init(&b, 65536);
@@ -1317,8 +1321,10 @@ static void no_descriptor_or_process_leaks_in_the_launcher(void **state) {
 /* As in a container: the host's /proc is partly covered, so that no other may be mounted. */
 static void a_masked_host_proc_means_no_proc_inside(void **state) {
     (void)state;
-    if (geteuid() != 0)
+    if (geteuid() != 0) {
+        print_message("only root has what this looks at\n");
         skip();
+    }
     pid_t pid = fork();
     if (pid == 0) {
         if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
