@@ -370,6 +370,10 @@ static void on_failed(void *ctx, const struct err *err) {
     struct exec_cli *c = ctx;
     struct err why;
     c->box = NULL;
+    if (c->ending) { /* before it was ready: that was our doing */
+        finish(c);
+        return;
+    }
     /* What is wrong with the machine says more than what came of the request. */
     if (sandbox_host_check(c->host, &why) == 0) {
         fail(c, err);
