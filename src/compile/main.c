@@ -172,38 +172,54 @@ static int answer(uint64_t id, const char *response, size_t len) {
     return wire_send(CHANNEL_FD, &out);
 }
 
-/* Goes on warming up while there is nothing to do, at a walk: a pause between two requests is not
+/* Waits for a request. Goes on warming up meanwhile, at a walk: a pause between two requests is not
  * enough, and others may have work. */
-static void warm_while_idle(JSGlobalContextRef ctx, JSObjectRef fn, int *rounds) {
+static void wait_warming_up(JSGlobalContextRef ctx, JSObjectRef fn, int *rounds) {
     struct pollfd p = {.fd = CHANNEL_FD, .events = POLLIN};
     for (int wait_ms = QUIET_MS; *rounds > 0 && poll(&p, 1, wait_ms) == 0; wait_ms = 1) {
         size_t len = 0;
         free(warm(ctx, fn, WARM_ROUNDS + --*rounds, &len));
     }
+    if (*rounds == 0)
+        (void)poll(&p, 1, -1);
 }
 
-static int serve(JSGlobalContextRef ctx, JSObjectRef fn, int idle_rounds, struct err *err) {
+struct compiler {
+    JSGlobalContextRef ctx;
+    JSObjectRef fn;
+    int idle_rounds; /* of the warm-up, still to come */
+    size_t garbage;
+};
+
+static int on_request(struct compiler *c, const struct wire_frame *f) {
+    _cleanup_(free) char *request = xstrndup((const char *)f->data, f->len);
+    size_t len = 0;
+    _cleanup_(free) char *response = compile(c->ctx, c->fn, request, &len);
+    int rc = answer(f->id, response, len);
+    c->garbage += f->len + len;
+    if (c->garbage > GARBAGE_BYTES) {
+        c->garbage = 0;
+        JSGarbageCollect(c->ctx);
+    }
+    return rc;
+}
+
+static int serve(struct compiler *c, struct err *err) {
     struct wire_reader reader;
     wire_reader_init(&reader, COMPILE_FRAME_MAX);
-    struct wire_frame f;
-    size_t garbage = 0;
-    int rc;
-    warm_while_idle(ctx, fn, &idle_rounds);
-    while ((rc = wire_read(&reader, CHANNEL_FD, &f, err)) > 0) {
-        wire_frame_finish(&f);
-        if (f.type != COMPILE_REQUEST)
-            continue;
-        _cleanup_(free) char *request = xstrndup((const char *)f.data, f.len);
-        size_t len = 0;
-        _cleanup_(free) char *response = compile(ctx, fn, request, &len);
-        if (answer(f.id, response, len) < 0)
-            break;
-        garbage += f.len + len;
-        if (garbage > GARBAGE_BYTES) {
-            garbage = 0;
-            JSGarbageCollect(ctx);
+    int rc = 0;
+    while (rc >= 0) {
+        struct wire_frame f;
+        /* What came along with an earlier request goes first: the socket does not tell of it. */
+        rc = wire_next(&reader, &f, err);
+        if (rc == 0) {
+            wait_warming_up(c->ctx, c->fn, &c->idle_rounds);
+            rc = wire_recv(&reader, CHANNEL_FD, err);
+        } else if (rc > 0) {
+            wire_frame_finish(&f);
+            if (f.type == COMPILE_REQUEST && on_request(c, &f) < 0)
+                break;
         }
-        warm_while_idle(ctx, fn, &idle_rounds);
     }
     wire_reader_finish(&reader);
     return rc == -ERR_CANCELLED ? 0 : rc;
@@ -227,7 +243,8 @@ static int run(bool cold, struct err *err) {
     if (rc < 0)
         return rc;
     (void)wire_send(CHANNEL_FD, &(struct wire_out){.type = COMPILE_READY});
-    return serve(ctx, fn, cold ? 0 : IDLE_ROUNDS, err);
+    struct compiler c = {.ctx = ctx, .fn = fn, .idle_rounds = cold ? 0 : IDLE_ROUNDS};
+    return serve(&c, err);
 }
 
 int main(int argc, char **argv) {

@@ -48,6 +48,8 @@ JSValueRef engine_bytes(const struct engine *e, const void *data, size_t len);
 char *engine_utf8(JSContextRef ctx, JSValueRef value, size_t *ret_len);
 /* True where the value is a Proxy: what it shows is its own invention. */
 bool engine_is_proxy(JSContextRef ctx, JSValueRef value);
+/* Collects all garbage, now. */
+void engine_collect(struct engine *e);
 typedef void (*engine_after_gc)(void *arg);
 /* Calls cb after each collection, where no JavaScript may run. False if the engine cannot. */
 bool engine_on_gc(struct engine *e, engine_after_gc cb, void *arg);

@@ -193,6 +193,13 @@ static void on_crash(int sig) {
     stop_now(status);
 }
 
+/* The engine's and its libraries', in the place of libc's, which would send a signal: that is
+ * forbidden here. */
+void abort(void) {
+    on_crash(SIGABRT);
+    _exit(ISOLATE_EXIT_CRASH);
+}
+
 static void after_gc(void *arg) {
     (void)arg;
     uint64_t size;
@@ -314,16 +321,18 @@ HOST(host_done) {
 
 /* A program that waits for each answer before it asks the next question takes turns with its facet.
  * On one processor a turn is a switch of tasks; on two it is an interrupt to a processor that went
- * to sleep, which takes ten times as long. So while such a conversation lasts, the isolate waits
- * where it is and tells the facet to come there. It is bound to the place only while it waits: a
- * program that computes runs wherever there is room. */
-enum { STAY_TURNS = 3, STAY_NS = 300000 };
+ * to sleep, which takes ten times as long. So while such a conversation lasts, the isolate stays
+ * where it is and tells the facet to come there. A program that computes instead runs wherever
+ * there is room: at the latest after two ticks without a turn. */
+enum { STAY_TURNS = 3, STAY_NS = 300000, STAY_TICK_US = 5000 };
 
 static struct {
     cpu_set_t all;
     bool possible;
-    unsigned turns;  /* in a row */
-    int64_t woke_ns; /* when it began to run last */
+    volatile sig_atomic_t bound;
+    volatile sig_atomic_t turns; /* in a row */
+    sig_atomic_t ticked;         /* turns at the last tick */
+    int64_t woke_ns;             /* when it began to run last */
 } stay;
 
 static void stay_init(void) {
@@ -337,26 +346,52 @@ static uint64_t stay_hint(void) {
     return cpu >= 0 ? (uint64_t)(cpu + 1) << FACET_NEAR_SHIFT : 0;
 }
 
-static bool stay_begin(const struct isolate *iso) {
+static void stay_tick(long every_us) {
+    struct itimerval t = {.it_interval = {.tv_usec = every_us}, .it_value = {.tv_usec = every_us}};
+    (void)setitimer(ITIMER_VIRTUAL, &t, NULL);
+}
+
+static void stay_leave(void) {
+    if (!stay.bound)
+        return;
+    stay.bound = false;
+    stay_tick(0);
+    (void)sched_setaffinity(0, sizeof(stay.all), &stay.all);
+}
+
+static void on_stay_tick(int sig) {
+    (void)sig;
+    if (stay.turns == stay.ticked)
+        stay_leave();
+    stay.ticked = stay.turns;
+}
+
+static void stay_here(void) {
+    int cpu = sched_getcpu();
+    cpu_set_t here;
+    CPU_ZERO(&here);
+    if (cpu < 0 || stay.bound)
+        return;
+    CPU_SET((size_t)cpu, &here);
+    if (sched_setaffinity(0, sizeof(here), &here) < 0)
+        return;
+    stay.bound = true;
+    stay.ticked = stay.turns;
+    stay_tick(STAY_TICK_US);
+}
+
+/* It is about to wait. */
+static void stay_or_leave(const struct isolate *iso) {
     size_t pending = 0;
     for (size_t i = 0; i < iso->nbindings; i++)
         pending += iso->bindings[i].pending;
     bool turn = stay.possible && pending == 1 && iso->active == 1 &&
                 clock_mono_ns() - stay.woke_ns < STAY_NS;
     stay.turns = turn ? stay.turns + 1 : 0;
-    int cpu = stay.turns > STAY_TURNS ? sched_getcpu() : -1;
-    if (cpu < 0)
-        return false;
-    cpu_set_t here;
-    CPU_ZERO(&here);
-    CPU_SET((size_t)cpu, &here);
-    return sched_setaffinity(0, sizeof(here), &here) == 0;
-}
-
-static void stay_end(bool stayed) {
-    if (stayed)
-        (void)sched_setaffinity(0, sizeof(stay.all), &stay.all);
-    stay.woke_ns = clock_mono_ns();
+    if (stay.turns > STAY_TURNS)
+        stay_here();
+    else
+        stay_leave();
 }
 
 static void flush_binding(struct isolate_socket *b) {
@@ -628,9 +663,9 @@ bool isolate_step(struct isolate *iso, int max_wait_ms) {
         p[1 + i] = (struct pollfd){.fd = b->fd,
                                    .events = (short)(b->out.len > 0 ? POLLIN | POLLOUT : POLLIN)};
     }
-    bool stays = stay_begin(iso);
+    stay_or_leave(iso);
     int n = poll(p, 1 + iso->nbindings, wait_ms(iso, max_wait_ms));
-    stay_end(stays);
+    stay.woke_ns = clock_mono_ns();
     if (n <= 0)
         return true;
     for (size_t i = 0; i < iso->nbindings; i++) {
@@ -645,6 +680,7 @@ bool isolate_step(struct isolate *iso, int max_wait_ms) {
 bool isolate_serve(struct isolate *iso) {
     while (isolate_step(iso, -1))
         if (iso->reset && iso->active == 0) {
+            stay_leave();
             for (size_t i = 0; i < iso->nbindings; i++)
                 fd_close(&iso->bindings[i].fd);
             return true;
@@ -704,6 +740,8 @@ static void install_handlers(void) {
         (void)sigaction(crashes[i], &sa, NULL);
     sa = (struct sigaction){.sa_handler = on_cpu_limit, .sa_flags = SA_ONSTACK | SA_RESTART};
     (void)sigaction(SIGPROF, &sa, NULL);
+    sa.sa_handler = on_stay_tick;
+    (void)sigaction(SIGVTALRM, &sa, NULL);
     sa = (struct sigaction){.sa_handler = SIG_IGN};
     (void)sigaction(SIGPIPE, &sa, NULL);
 }

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "isolate/embed.h"
+#include "isolate/heap.h"
 #include "isolate/isolate.h"
 #include "isolate/lever.h"
 #include "isolate/probe.h"
@@ -28,6 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -38,8 +40,8 @@
 enum {
     CHILDREN_MAX = 1024,
     ENGINE_FDS_MAX = 16,
-    WARM_RUNS = 10,
-    AFTER_RUNS = 1,
+    WARM_RUNS = 10,  /* before the collection, and after it: it drops code */
+    SHORT_RUNS = 20, /* fill the holes that it left, or isolates would write to all of them */
     CONTROL_FRAME_MAX = 65536
 };
 
@@ -76,6 +78,8 @@ struct zygote {
     uint32_t levers;           /* that hold */
     struct lever_pages *pages; /* NULL: not populated */
     struct reset *reset;       /* NULL: isolates do not reset */
+    struct heap_plan plan;     /* empty: to be learnt */
+    struct heap_plan *learnt;  /* by a rehearsal; shared with it */
     char lever_note[256];      /* why a lever does not hold */
     uint64_t size_bytes;
     int signal_fd;
@@ -100,6 +104,12 @@ static int read_config(struct zygote *z, struct err *err) {
     struct config c = {.flags = unpack_u32(&u), .levers = unpack_u32(&u)};
     c.memory_max_bytes = unpack_u64(&u);
     c.cpu_max_s = unpack_u32(&u);
+    size_t plan_len;
+    const char *plan = unpack_bytes(&u, &plan_len);
+    if (plan && plan_len <= sizeof(z->plan.name)) {
+        memcpy(z->plan.name, plan, plan_len);
+        z->plan.count = (uint32_t)(plan_len / sizeof(z->plan.name[0]));
+    }
     wire_frame_finish(&f);
     if (f.type != ISOLATE_CONFIG || !unpack_ok(&u))
         return err_set(err, ERR_PROTOCOL, "the first message is no configuration");
@@ -163,6 +173,8 @@ static int note_engine_fds(struct zygote *z, const int *before, int nbefore, str
 
 /* ---- in the child ---- */
 
+enum purpose { TO_SERVE, TO_LEARN_PAGES, TO_LEARN_HEAP };
+
 static bool replace_fd(int fresh, int old) {
     if (fresh < 0)
         return false;
@@ -173,14 +185,14 @@ static bool replace_fd(int fresh, int old) {
 
 /* Fork ignores CLOEXEC: everything goes but the channel, the engine's own (fresh ones, or they
  * would join all isolates) and a /dev/null for standard input, output and error. */
-static bool own_fds(const struct zygote *z, int channel, int statm_fd, bool training) {
+static bool own_fds(const struct zygote *z, int channel, int statm_fd, enum purpose purpose) {
     int keep[ENGINE_FDS_MAX + 8] = {0, 1, 2, channel, statm_fd};
     size_t n = 5;
     if (z->reset) {
         keep[n++] = RESET_PAGEMAP_FD;
         keep[n++] = RESET_MAPS_FD;
     }
-    if (training)
+    if (purpose == TO_LEARN_PAGES)
         keep[n++] = z->lock.proc_fd;
     bool ok = true;
     for (int i = 0; i < 3; i++)
@@ -207,13 +219,16 @@ static bool wants_filter(const struct zygote *z) {
 #endif
 }
 
-/* Serves one run without a filter, then notes which pages that took. */
-static void be_trained(struct zygote *z) {
+/* Serves one run without a filter, then notes what that wrote to. */
+static void be_trained(struct zygote *z, enum purpose purpose) {
     struct err err;
-    while (isolate_step(&z->isolate, -1)) {
+    int rc = purpose == TO_LEARN_HEAP ? heap_watch(&err) : 0;
+    while (rc == 0 && isolate_step(&z->isolate, -1)) {
     }
-    _exit(lever_pages_learn(z->pages, z->lock.proc_fd, &err) < 0 ? ISOLATE_EXIT_SETUP
-                                                                 : ISOLATE_EXIT_OK);
+    if (rc == 0)
+        rc = purpose == TO_LEARN_HEAP ? heap_learn(z->learnt, &err)
+                                      : lever_pages_learn(z->pages, z->lock.proc_fd, &err);
+    _exit(rc < 0 ? ISOLATE_EXIT_SETUP : ISOLATE_EXIT_OK);
 }
 
 static void serve_front(struct zygote *z, int channel) __attribute__((noreturn));
@@ -237,9 +252,10 @@ static void serve_front(struct zygote *z, int channel) {
     _exit(ISOLATE_EXIT_OK);
 }
 
-static void be_isolate(struct zygote *z, int channel, bool training) __attribute__((noreturn));
+static void be_isolate(struct zygote *z, int channel, enum purpose purpose)
+    __attribute__((noreturn));
 
-static void be_isolate(struct zygote *z, int channel, bool training) {
+static void be_isolate(struct zygote *z, int channel, enum purpose purpose) {
     struct err err;
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     sigset_t none;
@@ -250,15 +266,15 @@ static void be_isolate(struct zygote *z, int channel, bool training) {
                                  .cpu_s = z->config.cpu_max_s};
     if (z->reset && reset_prepare(z->reset, z->lock.proc_fd, &err) < 0)
         _exit(ISOLATE_EXIT_SETUP);
-    if (statm_fd < 0 || !own_fds(z, channel, statm_fd, training) ||
+    if (statm_fd < 0 || !own_fds(z, channel, statm_fd, purpose) ||
         lock_set_limits(&limits, &err) < 0)
         _exit(ISOLATE_EXIT_SETUP);
-    if (z->pages && !training)
+    if (z->pages && purpose == TO_SERVE)
         lever_pages_populate(z->pages);
     isolate_seed(&z->isolate);
     isolate_open(&z->isolate, channel, statm_fd);
-    if (training)
-        be_trained(z);
+    if (purpose != TO_SERVE)
+        be_trained(z, purpose);
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     if (wants_filter(z) && lock_set_filter(&z->lock, &err) < 0)
         _exit(ISOLATE_EXIT_SETUP);
@@ -274,7 +290,7 @@ static int fork_isolate(struct zygote *z, struct err *err) {
         return rc;
     pid_t pid = fork();
     if (pid == 0)
-        be_isolate(z, ends[1], false);
+        be_isolate(z, ends[1], TO_SERVE);
     close(ends[1]);
     if (pid < 0) {
         rc = err_sys(err, "fork");
@@ -287,17 +303,18 @@ static int fork_isolate(struct zygote *z, struct err *err) {
 }
 
 /* Forks a child, runs the warm-up program in it and waits for its end. */
-static int rehearse(struct zygote *z, bool training, struct err *err) {
+static int rehearse(struct zygote *z, enum purpose purpose, struct err *err) {
     int ends[2];
     int rc = fd_pair(ends, err);
     if (rc < 0)
         return rc;
     pid_t pid = fork();
     if (pid == 0)
-        be_isolate(z, ends[1], training);
+        be_isolate(z, ends[1], purpose);
     close(ends[1]);
-    rc = pid < 0 ? err_sys(err, "fork")
-                 : warm_drive(ends[0], training ? isolate_short_js : isolate_warm_js, err);
+    rc = pid < 0
+             ? err_sys(err, "fork")
+             : warm_drive(ends[0], purpose == TO_SERVE ? isolate_warm_js : isolate_short_js, err);
     close(ends[0]);
     int status = 0;
     if (pid > 0 && waitpid(pid, &status, 0) == pid && status != 0 && rc == 0)
@@ -435,7 +452,7 @@ static void write_features(const struct zygote *z, const char *error, struct buf
         {"pid_ns", l->pid_ns},     {"empty_root", l->empty_root},
         {"seccomp", l->seccomp},   {"unprivileged", l->unprivileged},
     };
-    static const char *const levers[] = {"warm", "threshold", "text", "diet", "populate"};
+    static const char *const levers[] = {"warm", "threshold", "text", "diet", "populate", "gather"};
     struct json_writer w;
     json_writer_init(&w, out);
     json_writer_object_begin(&w);
@@ -497,6 +514,15 @@ static void lever_done(struct zygote *z, enum isolate_lever lever, int rc, const
         (void)snprintf(z->lever_note, sizeof(z->lever_note), "%.200s", err->message);
 }
 
+static void begin_heap(struct zygote *z) {
+    struct err err;
+    if (!(z->config.levers & ISOLATE_LEVER_GATHER))
+        return;
+    int rc = heap_begin(z->plan.count > 0 ? &z->plan : NULL, &err);
+    if (rc < 0 || z->plan.count > 0)
+        lever_done(z, ISOLATE_LEVER_GATHER, rc, &err);
+}
+
 static void pull_levers(struct zygote *z) {
     struct err err;
     int proc_fd = z->lock.proc_fd;
@@ -506,13 +532,35 @@ static void pull_levers(struct zygote *z) {
         lever_done(z, ISOLATE_LEVER_DIET, lever_diet(proc_fd, &err), &err);
 }
 
+/* A later zygote can have what this one learns. */
+static void learn_heap(struct zygote *z) {
+    struct err why;
+    struct heap_plan *plan =
+        mmap(NULL, sizeof(*plan), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (plan == MAP_FAILED)
+        return;
+    z->learnt = plan;
+    struct buf b = {.data = (char *)plan->name};
+    int rc = rehearse(z, TO_LEARN_HEAP, &why);
+    b.len = plan->count * sizeof(plan->name[0]);
+    if (rc == 0)
+        (void)send_control(ISOLATE_PLAN, &b, NULL, 0);
+    else
+        (void)snprintf(z->lever_note, sizeof(z->lever_note), "%.200s", why.message);
+    z->learnt = NULL;
+    (void)munmap(plan, sizeof(*plan));
+    heap_forget();
+}
+
 /* Behind the walls, as every isolate will run: an engine that cannot do this must not serve. */
 static int rehearse_all(struct zygote *z, struct err *err) {
+    if ((z->config.levers & ISOLATE_LEVER_GATHER) && !(z->levers & ISOLATE_LEVER_GATHER))
+        learn_heap(z);
     if (z->config.levers & ISOLATE_LEVER_POPULATE) {
         struct err why;
         int rc = lever_pages_create(&z->pages, &why);
         if (rc == 0)
-            rc = rehearse(z, true, &why);
+            rc = rehearse(z, TO_LEARN_PAGES, &why);
         if (rc < 0 || lever_pages_count(z->pages) == 0)
             z->pages = NULL;
         lever_done(z, ISOLATE_LEVER_POPULATE, rc, &why);
@@ -522,7 +570,7 @@ static int rehearse_all(struct zygote *z, struct err *err) {
         if (reset_create(&z->reset, z->lock.proc_fd, &why) < 0)
             (void)snprintf(z->lever_note, sizeof(z->lever_note), "%.200s", why.message);
     }
-    return rehearse(z, false, err);
+    return rehearse(z, TO_SERVE, err);
 }
 
 static int bring_up(struct zygote *z, struct err *err) {
@@ -552,6 +600,7 @@ static int bring_up(struct zygote *z, struct err *err) {
     /* The engine says on standard error what its options already say. */
     _cleanup_(close) int error_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 64);
     (void)dup2(z->lock.null_fd, STDERR_FILENO);
+    begin_heap(z);
     rc = isolate_init(&z->isolate, err);
     (void)dup2(error_fd, STDERR_FILENO);
     if (rc < 0)
@@ -563,8 +612,13 @@ static int bring_up(struct zygote *z, struct err *err) {
     if (rc < 0)
         return rc;
     z->levers |= z->config.levers & ISOLATE_LEVER_WARM;
-    JSGarbageCollect(z->isolate.engine.ctx);
-    rc = warm_up(&z->isolate, isolate_short_js, AFTER_RUNS, err);
+    engine_collect(&z->isolate.engine);
+    if (z->levers & ISOLATE_LEVER_WARM)
+        rc = warm_up(&z->isolate, isolate_warm_js, WARM_RUNS, err);
+    if (rc == 0)
+        rc = warm_up(&z->isolate, isolate_short_js, z->levers & ISOLATE_LEVER_WARM ? SHORT_RUNS : 1,
+                     err);
+    heap_end();
     if (rc < 0)
         return rc;
     rc = note_engine_fds(z, before, nbefore, err);

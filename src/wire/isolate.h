@@ -6,18 +6,20 @@
  *
  *   front -> zygote
  *     CONFIG   u32 version (ISOLATE_VERSION), u32 flags (ISOLATE_CONFIG_*), u32 levers
- *              (ISOLATE_LEVER_*), u64 memory_max_bytes, u32 cpu_max_s. Must be the first message.
+ *              (ISOLATE_LEVER_*), u64 memory_max_bytes, u32 cpu_max_s, bytes plan (what PLAN of an
+ *              earlier zygote said, or nothing). Must be the first message.
  *     WANT     u32 n: fork n more isolates. The front keeps the pool and asks for what it lacks.
  *     RETIRE   no payload: fork no more, exit when the last isolate has.
  *   zygote -> front
  *     FEATURES JSON object: which locks and levers are active, and why one is not. Comes once, when
  *              the zygote is ready to fork; "error" in it says that a strict CONFIG was refused.
- *     READY    u32 number, u32 pid; descriptors: the isolate's channel, a pidfd. The isolate is
- *              locked down, populated and waits for RUN.
- *     EXITED   u32 number, u32 wait status, u64 user_us, u64 system_us, u64 max_rss_kib, u64 minor
- *              faults. Comes for every isolate, also for one that died before it was READY. A
- *              forbidden system call is a death by SIGSYS; ISOLATE_EXIT_* are exits on a limit.
- * When control closes, the zygote and all of its isolates end.
+ *     PLAN     where a later zygote should put its allocations (src/isolate/heap.h): u32 each.
+ * Comes before FEATURES, if the lever was asked for and there was no plan. READY    u32 number, u32
+ * pid; descriptors: the isolate's channel, a pidfd. The isolate is locked down, populated and waits
+ * for RUN. EXITED   u32 number, u32 wait status, u64 user_us, u64 system_us, u64 max_rss_kib, u64
+ * minor faults. Comes for every isolate, also for one that died before it was READY. A forbidden
+ * system call is a death by SIGSYS; ISOLATE_EXIT_* are exits on a limit. When control closes, the
+ * zygote and all of its isolates end.
  *
  * On an isolate's channel (the frame's id names the call; the front chooses ids from 1 on):
  *
@@ -83,6 +85,7 @@ enum isolate_control {
     ISOLATE_FEATURES = 16,
     ISOLATE_READY = 17,
     ISOLATE_EXITED = 18,
+    ISOLATE_PLAN = 19,
 };
 
 enum isolate_message {
@@ -119,7 +122,8 @@ enum isolate_lever {
     ISOLATE_LEVER_TEXT = 1 << 2,      /* the engine's text on huge anonymous pages */
     ISOLATE_LEVER_DIET = 1 << 3,      /* libraries no isolate needs are not forked */
     ISOLATE_LEVER_POPULATE = 1 << 4,  /* pages a run writes are populated before work arrives */
-    ISOLATE_LEVER_ALL = (1 << 5) - 1,
+    ISOLATE_LEVER_GATHER = 1 << 5,    /* what a run writes to lies close together */
+    ISOLATE_LEVER_ALL = (1 << 6) - 1,
 };
 
 enum isolate_run_flag {

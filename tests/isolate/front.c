@@ -42,6 +42,8 @@ static void on_frame(struct front *f, struct wire_frame *m) {
     } else if (m->type == ISOLATE_FEATURES) {
         free(f->features);
         f->features = xstrndup((const char *)m->data, m->len);
+    } else if (m->type == ISOLATE_PLAN) {
+        NEED(buf_add(&f->plan, m->data, m->len), "a plan that is too long");
     }
 }
 
@@ -71,7 +73,15 @@ static bool next_frame(struct front *f, uint16_t type, struct wire_frame *ret, i
 }
 
 void front_start(struct front *f, const char *path, uint32_t flags, uint32_t levers) {
+    struct buf none;
+    buf_init(&none, 0);
+    front_start_planned(f, path, flags, levers, &none);
+}
+
+void front_start_planned(struct front *f, const char *path, uint32_t flags, uint32_t levers,
+                         const struct buf *plan) {
     *f = (struct front){0};
+    buf_init(&f->plan, 1 << 16);
     struct err err;
     int ends[2];
     NEED(fd_pair(ends, &err) == 0, "socketpair");
@@ -91,12 +101,13 @@ void front_start(struct front *f, const char *path, uint32_t flags, uint32_t lev
     f->control = ends[0];
     wire_reader_init(&f->reader, 1 << 20);
     _cleanup_(buf) struct buf b;
-    buf_init(&b, 256);
+    buf_init(&b, 256 + plan->len);
     pack_u32(&b, ISOLATE_VERSION);
     pack_u32(&b, flags);
     pack_u32(&b, levers);
     pack_u64(&b, (uint64_t)2 << 30);
     pack_u32(&b, 120);
+    pack_bytes(&b, plan->data, plan->len);
     struct wire_out out = {.type = ISOLATE_CONFIG, .pieces = {{b.data, b.len}}};
     NEED(wire_send(f->control, &out) == 0, "send CONFIG");
     struct wire_frame m;
@@ -167,6 +178,7 @@ void front_stop(struct front *f) {
     wire_reader_finish(&f->reader);
     free(f->features);
     f->features = NULL;
+    buf_finish(&f->plan);
 }
 
 void front_send_run(struct front_isolate *i, uint64_t id, const struct front_run *run) {

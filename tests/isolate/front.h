@@ -14,6 +14,7 @@ struct front {
     int control;
     struct wire_reader reader;
     char *features;
+    struct buf plan; /* as the zygote said it; what the next one is started with */
     struct front_exit {
         uint32_t number;
         int status;
@@ -75,6 +76,8 @@ struct front_outcome {
 
 /* path: the program. Fails the process on an error: tests have no use for less. */
 void front_start(struct front *f, const char *path, uint32_t flags, uint32_t levers);
+void front_start_planned(struct front *f, const char *path, uint32_t flags, uint32_t levers,
+                         const struct buf *plan);
 void front_want(struct front *f, uint32_t n);
 /* Waits for the next READY. */
 void front_take(struct front *f, struct front_isolate *ret_isolate);

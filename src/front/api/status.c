@@ -5,6 +5,7 @@
 #include "front/sandbox/sandboxes.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { STATUS_EVERY_MS = 1000 };
@@ -50,6 +51,24 @@ static void write_children(struct json_writer *w, const struct front *f) {
     json_writer_array_begin(w);
     front_children(f, write_child, w);
     json_writer_array_end(w);
+}
+
+static void write_isolates(struct json_writer *w, const struct front *f) {
+    struct pool_stats st = pool_stats(f->runner->pool);
+    const char *features = pool_features(f->runner->pool);
+    json_writer_key(w, "isolates");
+    json_writer_object_begin(w);
+    json_writer_key(w, "ready");
+    json_writer_int(w, (int64_t)st.ready);
+    json_writer_key(w, "busy");
+    json_writer_int(w, (int64_t)st.busy);
+    json_writer_key(w, "waiting");
+    json_writer_int(w, (int64_t)st.waiting);
+    json_writer_key(w, "started_total");
+    json_writer_int(w, (int64_t)st.started);
+    json_writer_key(w, "features"); /* its walls and levers: the zygote's own JSON */
+    json_writer_raw(w, features ? features : "null", strlen(features ? features : "null"));
+    json_writer_object_end(w);
 }
 
 static void write_sandboxes(struct json_writer *w, const struct front *f) {
@@ -117,6 +136,7 @@ static void write_status(struct buf *b, const struct front *f, const struct iden
     json_writer_object_end(&w);
     write_features(&w, &f->features);
     write_children(&w, f);
+    write_isolates(&w, f);
     write_sandboxes(&w, f);
     json_writer_key(&w, "memory_bytes");
     json_writer_int(&w, metrics_process_memory(getpid()));

@@ -15,9 +15,17 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { QUEUE_BYTES = 64 << 20, REST_MS = 10000, RESET_WAIT_MS = 2000, QUIET_MS = 25 };
+enum {
+    QUEUE_BYTES = 64 << 20,
+    REST_MS = 10000,
+    RESET_WAIT_MS = 2000,
+    QUIET_MS = 25,
+    PLAN_BYTES = 1 << 14,
+    HEIR_FORKS = 100, /* of the first zygote, before one that has a plan takes over... */
+    HEIR_MS = 3000,   /* ...or so long without a run */
+};
 
-/* One life of cay-isolate. There are two while one takes over from the other. */
+/* One life of cay-isolate. There are two or more while one takes over from the other. */
 struct zygote {
     struct zygote *next;
     struct pool *pool;
@@ -26,6 +34,7 @@ struct zygote {
     unsigned forks;
     size_t asked; /* isolates that it owes us */
     bool up;      /* it said what it can: it takes work */
+    bool planned; /* it knew a plan when it began */
     bool retired;
 };
 
@@ -61,12 +70,16 @@ struct pool_ticket {
 
 struct pool {
     struct pool_options opt;
-    struct zygote *zygotes; /* the newest first */
+    struct zygote *zygotes; /* all that have not ended */
+    struct zygote *current; /* the one that forks */
+    struct zygote *heir;    /* on its way up, to follow it */
+    struct buf plan;        /* what the first said of its heap, for all that follow */
     struct isolate *ready;
     struct pool_ticket *waiting;
     uv_timer_t timer;
     uv_timer_t quiet; /* fills up while nothing runs */
     struct pool_stats stats;
+    int64_t busy_ms; /* when it was last seen at work */
     char *features;
     bool stopping;
     void (*on_stopped)(void *ctx);
@@ -160,6 +173,7 @@ static void hand_out(struct pool *p, struct isolate *i, const char *domain, pool
     if (domain && !i->domain)
         i->domain = xstrdup(domain);
     p->stats.busy++;
+    p->busy_ms = clock_mono_ms();
     taken(ctx, i, NULL); /* the work first: a fork takes the processor from it */
     refill(p);
 }
@@ -298,6 +312,7 @@ static void zygote_lost(struct zygote *z) {
 static void on_quiet_closed(uv_handle_t *h) {
     struct pool *p = h->data;
     free(p->features);
+    buf_finish(&p->plan);
     free(p);
 }
 
@@ -315,6 +330,10 @@ static void on_zygote_stopped(void *ctx) {
         at = &(*at)->next;
     if (*at)
         *at = z->next;
+    if (p->current == z)
+        p->current = NULL;
+    if (p->heir == z)
+        p->heir = NULL;
     free(z);
     if (p->stopping && !p->zygotes && p->on_stopped) {
         void (*cb)(void *) = p->on_stopped;
@@ -327,6 +346,17 @@ static void on_zygote_stopped(void *ctx) {
 static void check_retired(struct zygote *z) {
     if (z->retired && !z->isolates && z->keeper)
         keeper_stop(steal_ptr(&z->keeper), on_zygote_stopped, z);
+}
+
+/* One that an earlier zygote forked makes room for one of its heir's. */
+static void end_outdated(struct pool *p) {
+    struct isolate *i = p->ready;
+    while (i && !i->zygote->retired)
+        i = i->next_ready;
+    if (!i)
+        return;
+    unlink_ready(i);
+    kill_isolate(i);
 }
 
 static void on_ready(struct zygote *z, struct wire_frame *f) {
@@ -369,6 +399,7 @@ static void on_ready(struct zygote *z, struct wire_frame *f) {
     i->next_ready = p->ready; /* the newest is used first: its memory is in the caches */
     p->ready = i;
     p->stats.ready++;
+    end_outdated(p);
     serve_waiting(p);
 }
 
@@ -410,15 +441,30 @@ static void on_zygote_start(void *ctx, struct channel *channel) {
     struct zygote *z = ctx;
     const struct pool_options *o = &z->pool->opt;
     _cleanup_(buf) struct buf b;
-    buf_init(&b, 256);
+    buf_init(&b, 256 + PLAN_BYTES);
     pack_u32(&b, ISOLATE_VERSION);
     pack_u32(&b, o->reset ? ISOLATE_CONFIG_RESET : 0);
     pack_u32(&b, o->levers);
     pack_u64(&b, o->memory_max_bytes);
     pack_u32(&b, o->cpu_max_s);
+    pack_bytes(&b, z->pool->plan.data, z->pool->plan.len);
+    z->planned = z->pool->plan.len > 0;
     (void)channel_send(channel,
                        &(struct wire_out){.type = ISOLATE_CONFIG, .pieces = {{b.data, b.len}}});
     z->forks = 0;
+}
+
+/* What waits of the earlier one's is ended one by one, as the heir has its own ready. */
+static void take_over(struct zygote *z) {
+    struct pool *p = z->pool;
+    struct zygote *old = p->current;
+    p->heir = NULL;
+    p->current = z;
+    if (!old)
+        return;
+    old->retired = true;
+    log_info("isolate.retire", "forks", old->forks);
+    check_retired(old);
 }
 
 static void on_zygote_frame(void *ctx, struct wire_frame *f) {
@@ -435,7 +481,13 @@ static void on_zygote_frame(void *ctx, struct wire_frame *f) {
         z->pool->features = xstrndup((const char *)f->data, f->len);
         log_debug("isolate.features", "features", z->pool->features);
         z->up = true;
+        if (z == z->pool->heir)
+            take_over(z);
         refill(z->pool);
+        break;
+    case ISOLATE_PLAN:
+        if (z->pool->plan.len == 0)
+            (void)buf_add(&z->pool->plan, f->data, f->len);
         break;
     default:
         break;
@@ -467,37 +519,33 @@ static struct zygote *zygote_create(struct pool *p) {
     return z;
 }
 
-/* A zygote that has forked enough is followed by a fresh one; it goes when its last isolate has. */
-static void retire(struct pool *p) {
-    struct zygote *z = p->zygotes;
-    z->retired = true;
-    while (true) {
-        struct isolate *i = p->ready;
-        while (i && i->zygote != z)
-            i = i->next_ready;
-        if (!i)
-            break;
-        unlink_ready(i);
-        kill_isolate(i);
-    }
-    log_info("isolate.retire", "forks", z->forks);
-    (void)zygote_create(p);
-    check_retired(z);
+/* A zygote that has forked enough is followed by a fresh one, and the first one soon by one that
+ * knows its plan. It serves until then, and goes when its last isolate has. */
+static void look_for_heir(struct pool *p) {
+    const struct zygote *z = p->current;
+    if (!z || !z->up || p->heir || p->stopping)
+        return;
+    bool worn = p->opt.retire_forks && z->forks >= p->opt.retire_forks;
+    bool settled = z->forks >= HEIR_FORKS || clock_mono_ms() - p->busy_ms >= HEIR_MS;
+    if (worn || (p->plan.len > 0 && !z->planned && settled))
+        p->heir = zygote_create(p);
 }
 
 static void on_quiet(uv_timer_t *t);
 
 /* How many the newest zygote is to fork: none while it cannot. */
 static size_t missing(const struct pool *p) {
-    const struct zygote *z = p->zygotes;
+    const struct zygote *z = p->current;
     if (p->stopping || !z || !z->up || !z->keeper || !keeper_channel(z->keeper))
         return 0;
-    size_t have = p->stats.ready + z->asked;
+    size_t have = z->asked;
+    for (const struct isolate *i = p->ready; i; i = i->next_ready)
+        have += i->zygote == z;
     return p->opt.ready > have ? p->opt.ready - have : 0;
 }
 
 static void ask(struct pool *p, size_t n) {
-    struct zygote *z = p->zygotes;
+    struct zygote *z = p->current;
     _cleanup_(buf) struct buf b;
     buf_init(&b, 16);
     pack_u32(&b, (uint32_t)n);
@@ -508,14 +556,9 @@ static void ask(struct pool *p, size_t n) {
 
 /* A fork takes more than a run, so it waits until none is at work, or the pool is half empty. */
 static void refill(struct pool *p) {
-    struct zygote *z = p->zygotes;
     size_t n = missing(p);
     if (n == 0)
         return;
-    if (p->opt.retire_forks && z->forks >= p->opt.retire_forks && !z->retired && !z->next) {
-        retire(p);
-        return;
-    }
     if (p->waiting || n >= (p->opt.ready + 1) / 2)
         ask(p, n);
     else if (p->stats.busy == 0 && !uv_is_active((uv_handle_t *)&p->quiet))
@@ -548,7 +591,10 @@ static void on_timer(uv_timer_t *t) {
         free(k->domain);
         free(k);
     }
+    if (p->stats.busy > 0)
+        p->busy_ms = now;
     end_resting(p);
+    look_for_heir(p);
     refill(p);
 }
 
@@ -560,7 +606,9 @@ struct pool *pool_create(const struct pool_options *options) {
     (void)uv_timer_init(options->loop, &p->quiet);
     p->quiet.data = p;
     (void)uv_timer_start(&p->timer, on_timer, 100, 100);
-    (void)zygote_create(p);
+    buf_init(&p->plan, PLAN_BYTES);
+    p->busy_ms = clock_mono_ms();
+    p->current = zygote_create(p);
     return p;
 }
 
@@ -607,7 +655,7 @@ const char *pool_features(const struct pool *p) {
 }
 
 struct keeper_info pool_info(const struct pool *p) {
-    return keeper_info(p->zygotes->keeper);
+    return keeper_info(p->current->keeper);
 }
 
 void pool_stop(struct pool *p, void (*on_stopped)(void *ctx), void *ctx) {

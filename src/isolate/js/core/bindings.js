@@ -2,7 +2,16 @@
 // the promise is settled by the reply. What comes back from a facet is rows, from a worker a tagged
 // value.
 
-let pending = new MapCtor(), callNumber = 0, bindingCalls = 0, bindings = list();
+// A call waits in a slot. Its id has the slot and, above it, a number that tells it from others that had the slot.
+let waiting = list(), freeSlots = list(), callNumber = 0, bindingCalls = 0, bindings = list();
+const SLOTS = 0x100000, CALL_NUMBERS = 0xfffffff; // 48 bits together
+
+function takeWaiting(slot) {
+    const entry = waiting[slot];
+    waiting[slot] = undefined;
+    push(freeSlots, slot);
+    return entry;
+}
 
 function decodeCell(cell) {
     if (typeof cell !== "object" || cell === null) return cell;
@@ -88,12 +97,16 @@ function invoke(binding, method, args) {
         const max = host.limit(0);
         if (bindingCalls >= max) throw limitError(`binding call limit of ${max} reached`);
         const text = binding.worker ? encodeWorker(args) : encodeFacet(method, args);
-        const id = ++callNumber;
+        const reused = freeSlots.length > 0, slot = reused ? freeSlots[freeSlots.length - 1] : waiting.length;
+        if (slot >= SLOTS) throw new E(`${binding.name}.${method}: too many calls wait for their answers`);
+        callNumber = (callNumber + 1) & CALL_NUMBERS;
+        const id = callNumber * SLOTS + slot;
         bindingCalls++;
         // The stack of the call, because the reply arrives on none.
         const at = new E("");
         if (!host.bind(binding.index, id, method, text)) throw new E(`${binding.name}.${method}: the call could not be sent`);
-        mapSet(pending, id, { binding, method, resolve, reject, at });
+        if (reused) freeSlots.length--;
+        waiting[slot] = { binding, method, resolve, reject, at, id };
     });
 }
 
@@ -111,9 +124,9 @@ function replyError(entry, text) {
 
 // False if nobody asked, or the reply is no JSON: the peer broke the contract.
 function reply(index, id, ok, text) {
-    const entry = mapGet(pending, id);
-    if (entry === undefined || entry.binding.index !== index) return false;
-    mapDelete(pending, id);
+    const slot = id % SLOTS, asked = slot < waiting.length ? waiting[slot] : undefined;
+    if (asked === undefined || asked.id !== id || asked.binding.index !== index) return false;
+    const entry = takeWaiting(slot);
     let value;
     try {
         value = !ok ? replyError(entry, text) : text === "" ? undefined
@@ -129,11 +142,9 @@ function reply(index, id, ok, text) {
 
 function gone(index, why) {
     for (let i = 0; i < bindings.length; i++) if (bindings[i].index === index) bindings[i].gone = why;
-    const lost = list();
-    mapForEach(pending, (entry, id) => { if (entry.binding.index === index) push(lost, id); });
-    for (let i = 0; i < lost.length; i++) {
-        const entry = mapGet(pending, lost[i]);
-        mapDelete(pending, lost[i]);
+    for (let slot = 0; slot < waiting.length; slot++) {
+        if (waiting[slot] === undefined || waiting[slot].binding.index !== index) continue;
+        const entry = takeWaiting(slot);
         entry.reject(new E(`${entry.binding.name} ${why}`));
     }
 }

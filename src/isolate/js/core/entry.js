@@ -264,7 +264,7 @@ function call(id, specText, body) {
 // After a warm-up: as if nothing had run.
 function clear() {
     heap = list(); timers = new MapCtor(); timerId = timerOrder = userTimers = 0;
-    pending = new MapCtor(); callNumber = bindingCalls = 0; bindings = list();
+    waiting = list(); freeSlots = list(); callNumber = bindingCalls = 0; bindings = list();
     active = new MapCtor(); program = null;
     indent = ""; muted = false; counts = new MapCtor(); watches = new MapCtor();
     arm();

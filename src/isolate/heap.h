@@ -1,0 +1,33 @@
+#pragma once
+/* Where the engine's allocations lie.
+ *
+ * Of the seven megabytes that the engine and the prelude take, a run writes to some three hundred
+ * allocations: counters, caches, the heads of free lists. They lie scattered, and each one costs an
+ * isolate the copy of a whole page. The engine comes up the same way every time, so an allocation
+ * has a name: its size, and how many of that size came before. One zygote learns which of them a
+ * run writes to (the plan); the next one puts those side by side. A plan that does not fit costs
+ * room and nothing else. */
+
+#include "base/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { HEAP_PLAN_MAX = 4096 };
+
+struct heap_plan {
+    uint32_t count;
+    uint32_t name[HEAP_PLAN_MAX]; /* ascending */
+};
+
+/* Allocations are named from here on. With a plan those that it has are put side by side; with NULL
+ * they are noted, so that one can be learnt. */
+int heap_begin(const struct heap_plan *plan, struct err *err);
+/* No more are named. */
+void heap_end(void);
+/* In the process that is about to run a program: remembers what the heap holds. */
+int heap_watch(struct err *err);
+/* After it ran: which allocations have changed. */
+int heap_learn(struct heap_plan *ret_plan, struct err *err);
+/* Drops what was noted. */
+void heap_forget(void);

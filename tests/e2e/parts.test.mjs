@@ -1,0 +1,85 @@
+// How the parts behind a run work together: compiler, zygotes, isolates and the processors they share.
+import assert from 'node:assert/strict';
+import { readFileSync, readdirSync } from 'node:fs';
+import { cpus } from 'node:os';
+import { after, before, test } from 'node:test';
+import { isSanitized, request, slow, startCay, until } from '../lib/cay.mjs';
+
+let cay;
+before(async () => {
+  cay = await startCay();
+});
+after(() => cay.stop());
+
+async function run(code, more = {}) {
+  const { status, body } = await request(cay, '/v1/run', { method: 'POST', body: JSON.stringify({ code, env: { db: { $facet: 'f' } }, ...more }) });
+  assert.equal(status, 200, body);
+  return JSON.parse(body);
+}
+
+/** The processes below the server with this name. */
+function below(name) {
+  const all = readdirSync('/proc')
+    .filter((d) => /^\d+$/.test(d))
+    .flatMap((pid) => {
+      try {
+        const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+        const [, ppid] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+        return [{ pid: Number(pid), ppid: Number(ppid), name: stat.slice(stat.indexOf('(') + 1, stat.lastIndexOf(')')) }];
+      } catch {
+        return []; // gone
+      }
+    });
+  const found = [];
+  for (let parents = [cay.pid]; parents.length; ) {
+    const children = all.filter((p) => parents.includes(p.ppid));
+    found.push(...children.filter((p) => p.name === name));
+    parents = children.map((p) => p.pid);
+  }
+  return found;
+}
+
+/** How many of the isolates may run on one processor only. */
+function bound() {
+  return below('cay-isolate').filter(({ pid }) => {
+    try {
+      return /^Cpus_allowed_list:\t\d+$/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
+    } catch {
+      return false;
+    }
+  }).length;
+}
+
+test('runs that come together, right after the start, are compiled one after the other', async () => {
+  const all = await Promise.all(Array.from({ length: 6 }, (_, i) => run(`export default () => ${i}`)));
+  const late = all.map((r) => r.usage.compiled_ms).sort((a, b) => a - b);
+  // The compiler warms up for seconds, while nobody asks.
+  assert.ok(late.at(-1) - late[0] < 1500 * slow, `${late}`);
+});
+
+test('a zygote that knows where its heap is written follows the first, and no run is lost', { skip: isSanitized && 'the heap is the sanitizer\'s' }, async (t) => {
+  const levers = async () => JSON.parse((await request(cay, '/v1/status')).body).isolates?.features?.levers;
+  let runs = 0;
+  while (!(await levers())?.gather) {
+    assert.ok(runs < 3000, 'it never came');
+    const all = await Promise.all(Array.from({ length: 4 }, () => run(`export default () => ${runs++}`)));
+    assert.ok(all.every((r) => r.status === 'done'), JSON.stringify(all));
+  }
+  assert.ok(runs > 0);
+  await until(() => below('cay-isolate').filter((p) => p.ppid === cay.pid).length === 1, 'the first to leave');
+  assert.equal((await run('export default () => 7')).result, 7);
+  t.diagnostic(`after ${runs} runs`);
+});
+
+for (const isolation of ['fresh', 'reset'])
+  test(`an isolate stays on a processor only while it takes turns with its facet, ${isolation}`, { skip: cpus().length < 2 && 'one processor' }, async () => {
+    const talk = 'for (let i = 0; i < 9000; i++) await env.db.query("SELECT 1");';
+    const compute = 'const end = Date.now() + 1500; while (Date.now() < end);';
+    const talking = run(`export default async (env) => { ${talk} ${compute} return "done" }`, { isolation, limits: { wall_ms: 30_000 } });
+    await until(() => bound() === 1, 'the isolate to stay');
+    await until(() => bound() === 0, 'the isolate to leave');
+    assert.equal((await talking).result, 'done');
+    // And what has been put back does not stay where it was.
+    assert.equal((await run(`export default async (env) => { ${talk.replace('9000', '300')} return "done" }`, { isolation })).result, 'done');
+    await until(() => bound() === 0, 'all to be free');
+  });
