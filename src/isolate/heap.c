@@ -5,56 +5,21 @@
 
 #include <errno.h>
 #include <malloc.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <ucontext.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define OWN_MALLOC 0
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define OWN_MALLOC 0
-#endif
-#endif
-#ifndef OWN_MALLOC
-#define OWN_MALLOC 1
-#endif
-
-#if !OWN_MALLOC
-
-static int unsupported(struct err *err) {
-    return err_set(err, ERR_UNSUPPORTED, "a sanitizer has the heap");
-}
-
-int heap_begin(const struct heap_plan *plan, struct err *err) {
-    (void)plan;
-    return unsupported(err);
-}
-
-void heap_end(void) {
-}
-
-int heap_watch(struct err *err) {
-    return unsupported(err);
-}
-
-int heap_learn(struct heap_plan *ret_plan, struct err *err) {
-    (void)ret_plan;
-    return unsupported(err);
-}
-
-void heap_forget(void) {
-}
-
-#else
-
 #define ARENA_SIZE ((size_t)2 << 20)
+#define PAGE       ((uintptr_t)4096)
 enum {
     GRAIN = 16,          /* of libc's allocator */
     GATHERED_MAX = 4096, /* a larger one has pages of its own */
     NOTES_MAX = 1 << 18,
+    HOLE_MAX = 1 << 18,
     ORDINAL_BITS = 18,
 };
 
@@ -67,7 +32,7 @@ extern void __libc_free(void *p);                         // NOLINT(bugprone-res
 
 struct note {
     uintptr_t at;
-    uint32_t size;
+    uint32_t size; /* 0: it was given back */
     uint32_t name; /* 0: stays where it is */
 };
 
@@ -81,8 +46,7 @@ static struct {
     struct note *notes;
     uint32_t nnotes;
     uintptr_t start; /* of libc's heap, from when naming began */
-    uintptr_t end;
-    char *copy; /* of it */
+    uintptr_t end;   /* of what lay there when naming ended */
 } heap;
 
 static void *map(size_t n) {
@@ -218,31 +182,34 @@ static void *planned(uint32_t it, size_t n) {
 }
 
 static void *noted(void *p, uint32_t it, size_t n) {
-    if (heap.naming && heap.notes && heap.nnotes < NOTES_MAX && n <= UINT32_MAX)
+    if (heap.notes && heap.naming && heap.nnotes < NOTES_MAX && n <= UINT32_MAX)
         heap.notes[heap.nnotes++] = (struct note){(uintptr_t)p, (uint32_t)n, it};
     return p;
 }
 
-void *malloc(size_t n) {
-    uint32_t it = name(n);
-    void *p = planned(it, n);
-    return p ? p : noted(__libc_malloc(n), it, n);
+void *malloc(size_t size) {
+    uint32_t it = name(size);
+    void *p = planned(it, size);
+    return p ? p : noted(__libc_malloc(size), it, size);
 }
 
-void *calloc(size_t count, size_t n) {
+void *calloc(size_t nmemb, size_t size) {
     size_t all;
-    if (__builtin_mul_overflow(count, n, &all))
-        return __libc_calloc(count, n);
+    if (__builtin_mul_overflow(nmemb, size, &all))
+        return __libc_calloc(nmemb, size);
     uint32_t it = name(all);
     void *p = planned(it, all); /* from the kernel, used once: zero */
-    return p ? p : noted(__libc_calloc(count, n), it, all);
+    return p ? p : noted(__libc_calloc(nmemb, size), it, all);
 }
 
-void free(void *p) {
-    if (is_block(p))
-        drop_block(p);
-    else if (!is_gathered(p))
-        __libc_free(p);
+void free(void *ptr) {
+    if (is_block(ptr)) {
+        drop_block(ptr);
+    } else if (!is_gathered(ptr)) {
+        if (ptr)
+            (void)noted(ptr, 0, 0);
+        __libc_free(ptr);
+    }
 }
 
 /* Into the arena, or out of it. */
@@ -261,31 +228,33 @@ static void *move(void *p, void *to, size_t n) {
     return to;
 }
 
-void *realloc(void *p, size_t n) {
-    uint32_t it = name(n);
-    void *place = planned(it, n);
-    if (place || is_gathered(p) || is_block(p))
-        return move(p, place, n);
-    return noted(__libc_realloc(p, n), it, n);
+void *realloc(void *ptr, size_t size) {
+    uint32_t it = name(size);
+    void *place = planned(it, size);
+    if (place || is_gathered(ptr) || is_block(ptr))
+        return move(ptr, place, size);
+    if (ptr)
+        (void)noted(ptr, 0, 0);
+    return noted(__libc_realloc(ptr, size), it, size);
 }
 
-void *aligned_alloc(size_t alignment, size_t n) {
-    if (alignment == BLOCK_SIZE && n == BLOCK_SIZE)
+void *aligned_alloc(size_t alignment, size_t size) {
+    if (alignment == BLOCK_SIZE && size == BLOCK_SIZE)
         return take_block();
-    return noted(__libc_memalign(alignment, n), 0, n);
+    return noted(__libc_memalign(alignment, size), 0, size);
 }
 
-void *memalign(size_t alignment, size_t n) {
-    return aligned_alloc(alignment, n);
+void *memalign(size_t alignment, size_t size) {
+    return aligned_alloc(alignment, size);
 }
 
-int posix_memalign(void **ret_p, size_t alignment, size_t n) {
+int posix_memalign(void **memptr, size_t alignment, size_t size) {
     if (alignment < sizeof(void *) || (alignment & (alignment - 1)))
         return EINVAL;
-    void *p = aligned_alloc(alignment, n);
+    void *p = aligned_alloc(alignment, size);
     if (!p)
         return ENOMEM;
-    *ret_p = p;
+    *memptr = p;
     return 0;
 }
 
@@ -310,16 +279,114 @@ int heap_begin(const struct heap_plan *plan, struct err *err) {
     return 0;
 }
 
-void heap_end(void) {
-    heap.naming = false;
+/* Takes all room that was given back, so that what an isolate allocates comes from the end of the
+ * heap, page by page, and not from holes everywhere. */
+static void fill_holes(void) {
+    uintptr_t end = (uintptr_t)sbrk(0) - mallinfo2().keepcost;
+    heap.end = end / PAGE * PAGE;
+    for (size_t n = HOLE_MAX; n >= GRAIN; n -= n > 1024 ? n / 4 / GRAIN * GRAIN : GRAIN)
+        for (;;) {
+            void *p = __libc_malloc(n - sizeof(size_t));
+            if (p && (uintptr_t)p < end)
+                continue;
+            __libc_free(p);
+            break;
+        }
 }
 
+void heap_end(void) {
+    heap.naming = false;
+    fill_holes();
+}
+
+/* Pages are closed, and opened for one instruction at each write to them: that tells of every
+ * write, also of one that changes nothing. */
+static struct {
+    bool *touched; /* by grain */
+    char *open[4]; /* pages, until the instruction is over */
+    size_t nopen;
+} trap;
+
+#ifdef __x86_64__
+
+enum { TRAP_FLAG = 0x100 };
+
+static void on_write(int sig, siginfo_t *info, void *context) {
+    (void)sig;
+    ucontext_t *u = context;
+    uintptr_t at = (uintptr_t)info->si_addr;
+    if (at < heap.start || at >= heap.end || trap.nopen == ARRAY_LEN(trap.open))
+        _exit(EXIT_FAILURE);
+    trap.touched[(at - heap.start) / GRAIN] = true;
+    char *page = (char *)(at / PAGE * PAGE);
+    trap.open[trap.nopen++] = page;
+    (void)mprotect(page, PAGE, PROT_READ | PROT_WRITE);
+    u->uc_mcontext.gregs[REG_EFL] |= TRAP_FLAG;
+}
+
+static void on_step(int sig, siginfo_t *info, void *context) {
+    (void)sig;
+    (void)info;
+    ucontext_t *u = context;
+    while (trap.nopen > 0)
+        (void)mprotect(trap.open[--trap.nopen], PAGE, PROT_READ);
+    u->uc_mcontext.gregs[REG_EFL] &= ~(greg_t)TRAP_FLAG;
+}
+
+static bool set_traps(void) {
+    struct sigaction sa = {.sa_sigaction = on_write, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    struct sigaction step = {.sa_sigaction = on_step, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    return sigaction(SIGSEGV, &sa, NULL) == 0 && sigaction(SIGTRAP, &step, NULL) == 0;
+}
+
+#else
+
+static bool set_traps(void) {
+    return false;
+}
+
+#endif
+
 int heap_watch(struct err *err) {
-    heap.end = (uintptr_t)sbrk(0);
-    heap.copy = map(heap.end - heap.start);
-    if (!heap.notes || !heap.copy)
-        return err_sys(err, "room for a copy of the heap");
-    memcpy(heap.copy, (const void *)heap.start, heap.end - heap.start);
+    /* What is allocated from here on lies behind the end: buffers too, which the kernel writes to.
+     */
+    uintptr_t from = (heap.start + PAGE - 1) / PAGE * PAGE;
+    trap.touched = map((heap.end - heap.start) / GRAIN);
+    if (!trap.touched || !set_traps())
+        return err_set(err, ERR_UNSUPPORTED, "writes cannot be traced here");
+    if (mprotect((void *)from, (heap.end - from) / PAGE * PAGE, PROT_READ) < 0)
+        return err_sys(err, "close the heap");
+    return 0;
+}
+
+/* The note of each grain that is in use, from 1 on. */
+static uint32_t *find_owners(size_t grains) {
+    uint32_t *owner = map(grains * sizeof(*owner));
+    for (uint32_t i = 0; owner && i < heap.nnotes; i++) {
+        const struct note *n = &heap.notes[i];
+        if (n->at < heap.start || n->at + n->size > heap.end)
+            continue;
+        size_t g = (n->at - heap.start) / GRAIN;
+        uint32_t had = owner[g];
+        size_t len = (n->size > 0 ? n->size : had ? heap.notes[had - 1].size : 0) + GRAIN - 1;
+        for (size_t to = g + len / GRAIN; g < to && g < grains; g++)
+            owner[g] = n->size > 0 ? i + 1 : 0;
+    }
+    return owner;
+}
+
+int heap_learn(struct heap_plan *plan, struct err *err) {
+    size_t grains = (heap.end - heap.start) / GRAIN;
+    uint32_t *owner = find_owners(grains);
+    bool *written = map(NOTES_MAX + 1);
+    if (!owner || !written)
+        return err_sys(err, "room for the owners of the heap");
+    for (size_t g = 0; g < grains; g++)
+        if (trap.touched[g])
+            written[owner[g]] = true;
+    for (uint32_t i = 0; i < heap.nnotes && plan->count < HEAP_PLAN_MAX; i++)
+        if (written[i + 1] && heap.notes[i].name)
+            plan->name[plan->count++] = heap.notes[i].name;
     return 0;
 }
 
@@ -329,32 +396,13 @@ static int by_name(const void *a, const void *b) {
     return *x < *y ? -1 : *x > *y;
 }
 
-int heap_learn(struct heap_plan *ret_plan, struct err *err) {
-    size_t grains = (heap.end - heap.start) / GRAIN;
-    uint32_t *owner = map(grains * sizeof(*owner)); /* the note of a grain, from 1 on */
-    bool *written = map(NOTES_MAX + 1);
-    if (!owner || !written)
-        return err_sys(err, "room for the owners of the heap");
-    /* Room that was given back belongs to who had it last. */
-    for (uint32_t i = 0; i < heap.nnotes; i++) {
-        const struct note *n = &heap.notes[i];
-        if (n->at < heap.start || n->at + n->size > heap.end)
-            continue;
-        size_t to = (n->at + n->size - heap.start + GRAIN - 1) / GRAIN;
-        for (size_t g = (n->at - heap.start) / GRAIN; g < to && g < grains; g++)
-            owner[g] = i + 1;
-    }
-    const char *now = (const char *)heap.start;
-    for (size_t g = 0; g < grains; g++)
-        if (owner[g] && memcmp(now + g * GRAIN, heap.copy + g * GRAIN, GRAIN) != 0)
-            written[owner[g]] = true;
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < heap.nnotes && count < HEAP_PLAN_MAX; i++)
-        if (written[i + 1] && heap.notes[i].name)
-            ret_plan->name[count++] = heap.notes[i].name;
-    qsort(ret_plan->name, count, sizeof(ret_plan->name[0]), by_name);
-    ret_plan->count = count;
-    return 0;
+void heap_plan_sort(struct heap_plan *plan) {
+    qsort(plan->name, plan->count, sizeof(plan->name[0]), by_name);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < plan->count; i++)
+        if (n == 0 || plan->name[n - 1] != plan->name[i])
+            plan->name[n++] = plan->name[i];
+    plan->count = n;
 }
 
 void heap_forget(void) {
@@ -362,5 +410,3 @@ void heap_forget(void) {
         (void)munmap(heap.notes, NOTES_MAX * sizeof(*heap.notes));
     heap.notes = NULL;
 }
-
-#endif

@@ -25,9 +25,10 @@ struct heap_plan {
 int heap_begin(const struct heap_plan *plan, struct err *err);
 /* No more are named. */
 void heap_end(void);
-/* In the process that is about to run a program: remembers what the heap holds. */
+/* In a process that is about to run a program: watches the heap. After it ran, what was written to
+ * is added to a plan, in no order, some of it twice. */
 int heap_watch(struct err *err);
-/* After it ran: which allocations have changed. */
-int heap_learn(struct heap_plan *ret_plan, struct err *err);
+int heap_learn(struct heap_plan *plan, struct err *err);
+void heap_plan_sort(struct heap_plan *plan);
 /* Drops what was noted. */
 void heap_forget(void);

@@ -79,7 +79,7 @@ struct zygote {
     struct lever_pages *pages; /* NULL: not populated */
     struct reset *reset;       /* NULL: isolates do not reset */
     struct heap_plan plan;     /* empty: to be learnt */
-    struct heap_plan *learnt;  /* by a rehearsal; shared with it */
+    struct heap_plan *learnt;  /* by rehearsals; shared with them */
     char lever_note[256];      /* why a lever does not hold */
     uint64_t size_bytes;
     int signal_fd;
@@ -222,11 +222,9 @@ static bool wants_filter(const struct zygote *z) {
 /* Serves one run without a filter, then notes what that wrote to. */
 static void be_trained(struct zygote *z, enum purpose purpose) {
     struct err err;
-    int rc = purpose == TO_LEARN_HEAP ? heap_watch(&err) : 0;
-    while (rc == 0 && isolate_step(&z->isolate, -1)) {
+    while (isolate_step(&z->isolate, -1)) {
     }
-    if (rc == 0)
-        rc = purpose == TO_LEARN_HEAP ? heap_learn(z->learnt, &err)
+    int rc = purpose == TO_LEARN_HEAP ? heap_learn(z->learnt, &err)
                                       : lever_pages_learn(z->pages, z->lock.proc_fd, &err);
     _exit(rc < 0 ? ISOLATE_EXIT_SETUP : ISOLATE_EXIT_OK);
 }
@@ -257,6 +255,8 @@ static void be_isolate(struct zygote *z, int channel, enum purpose purpose)
 
 static void be_isolate(struct zygote *z, int channel, enum purpose purpose) {
     struct err err;
+    if (purpose == TO_LEARN_HEAP && heap_watch(&err) < 0)
+        _exit(ISOLATE_EXIT_SETUP);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     sigset_t none;
     sigemptyset(&none);
@@ -302,8 +302,8 @@ static int fork_isolate(struct zygote *z, struct err *err) {
     return 0;
 }
 
-/* Forks a child, runs the warm-up program in it and waits for its end. */
-static int rehearse(struct zygote *z, enum purpose purpose, struct err *err) {
+/* Forks a child, runs a program in it and waits for its end. */
+static int rehearse(struct zygote *z, enum purpose purpose, const char *program, struct err *err) {
     int ends[2];
     int rc = fd_pair(ends, err);
     if (rc < 0)
@@ -312,9 +312,7 @@ static int rehearse(struct zygote *z, enum purpose purpose, struct err *err) {
     if (pid == 0)
         be_isolate(z, ends[1], purpose);
     close(ends[1]);
-    rc = pid < 0
-             ? err_sys(err, "fork")
-             : warm_drive(ends[0], purpose == TO_SERVE ? isolate_warm_js : isolate_short_js, err);
+    rc = pid < 0 ? err_sys(err, "fork") : warm_drive(ends[0], program, err);
     close(ends[0]);
     int status = 0;
     if (pid > 0 && waitpid(pid, &status, 0) == pid && status != 0 && rc == 0)
@@ -516,10 +514,11 @@ static void lever_done(struct zygote *z, enum isolate_lever lever, int rc, const
 
 static void begin_heap(struct zygote *z) {
     struct err err;
-    if (!(z->config.levers & ISOLATE_LEVER_GATHER))
+    bool gathers = (z->config.levers & ISOLATE_LEVER_GATHER) && z->plan.count > 0;
+    if (!gathers && !(z->config.flags & ISOLATE_CONFIG_LEARN))
         return;
-    int rc = heap_begin(z->plan.count > 0 ? &z->plan : NULL, &err);
-    if (rc < 0 || z->plan.count > 0)
+    int rc = heap_begin(gathers ? &z->plan : NULL, &err);
+    if (gathers || rc < 0)
         lever_done(z, ISOLATE_LEVER_GATHER, rc, &err);
 }
 
@@ -540,13 +539,15 @@ static void learn_heap(struct zygote *z) {
     if (plan == MAP_FAILED)
         return;
     z->learnt = plan;
-    struct buf b = {.data = (char *)plan->name};
-    int rc = rehearse(z, TO_LEARN_HEAP, &why);
-    b.len = plan->count * sizeof(plan->name[0]);
+    int rc = rehearse(z, TO_LEARN_HEAP, isolate_short_js, &why);
     if (rc == 0)
-        (void)send_control(ISOLATE_PLAN, &b, NULL, 0);
-    else
+        rc = rehearse(z, TO_LEARN_HEAP, isolate_warm_js, &why);
+    if (rc < 0)
         (void)snprintf(z->lever_note, sizeof(z->lever_note), "%.200s", why.message);
+    heap_plan_sort(plan);
+    struct buf b = {.data = (char *)plan->name, .len = plan->count * sizeof(plan->name[0])};
+    if (b.len > 0)
+        (void)send_control(ISOLATE_PLAN, &b, NULL, 0);
     z->learnt = NULL;
     (void)munmap(plan, sizeof(*plan));
     heap_forget();
@@ -554,13 +555,13 @@ static void learn_heap(struct zygote *z) {
 
 /* Behind the walls, as every isolate will run: an engine that cannot do this must not serve. */
 static int rehearse_all(struct zygote *z, struct err *err) {
-    if ((z->config.levers & ISOLATE_LEVER_GATHER) && !(z->levers & ISOLATE_LEVER_GATHER))
+    if (z->config.flags & ISOLATE_CONFIG_LEARN)
         learn_heap(z);
     if (z->config.levers & ISOLATE_LEVER_POPULATE) {
         struct err why;
         int rc = lever_pages_create(&z->pages, &why);
         if (rc == 0)
-            rc = rehearse(z, TO_LEARN_PAGES, &why);
+            rc = rehearse(z, TO_LEARN_PAGES, isolate_short_js, &why);
         if (rc < 0 || lever_pages_count(z->pages) == 0)
             z->pages = NULL;
         lever_done(z, ISOLATE_LEVER_POPULATE, rc, &why);
@@ -570,7 +571,7 @@ static int rehearse_all(struct zygote *z, struct err *err) {
         if (reset_create(&z->reset, z->lock.proc_fd, &why) < 0)
             (void)snprintf(z->lever_note, sizeof(z->lever_note), "%.200s", why.message);
     }
-    return rehearse(z, TO_SERVE, err);
+    return rehearse(z, TO_SERVE, isolate_warm_js, err);
 }
 
 static int bring_up(struct zygote *z, struct err *err) {

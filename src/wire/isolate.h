@@ -13,13 +13,14 @@
  *   zygote -> front
  *     FEATURES JSON object: which locks and levers are active, and why one is not. Comes once, when
  *              the zygote is ready to fork; "error" in it says that a strict CONFIG was refused.
- *     PLAN     where a later zygote should put its allocations (src/isolate/heap.h): u32 each.
- * Comes before FEATURES, if the lever was asked for and there was no plan. READY    u32 number, u32
- * pid; descriptors: the isolate's channel, a pidfd. The isolate is locked down, populated and waits
- * for RUN. EXITED   u32 number, u32 wait status, u64 user_us, u64 system_us, u64 max_rss_kib, u64
- * minor faults. Comes for every isolate, also for one that died before it was READY. A forbidden
- * system call is a death by SIGSYS; ISOLATE_EXIT_* are exits on a limit. When control closes, the
- * zygote and all of its isolates end.
+ *     PLAN     u32 each: where a later zygote should put its allocations (src/isolate/heap.h).
+ *              Comes before FEATURES after ISOLATE_CONFIG_LEARN, if it can be had.
+ *     READY    u32 number, u32 pid; descriptors: the isolate's channel, a pidfd. The isolate is
+ *              locked down, populated and waits for RUN.
+ *     EXITED   u32 number, u32 wait status, u64 user_us, u64 system_us, u64 max_rss_kib, u64 minor
+ *              faults. Comes for every isolate, also for one that died before it was READY. A
+ *              forbidden system call is a death by SIGSYS; ISOLATE_EXIT_* are exits on a limit.
+ * When control closes, the zygote and all of its isolates end.
  *
  * On an isolate's channel (the frame's id names the call; the front chooses ids from 1 on):
  *
@@ -113,6 +114,8 @@ enum isolate_config_flag {
     ISOLATE_CONFIG_STRICT = 1 << 0,
     /* Isolates put their memory back after each run (ISOLATE_RUN_RESET is possible). */
     ISOLATE_CONFIG_RESET = 1 << 1,
+    /* Find a plan: some tenths of a second, which nobody should wait for. */
+    ISOLATE_CONFIG_LEARN = 1 << 2,
 };
 
 /* What makes a start cheap. Each is probed, tested and dropped by itself if it does not hold. */

@@ -625,17 +625,13 @@ static void a_plan_gathers_what_a_run_writes(void **state) {
     (void)state;
     struct front first;
     struct front second;
-    front_start(&first, getenv("CAY_ISOLATE"), 0, ISOLATE_LEVER_ALL);
+    front_start(&first, getenv("CAY_ISOLATE"), ISOLATE_CONFIG_LEARN, ISOLATE_LEVER_ALL);
     assert_non_null(strstr(first.features, "\"gather\":false"));
-    if (first.plan.len == 0) { /* a sanitizer's heap cannot be planned */
-        front_stop(&first);
-        skip();
-    }
     assert_true(first.plan.len > 400 && first.plan.len % sizeof(uint32_t) == 0);
     front_start_planned(&second, getenv("CAY_ISOLATE"), 0, ISOLATE_LEVER_ALL, &first.plan);
     assert_non_null(strstr(second.features, "\"gather\":true"));
     assert_int_equal(second.plan.len, 0);
-    if (pages_of(&second) > pages_of(&first) * 9 / 10)
+    if (pages_of(&second) > pages_of(&first) * 8 / 10)
         fail_msg("%ld pages with a plan, %ld without", pages_of(&second), pages_of(&first));
     struct front_isolate iso;
     front_want(&second, 1);

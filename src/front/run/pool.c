@@ -21,7 +21,7 @@ enum {
     RESET_WAIT_MS = 2000,
     QUIET_MS = 25,
     PLAN_BYTES = 1 << 14,
-    HEIR_FORKS = 100, /* of the first zygote, before one that has a plan takes over... */
+    HEIR_FORKS = 100, /* of the first zygote, before a plan is looked for... */
     HEIR_MS = 3000,   /* ...or so long without a run */
 };
 
@@ -35,6 +35,7 @@ struct zygote {
     size_t asked; /* isolates that it owes us */
     bool up;      /* it said what it can: it takes work */
     bool planned; /* it knew a plan when it began */
+    bool scout;   /* it is there to find one */
     bool retired;
 };
 
@@ -73,7 +74,8 @@ struct pool {
     struct zygote *zygotes; /* all that have not ended */
     struct zygote *current; /* the one that forks */
     struct zygote *heir;    /* on its way up, to follow it */
-    struct buf plan;        /* what the first said of its heap, for all that follow */
+    struct buf plan;        /* what a scout said of its heap, for all that follow */
+    bool scouted;
     struct isolate *ready;
     struct pool_ticket *waiting;
     uv_timer_t timer;
@@ -87,7 +89,7 @@ struct pool {
 };
 
 static void refill(struct pool *p);
-static struct zygote *zygote_create(struct pool *p);
+static struct zygote *zygote_create(struct pool *p, bool scout);
 static void check_retired(struct zygote *z);
 static void serve_waiting(struct pool *p);
 
@@ -443,7 +445,7 @@ static void on_zygote_start(void *ctx, struct channel *channel) {
     _cleanup_(buf) struct buf b;
     buf_init(&b, 256 + PLAN_BYTES);
     pack_u32(&b, ISOLATE_VERSION);
-    pack_u32(&b, o->reset ? ISOLATE_CONFIG_RESET : 0);
+    pack_u32(&b, (o->reset ? ISOLATE_CONFIG_RESET : 0) | (z->scout ? ISOLATE_CONFIG_LEARN : 0));
     pack_u32(&b, o->levers);
     pack_u64(&b, o->memory_max_bytes);
     pack_u32(&b, o->cpu_max_s);
@@ -457,13 +459,15 @@ static void on_zygote_start(void *ctx, struct channel *channel) {
 /* What waits of the earlier one's is ended one by one, as the heir has its own ready. */
 static void take_over(struct zygote *z) {
     struct pool *p = z->pool;
-    struct zygote *old = p->current;
+    struct zygote *old = z->scout ? z : p->current;
     p->heir = NULL;
-    p->current = z;
+    p->scouted = p->scouted || z->scout;
+    if (!z->scout)
+        p->current = z;
     if (!old)
         return;
     old->retired = true;
-    log_info("isolate.retire", "forks", old->forks);
+    log_debug("isolate.retire", "forks", old->forks);
     check_retired(old);
 }
 
@@ -477,12 +481,14 @@ static void on_zygote_frame(void *ctx, struct wire_frame *f) {
         on_exited(z, f);
         break;
     case ISOLATE_FEATURES:
-        free(z->pool->features);
-        z->pool->features = xstrndup((const char *)f->data, f->len);
-        log_debug("isolate.features", "features", z->pool->features);
         z->up = true;
         if (z == z->pool->heir)
             take_over(z);
+        if (z != z->pool->current)
+            break;
+        free(z->pool->features);
+        z->pool->features = xstrndup((const char *)f->data, f->len);
+        log_debug("isolate.features", "features", z->pool->features);
         refill(z->pool);
         break;
     case ISOLATE_PLAN:
@@ -498,9 +504,10 @@ static void on_zygote_end(void *ctx) {
     zygote_lost(ctx);
 }
 
-static struct zygote *zygote_create(struct pool *p) {
+static struct zygote *zygote_create(struct pool *p, bool scout) {
     struct zygote *z = xcalloc(1, sizeof(*z));
     z->pool = p;
+    z->scout = scout;
     z->next = p->zygotes;
     p->zygotes = z;
     z->keeper = keeper_create(p->opt.loop, &(struct keeper_options){
@@ -527,8 +534,9 @@ static void look_for_heir(struct pool *p) {
         return;
     bool worn = p->opt.retire_forks && z->forks >= p->opt.retire_forks;
     bool settled = z->forks >= HEIR_FORKS || clock_mono_ms() - p->busy_ms >= HEIR_MS;
-    if (worn || (p->plan.len > 0 && !z->planned && settled))
-        p->heir = zygote_create(p);
+    bool scouts = !p->scouted && settled && (p->opt.levers & ISOLATE_LEVER_GATHER);
+    if (worn || scouts || (p->plan.len > 0 && !z->planned))
+        p->heir = zygote_create(p, scouts);
 }
 
 static void on_quiet(uv_timer_t *t);
@@ -608,7 +616,7 @@ struct pool *pool_create(const struct pool_options *options) {
     (void)uv_timer_start(&p->timer, on_timer, 100, 100);
     buf_init(&p->plan, PLAN_BYTES);
     p->busy_ms = clock_mono_ms();
-    p->current = zygote_create(p);
+    p->current = zygote_create(p, false);
     return p;
 }
 
