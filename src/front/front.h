@@ -35,7 +35,8 @@ struct front {
     struct facet_open facet_open; /* how the facets of programs are opened */
     char *urls[8];                /* where it listens, as a person would type it */
     size_t nurls;
-    int64_t started_ms; /* monotonic */
+    uint64_t isolates_memory_bytes; /* of all together, by a control group; 0: there is none */
+    int64_t started_ms;             /* monotonic */
     bool beyond_loopback;
 };
 

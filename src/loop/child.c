@@ -50,6 +50,9 @@ struct plan {
 __attribute__((noreturn)) static void exec_child(const struct plan *p) {
     int from[3 + 1 + CHILD_FDS_MAX];
     int n = 0;
+    for (size_t i = 0; i < p->opt->njoins; i++)
+        if (write(p->opt->joins[i], "0", 1) < 0)
+            _exit(126);
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     from[n++] = null;
     from[n++] = null;

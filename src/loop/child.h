@@ -23,6 +23,8 @@ struct child_options {
     const char *const *args; /* after argv[0]; NULL-terminated; may be NULL */
     const int *fds;          /* become 4, 5, ... in the child; borrowed */
     size_t nfds;
+    const int *joins; /* files of control groups that it joins; borrowed */
+    size_t njoins;
     bool drop;  /* change to uid and gid before exec (only root can) */
     bool quiet; /* its standard error goes to /dev/null */
     uid_t uid;

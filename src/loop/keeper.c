@@ -129,6 +129,8 @@ static int start_child(struct keeper *k, int *ret_fd, struct err *err) {
     struct child_options o = {.name = k->opt.name,
                               .exec_fd = k->opt.exec_fd,
                               .args = k->opt.args,
+                              .joins = k->opt.joins,
+                              .njoins = k->opt.njoins,
                               .drop = k->opt.drop,
                               .uid = k->opt.uid,
                               .gid = k->opt.gid,

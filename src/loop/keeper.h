@@ -18,6 +18,8 @@ struct keeper_options {
     int exec_fd;
     int starter; /* a socket to a starter; 0 or negative: none. Borrowed */
     const char *const *args;
+    const int *joins; /* as of struct child_options; borrowed */
+    size_t njoins;
     bool drop;
     uid_t uid;
     gid_t gid;

@@ -4,7 +4,7 @@
  * locks itself down and turns into init. */
 
 #include "base/err.h"
-#include "sandbox/cgroup.h"
+#include "lock/cgroup.h"
 #include "sandbox/lockdown.h"
 #include "sandbox/netns.h"
 #include "sandbox/stage.h"

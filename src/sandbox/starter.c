@@ -2,6 +2,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "lock/cgroup.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -11,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CONTROL = 3 };
+enum { CONTROL = 3, GROUP_END_MS = 1000 };
 
 /* A descriptor, or -1 at the end of the socket. */
 static int receive(int socket) {
@@ -68,5 +69,9 @@ int starter_run(int socket) {
     /* The launchers' channels ended with this socket: they clean up before they go. */
     while (wait(NULL) > 0 || errno == EINTR)
         ;
+    /* The front made a group for its isolates, and has no longer the right to remove it. */
+    struct cgroups groups;
+    cgroups_open_gently(&groups, getppid());
+    cgroups_sweep_own(&groups, GROUP_END_MS);
     _exit(0);
 }

@@ -1,6 +1,6 @@
 // How the parts behind a run work together: compiler, zygotes, isolates and the processors they share.
 import assert from 'node:assert/strict';
-import { readFileSync, readdirSync } from 'node:fs';
+import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { cpus } from 'node:os';
 import { after, before, test } from 'node:test';
 import { request, slow, startCay, until } from '../lib/cay.mjs';
@@ -83,3 +83,41 @@ for (const isolation of ['fresh', 'reset'])
     assert.equal((await run(`export default async (env) => { ${talk.replace('9000', '300')} return "done" }`, { isolation })).result, 'done');
     await until(() => bound() === 0, 'all to be free');
   });
+
+/** The control groups of a process that bound memory: [folder, file of the limit]. */
+function memoryGroup(pid) {
+  const lines = readFileSync(`/proc/${pid}/cgroup`, 'utf8').trim().split('\n').map((l) => l.split(':'));
+  const v1 = lines.find(([, names]) => names.split(',').includes('memory'));
+  const all = readFileSync('/proc/self/mountinfo', 'utf8').split('\n').map((l) => l.split(' '));
+  const mount = all.find((m) => (v1 ? m.includes('cgroup') && m.at(-1).split(',').includes('memory') : m.includes('cgroup2')));
+  const group = (v1 ?? lines.find(([id]) => id === '0'))?.[2];
+  return mount && group ? [mount[4] + group.replace(mount[3] === '/' ? '' : mount[3], ''), v1 ? 'memory.limit_in_bytes' : 'memory.max'] : null;
+}
+
+test('all isolates together have a control group, where there is one to have', async (t) => {
+  const limit = 256 << 20;
+  const server = await startCay({ config: { limits: { isolates_memory_bytes: limit, run_memory_bytes: 200 << 20 } } });
+  const status = async () => JSON.parse((await request(server, '/v1/status')).body);
+  const post = async (code) => JSON.parse((await request(server, '/v1/run', { method: 'POST', body: JSON.stringify({ code }) })).body);
+  try {
+    const { isolates } = await status();
+    if (isolates.memory_max_bytes === null) return t.skip('no control group for us');
+    assert.equal(isolates.memory_max_bytes, limit);
+    assert.equal((await post('export default () => 1')).result, 1);
+    const zygote = (await status()).children.find((c) => c.name === 'cay-isolate').pid;
+    const [folder, file] = memoryGroup(zygote);
+    assert.match(folder, new RegExp(`/cay\\.${server.pid}\\.`));
+    assert.equal(Number(readFileSync(`${folder}/${file}`, 'utf8')), limit);
+    // Each stays below its own limit; together they do not.
+    const hog = (i) => post(`export default async () => { const a = []; for (let i = 0; i < 120; i++) a.push(new Uint8Array(1 << 20).fill(${i + 1})); await new Promise((r) => setTimeout(r, 1500)); return a.length }`);
+    const all = await Promise.all([0, 1, 2, 3].map(hog));
+    const failed = all.filter((r) => r.status === 'failed');
+    assert.ok(failed.length > 0, 'the group held nothing');
+    for (const r of failed) assert.match(r.error.message, /memory/);
+    assert.equal((await post('export default () => 2')).result, 2);
+    await server.stop();
+    assert.equal(existsSync(folder), false, 'the group is left behind');
+  } finally {
+    await server.stop();
+  }
+});

@@ -1,7 +1,7 @@
 /* Where cgroups are looked for and what is written to them, on a made-up tree: version 2 with
  * delegation cannot be had on every machine that runs the tests. */
 
-#include "sandbox/cgroup.h"
+#include "lock/cgroup.h"
 
 #include "base/buf.h"
 #include "base/cleanup.h"
@@ -139,6 +139,29 @@ static void version_two_with_delegation(void **state) {
     cgroups_close(&c);
 }
 
+/* Whoever moved to a leaf to make room finds the group above it again. */
+static void the_leaf_is_no_place_for_groups(void **state) {
+    (void)state;
+    put("/proc/42/stat", STAT);
+    put("/proc/self/cgroup", "0::/cay.service/cay-main\n");
+    put("/proc/self/mountinfo", "30 1 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+    put("/sys/fs/cgroup/cay.service/cgroup.controllers", "memory pids\n");
+    struct cgroups c;
+    struct cgroup_slot s;
+    struct err err;
+    char why[128];
+    cgroups_open(&c, root, 42, why, sizeof(why));
+    assert_int_equal(c.controllers, SANDBOX_HAS_MEMORY | SANDBOX_HAS_PIDS | SANDBOX_HAS_FREEZER);
+    assert_int_equal(cgroup_slot_open(&c, 0, &s, &err), 0);
+    int joins[CGROUP_HIERS_MAX];
+    assert_int_equal(cgroup_slot_joins(&c, &s, joins), 1);
+    assert_int_equal(write(joins[0], "0", 1), 1);
+    close(joins[0]);
+    is("/sys/fs/cgroup/cay.service/cay.42.777/s0/cgroup.procs", "0");
+    cgroup_slot_close(&s);
+    cgroups_close(&c);
+}
+
 static void version_two_without_controllers_can_still_freeze(void **state) {
     (void)state;
     put("/proc/42/stat", STAT);
@@ -212,6 +235,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         T(paths_are_seen_through_the_mount),
         T(version_two_with_delegation),
+        T(the_leaf_is_no_place_for_groups),
         T(version_two_without_controllers_can_still_freeze),
         T(version_one_is_preferred_where_both_are),
         T(nothing_usable_is_no_error),

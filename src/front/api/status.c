@@ -66,6 +66,11 @@ static void write_isolates(struct json_writer *w, const struct front *f) {
     json_writer_int(w, (int64_t)st.waiting);
     json_writer_key(w, "started_total");
     json_writer_int(w, (int64_t)st.started);
+    json_writer_key(w, "memory_max_bytes"); /* of all together */
+    if (f->isolates_memory_bytes > 0)
+        json_writer_int(w, (int64_t)f->isolates_memory_bytes);
+    else
+        json_writer_null(w);
     json_writer_key(w, "features"); /* its walls and levers: the zygote's own JSON */
     json_writer_raw(w, features ? features : "null", strlen(features ? features : "null"));
     json_writer_object_end(w);

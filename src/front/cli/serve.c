@@ -13,6 +13,7 @@
 #include "front/run/tails.h"
 #include "front/run/workers.h"
 #include "front/sandbox/sandboxes.h"
+#include "lock/cgroup.h"
 #include "loop/child.h"
 
 #include <arpa/inet.h>
@@ -51,7 +52,13 @@ static const char usage[] =
 
 /* The user that a server started as root changes to when there is no user "cay": an unused number
  * out of the range that systemd keeps for dynamic users. */
-enum { FALLBACK_UID = 64737, CHECKPOINT_MS = 2000, FACET_IDLE_MS = 30000 };
+enum {
+    FALLBACK_UID = 64737,
+    CHECKPOINT_MS = 2000,
+    FACET_IDLE_MS = 30000,
+    ISOLATE_PIDS_MAX = 8192,
+    GROUP_END_MS = 1000,
+};
 
 struct serve {
     struct front front;
@@ -70,6 +77,9 @@ struct serve {
     int program_fds[5];    /* cay-compile, cay-isolate, cay-facet, cay-sandbox, cay-egress */
     struct child *starter; /* keeps root, to start cay-sandbox */
     int starter_fd;
+    struct cgroups groups;
+    int joins[CGROUP_HIERS_MAX]; /* of the isolates' group */
+    size_t njoins;
     char *sibling_dir;
     uid_t uid;
     gid_t gid;
@@ -406,6 +416,29 @@ static int load_agents(struct serve *s, struct err *err) {
     return 0;
 }
 
+/* A second wall around all isolates together, where the machine has control groups for us. */
+static void open_groups(struct serve *s) {
+    struct err err = {0};
+    uint64_t memory = s->config.runner.isolates_memory_bytes;
+    if (memory == 0)
+        memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 4 * 3;
+    cgroups_open_gently(&s->groups, getpid());
+    cgroups_sweep_stale(&s->groups);
+    if (s->groups.version == SANDBOX_CGROUP_NONE)
+        return;
+    struct cgroup_slot slot;
+    int rc = cgroup_slot_open(&s->groups, 0, &slot, &err);
+    if (rc == 0) {
+        rc = cgroup_slot_limit(&s->groups, &slot, memory, ISOLATE_PIDS_MAX, 0, &err);
+        if (rc == 0)
+            s->njoins = cgroup_slot_joins(&s->groups, &slot, s->joins);
+        cgroup_slot_close(&slot);
+    }
+    if (rc < 0)
+        log_warn("isolates.cgroup", "error", err.message);
+    s->front.isolates_memory_bytes = s->njoins > 0 ? memory : 0;
+}
+
 static int drop_privileges(struct serve *s, struct err *err) {
     if (s->drop && (setgroups(0, NULL) < 0 || setresgid(s->gid, s->gid, s->gid) < 0 ||
                     setresuid(s->uid, s->uid, s->uid) < 0))
@@ -590,6 +623,8 @@ static int run(struct serve *s, struct err *err) {
                                                        .config = s->config.runner,
                                                        .compile_fd = s->program_fds[0],
                                                        .isolate_fd = s->program_fds[1],
+                                                       .joins = s->joins,
+                                                       .njoins = s->njoins,
                                                        .facet_fd = s->program_fds[2]});
     f->workers = workers_create(&(struct workers_options){
         .runner = f->runner, .store = f->store, .data_dir = s->config.data_dir});
@@ -651,6 +686,11 @@ static void finish(struct serve *s) {
             (void)unlink(f->urls[i] + 5);
         free(f->urls[i]);
     }
+    if (!s->drop) /* else the starter, which has the right */
+        cgroups_sweep_own(&s->groups, GROUP_END_MS);
+    cgroups_close(&s->groups);
+    for (size_t i = 0; i < s->njoins; i++)
+        fd_close(&s->joins[i]);
     fd_close(&s->web_fd);
     fd_close(&s->lock_fd);
     for (size_t i = 0; i < ARRAY_LEN(s->program_fds); i++)
@@ -696,8 +736,10 @@ int cli_serve(int argc, char **argv) {
         rc = bind_all(s, &err);
     if (rc == 0)
         rc = start_starter(s, &err);
-    if (rc == 0)
+    if (rc == 0) {
+        open_groups(s);
         rc = drop_privileges(s, &err);
+    }
     if (rc == 0)
         rc = open_data(s, &err);
     if (rc == 0)

@@ -266,6 +266,10 @@ static void on_isolate_end(void *ctx, const struct isolate_end *end) {
         (void)err_set(&err, ERR_LIMIT, "processor time limit of %u ms exceeded", g->limits.cpu_ms);
     else if (WIFSIGNALED(st) && WTERMSIG(st) == SIGSYS)
         (void)err_set(&err, ERR_FORBIDDEN, "the isolate was killed at a forbidden system call");
+    else if (WIFSIGNALED(st) && WTERMSIG(st) == SIGKILL)
+        (void)err_set(&err, ERR_INTERNAL,
+                      "the isolate was killed from outside, as when all isolates together "
+                      "(isolates_memory_bytes) or the machine run out of memory");
     else if (WIFSIGNALED(st))
         (void)err_set(&err, ERR_INTERNAL, "the isolate was killed by signal %d (%s)", WTERMSIG(st),
                       strsignal(WTERMSIG(st)));

@@ -513,6 +513,8 @@ static struct zygote *zygote_create(struct pool *p, bool scout) {
     z->keeper = keeper_create(p->opt.loop, &(struct keeper_options){
                                                .name = "cay-isolate",
                                                .exec_fd = p->opt.exec_fd,
+                                               .joins = p->opt.joins,
+                                               .njoins = p->opt.njoins,
                                                .drop = p->opt.drop,
                                                .uid = p->opt.uid,
                                                .gid = p->opt.gid,

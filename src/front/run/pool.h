@@ -17,6 +17,8 @@ struct isolate;
 struct pool_options {
     uv_loop_t *loop;
     int exec_fd;
+    const int *joins; /* control groups of the zygotes and isolates; borrowed */
+    size_t njoins;
     bool drop;
     uid_t uid;
     gid_t gid;

@@ -34,6 +34,7 @@ struct runner_config {
     unsigned compile_timeout_ms;
     size_t compile_cache_bytes;
     uint32_t isolate_levers;
+    uint64_t isolates_memory_bytes; /* of all together; 0: three quarters of the machine's */
 };
 
 struct runner_config runner_config_default(void);
@@ -57,6 +58,8 @@ struct runner_options {
     int compile_fd; /* the programs, opened with O_PATH; borrowed */
     int isolate_fd;
     int facet_fd;
+    const int *joins; /* control groups of the isolates; borrowed */
+    size_t njoins;
     bool drop; /* children change to uid and gid */
     uid_t uid;
     gid_t gid;

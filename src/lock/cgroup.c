@@ -1,4 +1,4 @@
-#include "sandbox/cgroup.h"
+#include "lock/cgroup.h"
 
 #include "base/buf.h"
 #include "base/cleanup.h"
@@ -154,6 +154,24 @@ static bool add_hier(struct cgroups *c, const char *path, unsigned bit) {
     return true;
 }
 
+static pid_t parent_of(long pid) {
+    char path[64], text[1024];
+    (void)snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
+    int parent = 0;
+    const char *p = read_at(AT_FDCWD, path, text, sizeof(text)) ? strrchr(text, ')') : NULL;
+    return p && sscanf(p, ") %*c %d", &parent) == 1 ? parent : 0;
+}
+
+/* Whether all of the processes are this one and its children. */
+static bool are_ours(const char *pids) {
+    for (const char *p = pids; *p; p += strcspn(p, "\n"), p += *p != 0) {
+        long pid = strtol(p, NULL, 10);
+        if (pid != getpid() && parent_of(pid) != getpid())
+            return false;
+    }
+    return true;
+}
+
 /* Version 2 allows controllers below a group only if no process is in the group itself. Under
  * systemd's Delegate=yes the service's own processes are there: they move to a leaf. */
 static bool enable(const struct cgroups *c, int dir, const char *which) {
@@ -164,7 +182,7 @@ static bool enable(const struct cgroups *c, int dir, const char *which) {
     _cleanup_(close) int leaf = openat(dir, MAIN, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     char pids[65536];
     for (int round = 0; leaf >= 0 && round < 10; round++) {
-        if (!read_at(dir, "cgroup.procs", pids, sizeof(pids)))
+        if (!read_at(dir, "cgroup.procs", pids, sizeof(pids)) || (c->gently && !are_ours(pids)))
             return false;
         for (char *p = pids; *p;) {
             char *end = strchr(p, '\n');
@@ -199,8 +217,15 @@ static void open_v2(struct cgroups *c, const char *path) {
             h->has |= wanted[i].bit;
 }
 
-void cgroups_open(struct cgroups *c, const char *sysroot, pid_t pid, char *why, size_t why_size) {
-    *c = (struct cgroups){.fake = *sysroot != 0};
+/* The leaf that we moved to is not the place for groups: that is the group above it. */
+static void leave_leaf(char *path) {
+    char *last = strrchr(path, '/');
+    if (last && strcmp(last + 1, MAIN) == 0)
+        *last = 0;
+}
+
+static void find_groups(struct cgroups *c, const char *sysroot, pid_t pid, char *why,
+                        size_t why_size) {
     *why = 0;
     (void)snprintf(c->name, sizeof(c->name), PREFIX "%d.%llu", (int)pid,
                    (unsigned long long)start_time(sysroot, pid));
@@ -224,6 +249,7 @@ void cgroups_open(struct cgroups *c, const char *sysroot, pid_t pid, char *why, 
         if (strcmp(m.type, "cgroup2") == 0) {
             if (self_group(groups.data, "", self, sizeof(self)))
                 cgroup_path(mounted, m.root, self, v2, sizeof(v2));
+            leave_leaf(v2);
             continue;
         }
         for (size_t i = 0; i < ARRAY_LEN(v1_names); i++)
@@ -249,6 +275,17 @@ void cgroups_open(struct cgroups *c, const char *sysroot, pid_t pid, char *why, 
     else if (!(c->controllers & SANDBOX_HAS_MEMORY))
         (void)snprintf(why, why_size,
                        "no memory controller is delegated: limits are rlimits and a memory watch");
+}
+
+void cgroups_open(struct cgroups *c, const char *sysroot, pid_t pid, char *why, size_t why_size) {
+    *c = (struct cgroups){.fake = *sysroot != 0};
+    find_groups(c, sysroot, pid, why, why_size);
+}
+
+void cgroups_open_gently(struct cgroups *c, pid_t pid) {
+    char why[128];
+    *c = (struct cgroups){.gently = true};
+    find_groups(c, "", pid, why, sizeof(why));
 }
 
 void cgroups_close(struct cgroups *c) {
@@ -366,6 +403,20 @@ void cgroup_slot_close(struct cgroup_slot *s) {
         fd_close(&s->joins[i]);
     }
     s->n = 0;
+}
+
+size_t cgroup_slot_joins(const struct cgroups *c, const struct cgroup_slot *s,
+                         int ret_fds[CGROUP_HIERS_MAX]) {
+    size_t n = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        if (!(c->hiers[i].has & (HAS_MEMORY | HAS_PIDS)))
+            continue;
+        int fd = openat(s->dirs[i], c->version == SANDBOX_CGROUP_V2 ? "cgroup.procs" : "tasks",
+                        O_WRONLY | O_CLOEXEC | (c->fake ? O_CREAT : 0), 0644);
+        if (fd >= 0)
+            ret_fds[n++] = fd;
+    }
+    return n;
 }
 
 static int limit_one(const struct cgroups *c, struct cgroup_slot *s, size_t i, uint64_t memory,

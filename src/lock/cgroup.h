@@ -1,8 +1,9 @@
 #pragma once
-/* Control groups for sandboxes, version 1, version 2 or none. All groups of a launcher live below
- * one that is named after it ("cay.PID.STARTTIME"), so that what a dead launcher left can be told
- * from what a living one uses. A slot is one sandbox's set of groups; it is made once and used by
- * one sandbox after the other, because making groups costs more than starting a process. */
+/* Control groups, version 1, version 2 or none: one for all isolates of a server, and one for each
+ * sandbox of a launcher. All groups of a process live below one that is named after it
+ * ("cay.PID.STARTTIME"), so that what a dead launcher left can be told from what a living one uses.
+ * A slot is one sandbox's set of groups; it is made once and used by one sandbox after the other,
+ * because making groups costs more than starting a process. */
 
 #include "base/err.h"
 #include "wire/sandbox.h"
@@ -24,7 +25,8 @@ struct cgroups {
     size_t n;
     uint32_t controllers; /* enum sandbox_controller */
     char name[64];
-    bool fake; /* unit tests: a plain tree, whose files are made when they are written */
+    bool fake;   /* unit tests: a plain tree, whose files are made when they are written */
+    bool gently; /* only ourselves and our children are moved */
 };
 
 struct cgroup_slot {
@@ -41,6 +43,8 @@ struct cgroup_slot {
 /* Finds what can be used. Never fails: without usable groups the version is NONE. `sysroot` is ""
  * but in tests; `why` says in a few words what is missing. */
 void cgroups_open(struct cgroups *c, const char *sysroot, pid_t pid, char *why, size_t why_size);
+/* The same, but leaves processes alone that are not ours: version 2 may have to move some. */
+void cgroups_open_gently(struct cgroups *c, pid_t pid);
 void cgroups_close(struct cgroups *c);
 /* Removes the groups of launchers that are gone, killing what is left in them. */
 void cgroups_sweep_stale(const struct cgroups *c);
@@ -57,6 +61,10 @@ void cgroup_slot_reset(const struct cgroups *c, struct cgroup_slot *s,
                        const struct sandbox_stats *last);
 void cgroup_slot_stats(const struct cgroups *c, const struct cgroup_slot *s,
                        struct sandbox_stats *ret);
+/* Files to which a process writes "0" to join what bounds memory and processes; the caller closes
+ * them. How many. */
+size_t cgroup_slot_joins(const struct cgroups *c, const struct cgroup_slot *s,
+                         int ret_fds[CGROUP_HIERS_MAX]);
 /* False if there is no freezer. */
 bool cgroup_slot_freeze(const struct cgroups *c, const struct cgroup_slot *s, bool on);
 
