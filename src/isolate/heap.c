@@ -16,11 +16,11 @@
 #define ARENA_SIZE ((size_t)2 << 20)
 #define PAGE       ((uintptr_t)4096)
 enum {
-    GRAIN = 16,          /* of libc's allocator */
-    GATHERED_MAX = 4096, /* a larger one has pages of its own */
+    GRAIN = 16, /* of libc's allocator */
+    GATHERED_MAX = 65535,
     NOTES_MAX = 1 << 18,
     HOLE_MAX = 1 << 18,
-    ORDINAL_BITS = 18,
+    ORDINAL_BITS = 16,
 };
 
 /* glibc's own, under the names that it keeps for those who put theirs in front. */

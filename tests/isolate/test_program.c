@@ -651,7 +651,7 @@ static void a_plan_gathers_what_a_run_writes(void **state) {
 /* One that says nonsense costs room and nothing else. */
 static void a_plan_that_does_not_fit_does_no_harm(void **state) {
     (void)state;
-    static const uint32_t names[] = {1, 24u << 18 | 5, 24u << 18 | 5, 7, UINT32_MAX, 0};
+    static const uint32_t names[] = {1, 24u << 16 | 5, 24u << 16 | 5, 7, UINT32_MAX, 0};
     struct buf plan = {.data = (char *)(uintptr_t)names, .len = sizeof(names)};
     struct front f;
     front_start_planned(&f, getenv("CAY_ISOLATE"), 0, ISOLATE_LEVER_ALL, &plan);
