@@ -313,6 +313,12 @@ static void zygote_lost(struct zygote *z) {
 
 static void on_quiet_closed(uv_handle_t *h) {
     struct pool *p = h->data;
+    while (p->waiting) { /* their owners gave them up */
+        struct pool_ticket *t = p->waiting;
+        p->waiting = t->next;
+        free(t->domain);
+        free(t);
+    }
     free(p->features);
     buf_finish(&p->plan);
     free(p);
@@ -617,6 +623,11 @@ struct pool *pool_create(const struct pool_options *options) {
     p->quiet.data = p;
     (void)uv_timer_start(&p->timer, on_timer, 100, 100);
     buf_init(&p->plan, PLAN_BYTES);
+    if (options->elder) {
+        (void)buf_add(&p->plan, options->elder->plan.data, options->elder->plan.len);
+        p->scouted = options->elder->scouted;
+        p->opt.elder = NULL;
+    }
     p->busy_ms = clock_mono_ms();
     p->current = zygote_create(p, false);
     return p;

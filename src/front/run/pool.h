@@ -31,6 +31,7 @@ struct pool_options {
     uint64_t memory_max_bytes;
     uint32_t cpu_max_s;
     uint32_t levers;
+    const struct pool *elder; /* what it knows of the heap holds here too; may be NULL */
     /* Isolates put their memory back after a run and serve again, but only the trust domain that
      * they served before. */
     bool reset;

@@ -140,6 +140,7 @@ struct pool *runner_reset_pool(struct runner *r) {
     if (!r->reset_pool) {
         struct pool_options o = r->pool_options;
         o.reset = true;
+        o.elder = r->pool;
         o.ready = 2; /* most are used again */
         r->reset_pool = pool_create(&o);
     }
