@@ -8,8 +8,7 @@
 // compute  the same long computation in an isolate and in node
 import { execFileSync, spawn } from 'node:child_process';
 import { cpSync, mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
-import http from 'node:http';
-import { createServer } from 'node:net';
+import { connect, createServer } from 'node:net';
 import { cpus, tmpdir } from 'node:os';
 import path from 'node:path';
 import { startCay } from '../tests/lib/cay.mjs';
@@ -41,33 +40,63 @@ function program() {
 `;
 }
 
-function post(agent, port, url, body) {
-  return new Promise((resolve, reject) => {
+/** Keep-alive connections with as little client as there can be: it shares the processors with what it measures. */
+class Client {
+  idle = [];
+  constructor(port) {
+    this.port = port;
+  }
+  async post(url, body) {
+    const head = `POST ${url} HTTP/1.1\r\nHost: 127.0.0.1:${this.port}\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n`;
+    const socket = this.idle.pop() ?? connect({ port: this.port, host: '127.0.0.1', noDelay: true });
     const start = process.hrtime.bigint();
-    const req = http.request(
-      { host: '127.0.0.1', port, path: url, method: 'POST', agent, headers: { 'content-length': Buffer.byteLength(body) } },
-      (res) => {
-        let text = '';
-        res.setEncoding('utf8').on('data', (d) => (text += d));
-        res.on('end', () => {
-          const ms = Number(process.hrtime.bigint() - start) / 1e6;
-          try {
-            resolve({ ms, json: JSON.parse(text) });
-          } catch {
-            reject(new Error(`${res.statusCode}: ${text.slice(0, 300)}`));
-          }
-        });
-      },
-    );
-    req.on('error', reject).end(body);
-  });
+    const text = await new Promise((resolve, reject) => {
+      let got = '';
+      const done = (f, value) => {
+        socket.removeAllListeners();
+        f(value);
+      };
+      socket.setEncoding('latin1');
+      socket.on('error', (e) => done(reject, e));
+      socket.on('close', () => done(reject, new Error('the connection was closed')));
+      socket.on('data', (d) => {
+        got += d;
+        const end = got.indexOf('\r\n\r\n');
+        const length = end < 0 ? null : /\r\ncontent-length: (\d+)/i.exec(got.slice(0, end + 2));
+        if (length && got.length >= end + 4 + Number(length[1])) done(resolve, got.slice(end + 4));
+        else if (end > 0 && !length && got.endsWith('\r\n0\r\n\r\n')) done(resolve, unchunked(got.slice(end + 4)));
+      });
+      socket.write(head + body);
+    });
+    const ms = Number(process.hrtime.bigint() - start) / 1e6;
+    this.idle.push(socket);
+    try {
+      return { ms, json: JSON.parse(text) };
+    } catch {
+      throw new Error(text.slice(0, 300));
+    }
+  }
+  close() {
+    for (const socket of this.idle) socket.destroy();
+    this.idle = [];
+  }
+}
+
+function unchunked(text) {
+  let out = '';
+  for (let at = 0; ; ) {
+    const end = text.indexOf('\r\n', at);
+    const n = parseInt(text.slice(at, end), 16);
+    if (!(n > 0)) return out;
+    out += text.slice(end + 2, end + 2 + n);
+    at = end + 2 + n + 2;
+  }
 }
 
 class Cay {
   constructor(name, isolation) {
     this.name = name;
     this.isolation = isolation;
-    this.agent = new http.Agent({ keepAlive: true });
   }
   async run(code, id) {
     const body = {
@@ -78,7 +107,7 @@ class Cay {
     };
     if (id) body.id = id;
     else if (this.isolation) body.isolation = this.isolation;
-    const { ms, json } = await post(this.agent, this.port, '/v1/run', JSON.stringify(body));
+    const { ms, json } = await this.client.post('/v1/run', JSON.stringify(body));
     if (json.status !== 'done') throw new Error(JSON.stringify(json.error ?? json));
     return { ms, result: json.result, usage: json.usage };
   }
@@ -86,13 +115,13 @@ class Cay {
 
 class Workerd {
   name = 'workerd';
-  agent = new http.Agent({ keepAlive: true });
   cold = 0;
   async start() {
     this.dir = mkdtempSync(path.join(tmpdir(), 'cay-bench-'));
     for (const f of ['config.capnp', 'server.js']) cpSync(path.join(root, 'bench/workerd', f), path.join(this.dir, f));
     cpSync(path.join(root, 'bench/workerd/config.capnp'), path.join(this.dir, 'data/.keep'), { recursive: true });
     this.port = await freePort();
+    this.client = new Client(this.port);
     const bin = path.join(root, 'bench/workerd/node_modules/@cloudflare/workerd-linux-64/bin/workerd');
     this.child = spawn(bin, ['serve', 'config.capnp', '--experimental', `--socket-addr=http=127.0.0.1:${this.port}`], {
       cwd: this.dir,
@@ -109,6 +138,7 @@ class Workerd {
     }
   }
   async stop() {
+    this.client.close();
     this.child.kill('SIGKILL');
     await new Promise((r) => this.child.once('exit', r));
     rmSync(this.dir, { recursive: true, force: true });
@@ -118,7 +148,7 @@ class Workerd {
       await this.stop();
       await this.start();
     }
-    const { ms, json } = await post(this.agent, this.port, '/', JSON.stringify({ code, id }));
+    const { ms, json } = await this.client.post('/', JSON.stringify({ code, id }));
     if (!('result' in json)) throw new Error(JSON.stringify(json));
     return { ms, result: json.result };
   }
@@ -273,7 +303,7 @@ async function main() {
   const fresh = new Cay('cay fresh');
   const reset = new Cay('cay reset', 'reset');
   const workerd = new Workerd();
-  fresh.port = reset.port = server.port;
+  fresh.client = reset.client = new Client(server.port);
   try {
     await workerd.start();
     const seed = `export default async (env) => { await env.db.execute("CREATE TABLE IF NOT EXISTS ${table}");
@@ -316,6 +346,7 @@ async function main() {
     }
     await compute(fresh);
   } finally {
+    fresh.client.close();
     await workerd.stop();
     await server.stop();
   }
