@@ -570,13 +570,17 @@ static void ask(struct pool *p, size_t n) {
         z->asked += n;
 }
 
-/* A fork takes more than a run, so it waits until none is at work, or the pool is half empty. */
+/* A fork takes more than a run, so it waits until none is at work, or the pool is half empty: then
+ * a lone run meets one fork at a time, and many runs get all that are missing. */
 static void refill(struct pool *p) {
     size_t n = missing(p);
     if (n == 0)
         return;
-    if (p->waiting || n >= (p->opt.ready + 1) / 2)
+    bool half_empty = n >= (p->opt.ready + 1) / 2;
+    if (p->waiting || (half_empty && p->stats.busy > 1) || n + 1 >= p->opt.ready)
         ask(p, n);
+    else if (half_empty && p->current->asked == 0)
+        ask(p, 1);
     else if (p->stats.busy == 0 && !uv_is_active((uv_handle_t *)&p->quiet))
         (void)uv_timer_start(&p->quiet, on_quiet, QUIET_MS, 0);
 }
