@@ -13,11 +13,20 @@
 #include <string.h>
 #include <strings.h>
 
-enum { SESSIONS_MAX = 256, BUCKETS_MAX = 1024, SESSION_MS = 12 * 3600 * 1000, TOKEN_BYTES = 24 };
+enum {
+    SESSIONS_MAX = 256,
+    BUCKETS_MAX = 1024,
+    SESSION_MS = 12 * 3600 * 1000,
+    PASS_MS = 60 * 1000,
+    TOKEN_BYTES = 24,
+    HOST_SIZE = 96,
+};
 
 struct session {
     unsigned char hash[SHA256_DIGEST_LENGTH];
     char key_id[ID_SIZE];
+    char host[HOST_SIZE]; /* a guest's, where alone it is good; "" for our own pages */
+    bool once;            /* in a link, to be traded for a cookie */
     int64_t expires_ms;
 };
 
@@ -185,19 +194,40 @@ static bool cookie_get(const char *cookies, const char *name, char *out, size_t 
     return false;
 }
 
-static struct session *session_find(struct front *f, const struct http_req *req) {
-    char token[2 * TOKEN_BYTES + 1];
-    if (!cookie_get(http_req_header(req, "cookie"), "cay_session", token, sizeof(token)))
-        return NULL;
+static struct session *token_find(struct front *f, const char *token, const char *host, bool once) {
     unsigned char hash[SHA256_DIGEST_LENGTH];
     (void)SHA256((const unsigned char *)token, strlen(token), hash);
     int64_t now = clock_mono_ms();
     for (size_t i = 0; i < SESSIONS_MAX; i++) {
         struct session *s = &f->sessions->items[i];
-        if (s->expires_ms > now && CRYPTO_memcmp(s->hash, hash, sizeof(hash)) == 0)
+        if (s->expires_ms > now && s->once == once && strcmp(s->host, host) == 0 &&
+            CRYPTO_memcmp(s->hash, hash, sizeof(hash)) == 0)
             return s;
     }
     return NULL;
+}
+
+static void token_create(struct front *f, const char *key_id, const char *host, bool once,
+                         char token[PASS_SIZE]) {
+    unsigned char raw[TOKEN_BYTES];
+    _Static_assert(PASS_SIZE == 2 * TOKEN_BYTES + 1, "two digits a byte");
+    rand_bytes(raw, sizeof(raw));
+    for (size_t i = 0; i < sizeof(raw); i++)
+        (void)snprintf(token + 2 * i, 3, "%02x", raw[i]);
+    struct session *s = &f->sessions->items[f->sessions->next++ % SESSIONS_MAX];
+    *s = (struct session){.once = once,
+                          .expires_ms = clock_mono_ms() + (once ? PASS_MS : SESSION_MS)};
+    (void)SHA256((const unsigned char *)token, strlen(token), s->hash);
+    (void)snprintf(s->key_id, sizeof(s->key_id), "%s", key_id);
+    (void)snprintf(s->host, sizeof(s->host), "%s", host);
+}
+
+static struct session *session_find(struct front *f, const struct http_req *req, const char *name,
+                                    const char *host) {
+    char token[PASS_SIZE];
+    return cookie_get(http_req_header(req, "cookie"), name, token, sizeof(token))
+               ? token_find(f, token, host, false)
+               : NULL;
 }
 
 /* 1: found; 0: the request names nobody; negative: it names somebody who is not valid. */
@@ -211,7 +241,7 @@ static int identify(struct front *f, const struct http_req *req, struct identity
         int rc = key_check(f->store, key, who, err);
         return rc < 0 ? rc : 1;
     }
-    const struct session *s = session_find(f, req);
+    const struct session *s = session_find(f, req, "cay_session", "");
     if (s) {
         int rc = key_identity(f->store, s->key_id, who, err);
         return rc < 0 ? rc : 1;
@@ -269,14 +299,32 @@ static void set_identity(struct http_req *req, const struct identity *who) {
     http_req_set_user(req, copy, free);
 }
 
+/* A cookie comes along with whatever a browser sends. What a page of another origin made it send
+ * has no use of the pass, but for following a link. */
+static bool is_own_doing(const struct http_req *req) {
+    const char *origin = http_req_header(req, "origin");
+    const char *site = http_req_header(req, "sec-fetch-site");
+    const char *mode = http_req_header(req, "sec-fetch-mode");
+    if (origin && !origin_is_ours(req, origin))
+        return false;
+    if (!site || strcmp(site, "same-origin") == 0 || strcmp(site, "none") == 0)
+        return true;
+    return http_req_method(req) == HTTP_METHOD_GET && mode && strcmp(mode, "navigate") == 0;
+}
+
 /* Guests' content has its own origin: it sees none of our credentials, and of its own only one that
  * looks like a key of ours is looked at, which it does not get to see. Who asks for what they may
  * not reach is told that it is not there, by the handler. */
 static void identify_guest(struct front *f, struct http_req *req) {
     struct identity who;
     const char *auth = http_req_header(req, "authorization");
+    const struct session *pass =
+        is_own_doing(req) ? session_find(f, req, "cay_pass", http_req_host(req)) : NULL;
     if (auth && guard_is_our_key(auth)) {
         if (key_check(f->store, bearer_of(auth), &who, NULL) == 0)
+            set_identity(req, &who);
+    } else if (pass) {
+        if (key_identity(f->store, pass->key_id, &who, NULL) == 0)
             set_identity(req, &who);
     } else if (http_req_is_local(req) && !f->config->require_key && !f->beyond_loopback) {
         who = (struct identity){.operator_ = true, .name = "operator", .scope = KEY_SCOPE_ADMIN};
@@ -341,15 +389,8 @@ void session_create(struct http_req *req, void *front) {
         http_respond_empty(req, 204); /* the operator needs no session */
         return;
     }
-    unsigned char raw[TOKEN_BYTES];
-    rand_bytes(raw, sizeof(raw));
-    char token[2 * TOKEN_BYTES + 1];
-    for (size_t i = 0; i < sizeof(raw); i++)
-        (void)snprintf(token + 2 * i, 3, "%02x", raw[i]);
-    struct session *s = &f->sessions->items[f->sessions->next++ % SESSIONS_MAX];
-    (void)SHA256((const unsigned char *)token, strlen(token), s->hash);
-    memcpy(s->key_id, who->key_id, sizeof(s->key_id));
-    s->expires_ms = clock_mono_ms() + SESSION_MS;
+    char token[PASS_SIZE];
+    token_create(f, who->key_id, "", false, token);
     char cookie[160];
     (void)snprintf(cookie, sizeof(cookie),
                    "cay_session=%s; Path=/; HttpOnly; SameSite=Strict; Max-Age=%d", token,
@@ -359,10 +400,54 @@ void session_create(struct http_req *req, void *front) {
 }
 
 void session_delete(struct http_req *req, void *front) {
-    struct session *s = session_find(front, req);
+    struct session *s = session_find(front, req, "cay_session", "");
     if (s)
         *s = (struct session){0};
     http_res_header(req, "Set-Cookie",
                     "cay_session=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0");
     http_respond_empty(req, 204);
+}
+
+bool guard_pass_create(struct http_req *req, struct front *f, const char *host,
+                       char ret_token[PASS_SIZE]) {
+    const struct identity *who = front_identity(req);
+    if (who->operator_ || strlen(host) >= HOST_SIZE)
+        return false;
+    token_create(f, who->key_id, host, true, ret_token);
+    return true;
+}
+
+/* Where the link leads to. What a browser would take for another host is not. */
+static const char *landing(const struct http_req *req) {
+    const char *path = http_req_path(req);
+    return path[0] == '/' && path[1] != '/' && path[1] != '\\' ? path : "/";
+}
+
+bool guard_pass_enter(struct http_req *req, struct front *f) {
+    _cleanup_(free) char *token = NULL;
+    struct err err;
+    if (http_req_method(req) != HTTP_METHOD_GET ||
+        http_req_query_get(req, "cay_pass", &token, &err) < 0 || !token ||
+        strlen(token) != PASS_SIZE - 1)
+        return false;
+    struct session *s = token_find(f, token, http_req_host(req), true);
+    if (!s) {
+        (void)err_set(&err, ERR_NOT_FOUND,
+                      "this link was used already, or is too old: ask for a new one");
+        http_respond_err(req, &err);
+        return true;
+    }
+    struct session link = *s;
+    *s = (struct session){0};
+    char next[PASS_SIZE];
+    char cookie[160];
+    token_create(f, link.key_id, link.host, false, next);
+    (void)snprintf(cookie, sizeof(cookie),
+                   "cay_pass=%s; Path=/; HttpOnly; SameSite=Lax; Max-Age=%d", next,
+                   SESSION_MS / 1000);
+    http_res_header(req, "Set-Cookie", cookie);
+    http_res_header(req, "Location", landing(req));
+    http_res_header(req, "Referrer-Policy", "no-referrer");
+    http_respond_empty(req, 303);
+    return true;
 }

@@ -14,6 +14,15 @@ bool guard_is_guest_host(const char *host, void *front);
 /* True for an Authorization field that holds one of our keys: never for a guest to see. */
 bool guard_is_our_key(const char *authorization);
 
+enum { PASS_SIZE = 49 };
+
+/* A pass is for the browser of who has a key: a link to a guest's host that works once, within a
+ * minute, and leaves a cookie there. False: who asks needs none. */
+bool guard_pass_create(struct http_req *req, struct front *f, const char *host,
+                       char ret_token[PASS_SIZE]);
+/* A request to a guest's host that carries such a link is answered here: true. */
+bool guard_pass_enter(struct http_req *req, struct front *f);
+
 struct sessions *sessions_create(void);
 void sessions_destroy(struct sessions *s);
 /* POST and DELETE /v1/session: a page trades its key for a cookie that scripts cannot read. */

@@ -104,6 +104,49 @@ test('a session outlives a reload, and ends when one signs out', limit, async ()
   await context.close();
 });
 
+test('a port of a sandbox opens in a tab that has no key', limit, async () => {
+  const api = async (path, body) => {
+    const answer = await fetch(cay.url + path, {
+      method: 'POST',
+      headers: { Authorization: `Bearer ${cay.key}`, 'Content-Type': 'application/json' },
+      body: JSON.stringify(body),
+    });
+    assert.ok(answer.ok, await answer.clone().text());
+    return answer.json();
+  };
+  const files = [{ path: '/work/index.html', content: '<h1>inside</h1>' }];
+  const box = await api('/v1/sandboxes', { files });
+  await api(`/v1/sandboxes/${box.id}/exec`, {
+    command: 'python3 -m http.server 8000 --bind 127.0.0.1',
+    background: true,
+  });
+  const { context, page, problems } = await openPage(browser, cay.url, { expected: refusals });
+  await page.goto(`${cay.url}/sandboxes/${box.id}#ports`);
+  await keyField(page).fill(cay.key);
+  await page.keyboard.press('Enter');
+  const link = page.getByRole('link', { name: new RegExp(`//8000-${box.id}`) });
+  for (let tries = 0; ; tries++) {
+    const [opened] = await Promise.all([context.waitForEvent('page'), link.click()]);
+    await opened.waitForURL(/\/\/8000-/);
+    await opened.waitForLoadState();
+    const text = await opened.locator('body').innerText();
+    const at = opened.url();
+    assert.equal(await opened.evaluate(() => window.opener), null);
+    await opened.reload(); // the cookie stays
+    const again = await opened.locator('body').innerText();
+    await opened.close();
+    assert.ok(!at.includes('cay_pass'), at);
+    if (text.includes('inside')) {
+      assert.match(again, /inside/);
+      break;
+    }
+    assert.ok(tries < 20, text);
+    await new Promise((resolve) => setTimeout(resolve, 250));
+  }
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
 test('the prompt and a signed-in page fit every screen', limit, async () => {
   for (const [name, options] of Object.entries(viewports)) {
     const { context, page } = await openPage(browser, cay.url, { ...options, expected: refusals });

@@ -297,6 +297,7 @@ test('a port leads to an origin of its own', limit, async () => {
   assert.notEqual(new URL(await link.getAttribute('href')).origin, cay.url);
   await until('the server inside listens', async () => {
     const [opened] = await Promise.all([context.waitForEvent('page'), link.click()]);
+    await opened.waitForURL(/\/\/8000-/);
     await opened.waitForLoadState();
     const text = await opened.locator('body').innerText();
     await opened.close();

@@ -92,6 +92,11 @@ after(() => cay.stop());
 
 const ask = (path, { method, headers = {}, body, at } = {}) => request(cay, path, { method, headers: { Host: at ?? host, ...headers }, body });
 
+test('who needs no key gets a plain link', async () => {
+  const { url } = (await request(cay, `/v1/sandboxes/${box.id}/ports/8000/pass`, { method: 'POST' })).json();
+  assert.equal(url, `http://${host}/`);
+});
+
 test('requests and answers go through', async () => {
   const answer = await ask('/a%20b?x=1&y=%2F', { method: 'POST', headers: { 'X-Own': 'v', 'Content-Type': 'text/plain' }, body: 'text' });
   assert.equal(answer.status, 200);
@@ -297,6 +302,35 @@ test('where keys are needed, a port needs its owner', async () => {
     const { text } = await raw(guarded, `GET /ws HTTP/1.1\r\nHost: ${Host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n`, { isDone: (s) => s.includes('\r\n\r\n') });
     assert.deepEqual(statuses(text), [404]);
     assert.equal((await call(guarded, 'GET', `/v1/sandboxes/${mine.id}`, undefined, other)).status, 404);
+
+    // A browser sends no key: a link, once, becomes a cookie at that host and no other.
+    const pass = (port, key) => request(guarded, `/v1/sandboxes/${mine.id}/ports/${port}/pass`, { method: 'POST', headers: key ? bearer(key) : {} });
+    assert.equal((await pass(8000)).status, 401);
+    assert.equal((await pass(8000, other.text)).status, 404);
+    for (const bad of ['0', '70000', 'x', '080']) assert.equal((await pass(bad, guarded.key)).status, 400, bad);
+    const { url } = (await pass(8000, guarded.key)).json();
+    assert.match(url, new RegExp(`^http://${Host}:${guarded.port}/\\?cay_pass=[0-9a-f]{48}$`));
+    const { search } = new URL(url);
+    const enter = (path, host = Host) => request(guarded, path + search, { headers: { Host: host } });
+    assert.equal((await enter('/', `8001-${mine.id}.localhost`)).status, 404, 'at another host');
+    const entered = await enter('//evil.example/');
+    assert.equal(entered.status, 303);
+    assert.equal(entered.headers.location, '/');
+    assert.equal((await enter('/')).status, 404, 'a second time');
+    const [cookie] = entered.headers['set-cookie'][0].split(';');
+    assert.match(entered.headers['set-cookie'][0], /^cay_pass=[0-9a-f]{48}; Path=\/; HttpOnly; SameSite=Lax; Max-Age=\d+$/);
+    assert.notEqual(cookie, search.slice(1), 'what was in the link is not in the cookie');
+    const seen = await request(guarded, '/', { headers: { Host, Cookie: `a=1; ${cookie}` } });
+    assert.equal(seen.status, 200);
+    assert.equal(Object.fromEntries(seen.json().headers).cookie, 'a=1', 'the guest does not see it');
+    assert.equal(await code({ Cookie: cookie, Host: `8001-${mine.id}.localhost` }), 404);
+    assert.equal(await code({ Cookie: cookie, Origin: 'http://evil.example' }), 404);
+    assert.equal(await code({ Cookie: cookie, 'Sec-Fetch-Site': 'cross-site', 'Sec-Fetch-Mode': 'no-cors' }), 404);
+    assert.equal(await code({ Cookie: cookie, 'Sec-Fetch-Site': 'cross-site', 'Sec-Fetch-Mode': 'navigate' }), 200);
+    assert.equal(await code({ Cookie: cookie, Origin: `http://${Host}`, 'Sec-Fetch-Site': 'same-origin' }), 200);
+    for (const name of ['cay_session', 'cay_pass'])
+      assert.equal((await request(guarded, '/v1/sandboxes', { headers: { Cookie: cookie.replace('cay_pass', name) } })).status, 401, name);
+    assert.equal((await request(guarded, '/?cay_pass=short', { headers: { Host, ...bearer(guarded.key) } })).json().path, '/?cay_pass=short', 'a query of its own');
   } finally {
     await guarded.stop();
   }

@@ -9,6 +9,7 @@ void api_runs_routes(struct front *f);
 void api_run_routes(struct front *f);
 void api_agents_routes(struct front *f);
 void api_sandboxes_routes(struct front *f);
+void api_ports_routes(struct front *f);
 void api_execs_routes(struct front *f);
 void api_files_routes(struct front *f);
 void api_snapshots_routes(struct front *f);

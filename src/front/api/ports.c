@@ -639,12 +639,46 @@ static struct sandbox *find(struct http_req *req, struct front *f, const char *i
     return s;
 }
 
+/* POST .../ports/PORT/pass: a link for a browser, which sends no key. */
+static void pass(struct http_req *req, void *ctx) {
+    struct front *f = ctx;
+    const char *text = http_req_param(req, "port");
+    unsigned port;
+    char id[ID_SIZE];
+    _cleanup_(free) char *host = xasprintf("%.8s-%.64s.localhost", text, http_req_param(req, "id"));
+    struct err err;
+    if (strlen(text) > 5 || !parse_host(host, &port, id)) {
+        (void)err_set(&err, ERR_BAD_REQUEST, "a port is a number from 1 to 65535");
+        http_respond_err(req, &err);
+        return;
+    }
+    if (!api_sandbox(req, f, true))
+        return;
+    char token[PASS_SIZE];
+    bool has = guard_pass_create(req, f, host, token);
+    const char *at = strrchr(http_req_authority(req), ':');
+    _cleanup_(free) char *url = xasprintf("http://%s%s/%s%s", host, at ? at : "",
+                                          has ? "?cay_pass=" : "", has ? token : "");
+    _cleanup_(json) json_t *out = json_pack("{s:s}", "url", url);
+    http_respond_json(req, 200, out);
+}
+
+void api_ports_routes(struct front *f) {
+    http_server_route(f->http,
+                      &(struct http_route){.methods = "POST",
+                                           .pattern = "/v1/sandboxes/{id}/ports/{port}/pass",
+                                           .handler = pass,
+                                           .ctx = f});
+}
+
 bool api_port(struct http_req *req, struct front *f) {
     unsigned port;
     char id[ID_SIZE];
     struct err err;
     if (!parse_host(http_req_host(req), &port, id))
         return false;
+    if (guard_pass_enter(req, f))
+        return true;
     struct sandbox *s = find(req, f, id, &err);
     if (!s) {
         http_respond_err(req, &err);

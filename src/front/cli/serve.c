@@ -530,6 +530,7 @@ static int start_http(struct serve *s, struct err *err) {
     api_run_routes(f);
     api_agents_routes(f);
     api_sandboxes_routes(f);
+    api_ports_routes(f);
     api_execs_routes(f);
     api_files_routes(f);
     api_snapshots_routes(f);

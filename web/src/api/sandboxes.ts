@@ -223,6 +223,10 @@ export const calls = {
     path: of(id, '/extend'),
     body: { timeout_s: timeoutS },
   }),
+  pass: (id: string, port: number): Call => ({
+    method: 'POST',
+    path: of(id, `/ports/${port}/pass`),
+  }),
   pause: (id: string): Call => ({ method: 'POST', path: of(id, '/pause') }),
   resume: (id: string): Call => ({ method: 'POST', path: of(id, '/resume') }),
   snapshot: (id: string, name: string): Call => ({
@@ -309,6 +313,10 @@ export const sandboxes = {
   },
   async snapshots(signal?: AbortSignal): Promise<Snapshot[]> {
     return list(object(await send(calls.snapshots(), signal)).snapshots).map(readSnapshot);
+  },
+  /** A link to a port that this browser may follow: with a pass in it, where keys are needed. */
+  async portLink(id: string, port: number): Promise<string> {
+    return text(object(await send(calls.pass(id, port))).url);
   },
   async snapshot(id: string, name: string): Promise<Snapshot> {
     return readSnapshot(await send(calls.snapshot(id, name)));

@@ -1,15 +1,33 @@
-import { useState } from 'react';
-import { portUrl } from '../../api/sandboxes.ts';
+import { type MouseEvent, useState } from 'react';
+import { ApiError } from '../../api/client.ts';
+import { portUrl, sandboxes } from '../../api/sandboxes.ts';
 import { Curl } from '../../components/Curl.tsx';
+import { Notice } from '../../components/Notice.tsx';
 
 const usual = [3000, 4321, 5000, 5173, 8000, 8080];
 
 /** Links to what listens inside. Each is an origin of its own, never the page's. */
 export function Ports({ id, live }: { id: string; live: boolean }) {
   const [port, setPort] = useState('');
+  const [problem, setProblem] = useState<string | null>(null);
   const number = /^\d{1,5}$/.test(port) ? Number(port) : 0;
   const isPort = number > 0 && number < 65536;
   const ports = isPort && !usual.includes(number) ? [number, ...usual] : usual;
+  // The tab is opened at once, or the browser would take it for a pop-up; it gets no hold of this page.
+  const follow = async (event: MouseEvent, it: number) => {
+    if (event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+    event.preventDefault();
+    const tab = window.open('', '_blank');
+    if (!tab) return setProblem('The browser did not open a tab');
+    tab.opener = null;
+    try {
+      setProblem(null);
+      tab.location.href = await sandboxes.portLink(id, it);
+    } catch (cause) {
+      tab.close();
+      setProblem(cause instanceof ApiError ? cause.message : 'Something went wrong');
+    }
+  };
   if (!live) return <p className="panel-empty">Its ports can be reached while it runs.</p>;
   return (
     <div className="ports">
@@ -28,12 +46,18 @@ export function Ports({ id, live }: { id: string; live: boolean }) {
           />
         </label>
       </div>
+      {problem !== null && <Notice tone="bad" title={problem} />}
       <ul className="port-list">
         {ports.map((it) => {
           const url = portUrl(id, it, location);
           return (
             <li key={it}>
-              <a href={url} target="_blank" rel="noopener noreferrer">
+              <a
+                href={url}
+                target="_blank"
+                rel="noopener noreferrer"
+                onClick={(event) => void follow(event, it)}
+              >
                 {url}
               </a>
               <Curl call={{ path: url, keyed: true }} of={`port ${it}`} />
