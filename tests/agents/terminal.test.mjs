@@ -39,6 +39,14 @@ test('a piped line is a message; text, code and output come', async (t) => {
   assert.deepEqual((await request(cay, `/agents/${TYPE}/pipe/get-messages`)).json(), []);
 });
 
+test('the server is where CAY_URL says, unless an option does', async (t) => {
+  const cay = await withCay(t);
+  const ask = (args, url) => runCay(['chat', ...args, 'List all customers'], { env: { CAY_URL: url } });
+  assert.match((await ask([], cay.url)).stdout, /queryDatabase/);
+  assert.match((await ask(['--url', cay.url], 'http://127.0.0.1:1')).stdout, /queryDatabase/);
+  assert.notEqual((await ask([], 'http://127.0.0.1:1')).code, 0);
+});
+
 test('a message as an argument, to another agent', async (t) => {
   const cay = await withCay(t);
   const it = chat(t, cay, ['--agent', 'todo-agent', '--name', 'a b/ü', 'Add: tea']);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CREATE_BODY_BYTES = 64 << 20, LIST_DEFAULT = 20 };
+enum { CREATE_BODY_BYTES = 16 << 20, LIST_DEFAULT = 20 };
 
 /* --- shared with the other families --- */
 

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/sse.h"
 #include "front/cli/cli.h"
+#include "front/cli/client.h"
 #include "front/cli/terminal.h"
 #include "loop/fetch.h"
 
@@ -27,7 +28,7 @@ static const char usage[] =
     "what that printed. Without a MESSAGE, each line of the input is one.\n\n"
     "  --agent A   which agent (default sandbox-agent)\n"
     "  --name N    which conversation with it (default \"default\")\n"
-    "  --url U     where the server is (default http://127.0.0.1:8787)\n\n"
+    "  --url U     where the server is (default $CAY_URL, or http://127.0.0.1:8787)\n\n"
     "Ctrl-C stops what the agent is doing. /clear empties the conversation, /quit (or Ctrl-D) "
     "ends.\n"
     "CAY_API_KEY in the environment is sent as the key.\n";
@@ -451,7 +452,7 @@ int cli_chat(int argc, char **argv) {
                                             {NULL, 0, NULL, 0}};
     const char *agent = "sandbox-agent";
     const char *name = "default";
-    const char *url = "http://127.0.0.1:8787";
+    const char *url = client_default_url();
     int opt;
     optind = 0;
     while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {

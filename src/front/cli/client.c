@@ -193,12 +193,16 @@ int client_call(struct client *c, const struct client_call *call, json_t **ret_j
     return rc;
 }
 
+const char *client_default_url(void) {
+    const char *set = getenv("CAY_URL");
+    return set && *set ? set : "http://127.0.0.1:8787";
+}
+
 int client_init(struct client *c, const char *url, struct err *err) {
     *c = (struct client){0};
-    const char *set = getenv("CAY_URL");
     const char *key = getenv("CAY_API_KEY");
     if (!url)
-        url = set && *set ? set : "http://127.0.0.1:8787";
+        url = client_default_url();
     size_t n = strlen(url);
     while (n > 0 && url[n - 1] == '/')
         n--;

@@ -37,6 +37,8 @@ struct client_call {
 
 struct client_request;
 
+/* Where the server is, if no option says it. */
+const char *client_default_url(void);
 int client_init(struct client *c, const char *url, struct err *err);
 /* Cancels what runs. Every other handle on the loop must be closed or closing. */
 void client_finish(struct client *c);
