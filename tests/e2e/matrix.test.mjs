@@ -47,6 +47,7 @@ const table = {
   'POST /v1/sandboxes': { access: 'run', body: { name: 5 }, statuses: [400] },
   'GET /v1/sandboxes/{id}': { access: 'read', path: box, owned: true, statuses: [200] },
   'DELETE /v1/sandboxes/{id}': { access: 'run', path: '/v1/sandboxes/sbx_none', statuses: [404] },
+  'POST /v1/sandboxes/{id}/ports/{port}/pass': { access: 'run', path: `${box}/ports/80/pass`, owned: true, statuses: [409] },
   'POST /v1/sandboxes/{id}/extend': { access: 'run', path: `${box}/extend`, owned: true, statuses: [409] },
   'POST /v1/sandboxes/{id}/pause': { access: 'run', path: `${box}/pause`, owned: true, statuses: [409] },
   'POST /v1/sandboxes/{id}/resume': { access: 'run', path: `${box}/resume`, owned: true, statuses: [409] },
