@@ -18,7 +18,7 @@ async function run(code, more = {}) {
 }
 
 /** The processes below the server with this name. */
-function below(name) {
+function below(name, server = cay) {
   const all = readdirSync('/proc')
     .filter((d) => /^\d+$/.test(d))
     .flatMap((pid) => {
@@ -31,13 +31,15 @@ function below(name) {
       }
     });
   const found = [];
-  for (let parents = [cay.pid]; parents.length; ) {
+  for (let parents = [server.pid]; parents.length; ) {
     const children = all.filter((p) => parents.includes(p.ppid));
     found.push(...children.filter((p) => p.name === name));
     parents = children.map((p) => p.pid);
   }
   return found;
 }
+
+const zygotes = (server = cay) => below('cay-isolate', server).filter((p) => p.ppid === server.pid);
 
 /** How many of the isolates may run on one processor only. */
 function bound() {
@@ -66,9 +68,26 @@ test('a zygote that knows where its heap is written follows the first, and no ru
     assert.ok(all.every((r) => r.status === 'done'), JSON.stringify(all));
   }
   assert.ok(runs > 0);
-  await until(() => below('cay-isolate').filter((p) => p.ppid === cay.pid).length === 1, 'the first to leave');
+  await until(() => zygotes().length === 1, 'the first to leave');
   assert.equal((await run('export default () => 7')).result, 7);
   t.diagnostic(`after ${runs} runs`);
+});
+
+test('a scout that dies is not sent again', async () => {
+  const server = await startCay();
+  try {
+    const [first] = await until(() => zygotes(server).length === 1 && zygotes(server), 'the first');
+    const scout = await until(() => zygotes(server).find((p) => p.pid !== first.pid), 'the scout');
+    process.kill(scout.pid, 'SIGKILL');
+    const { body } = await request(server, '/v1/run', { method: 'POST', body: JSON.stringify({ code: 'export default () => 8' }) });
+    assert.equal(JSON.parse(body).result, 8);
+    await until(() => zygotes(server).length === 1, 'its end');
+    await new Promise((resolve) => setTimeout(resolve, 4500)); // as long as it takes to send one
+    assert.deepEqual(zygotes(server).map((p) => p.pid), [first.pid]);
+    assert.equal(JSON.parse((await request(server, '/v1/status')).body).isolates.features.levers.gather, false);
+  } finally {
+    await server.stop();
+  }
 });
 
 for (const isolation of ['fresh', 'reset'])

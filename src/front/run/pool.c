@@ -36,6 +36,7 @@ struct zygote {
     bool up;      /* it said what it can: it takes work */
     bool planned; /* it knew a plan when it began */
     bool scout;   /* it is there to find one */
+    bool lost;    /* its process ended without being asked to */
     bool retired;
 };
 
@@ -507,7 +508,11 @@ static void on_zygote_frame(void *ctx, struct wire_frame *f) {
 }
 
 static void on_zygote_end(void *ctx) {
-    zygote_lost(ctx);
+    struct zygote *z = ctx;
+    z->lost = true;
+    if (z == z->pool->heir && z->planned)
+        buf_clear(&z->pool->plan); /* it may have been the plan: the next try goes without */
+    zygote_lost(z);
 }
 
 static struct zygote *zygote_create(struct pool *p, bool scout) {
@@ -538,6 +543,8 @@ static struct zygote *zygote_create(struct pool *p, bool scout) {
  * knows its plan. It serves until then, and goes when its last isolate has. */
 static void look_for_heir(struct pool *p) {
     const struct zygote *z = p->current;
+    if (p->heir && p->heir->scout && p->heir->lost)
+        take_over(p->heir); /* it failed: there will be no plan */
     if (!z || !z->up || p->heir || p->stopping)
         return;
     bool worn = p->opt.retire_forks && z->forks >= p->opt.retire_forks;
