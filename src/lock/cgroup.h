@@ -6,7 +6,7 @@
  * because making groups costs more than starting a process. */
 
 #include "base/err.h"
-#include "wire/sandbox.h"
+#include "lock/usage.h"
 
 #include <stdbool.h>
 #include <sys/types.h>

@@ -11,6 +11,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "lock/usage.h"
 #include "wire/pack.h"
 
 #include <stdbool.h>
@@ -137,14 +138,6 @@ struct sandbox_spec {
 #define SANDBOX_DEFAULT_PIDS   256
 #define SANDBOX_DEFAULT_FILES  4096
 
-enum sandbox_cgroup { SANDBOX_CGROUP_NONE, SANDBOX_CGROUP_V1, SANDBOX_CGROUP_V2 };
-enum sandbox_controller {
-    SANDBOX_HAS_MEMORY = 1,
-    SANDBOX_HAS_PIDS = 2,
-    SANDBOX_HAS_CPU = 4,
-    SANDBOX_HAS_FREEZER = 8,
-};
-
 struct sandbox_features {
     bool root;            /* the launcher runs as root: distinct host uids for each sandbox */
     uint32_t cgroup;      /* enum sandbox_cgroup */
@@ -152,14 +145,6 @@ struct sandbox_features {
     uint32_t landlock;    /* ABI, 0 is none */
     bool proc;            /* a /proc of its own can be mounted */
     char *detail;         /* a line for people: what is missing and why */
-};
-
-struct sandbox_stats {
-    uint64_t memory_bytes;
-    uint64_t memory_peak_bytes;
-    uint64_t cpu_us;
-    uint32_t pids;
-    uint32_t oom_kills;
 };
 
 enum sandbox_stream { SANDBOX_STREAM_NULL, SANDBOX_STREAM_FD, SANDBOX_STREAM_STDOUT };
