@@ -6,3 +6,4 @@ extern const char isolate_loader_js[]; /* the module loader: an object */
 extern const char isolate_web_js[];    /* the web globals: a function */
 extern const char isolate_warm_js[];   /* the program that warms a zygote up: linked, JSON */
 extern const char isolate_short_js[];  /* what a run of little needs: linked, JSON */
+extern const char isolate_other_js[];  /* what it never ran, to learn from: linked, JSON */

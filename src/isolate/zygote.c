@@ -539,9 +539,10 @@ static void learn_heap(struct zygote *z) {
     if (plan == MAP_FAILED)
         return;
     z->learnt = plan;
-    int rc = rehearse(z, TO_LEARN_HEAP, isolate_short_js, &why);
-    if (rc == 0)
-        rc = rehearse(z, TO_LEARN_HEAP, isolate_warm_js, &why);
+    static const char *const programs[] = {isolate_short_js, isolate_warm_js, isolate_other_js};
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(programs); i++)
+        rc = rehearse(z, TO_LEARN_HEAP, programs[i], &why);
     if (rc < 0)
         (void)snprintf(z->lever_note, sizeof(z->lever_note), "%.200s", why.message);
     heap_plan_sort(plan);
