@@ -108,9 +108,10 @@ for (const provider of PROVIDERS) {
   });
 
   test(`${provider}: budgets of tokens, cost and time end a turn with an error that names them`, async (t) => {
+    const wall = 400 * slow; // enough for a first word
     const agent = (budget) => ({ agent: { model: provider === 'anthropic' ? 'sonnet' : 'gpt', max_steps: 50, budget, facets: { db: {} }, tools: [{ name: 'q', kind: 'query', facet: 'db', description: 'query' }] } });
     const { mock, requests, cay } = await withModel(t, provider, {
-      agents: { tokens: agent({ tokens: 3000 }), cost: agent({ cost_usd: 0.02 }), wall: agent({ wall_ms: 300 }), short: agent({ tokens: 500 }) },
+      agents: { tokens: agent({ tokens: 3000 }), cost: agent({ cost_usd: 0.02 }), wall: agent({ wall_ms: wall }), short: agent({ tokens: 500 }) },
     });
     const usage = { input_tokens: 1000, output_tokens: 200, prompt_tokens: 1000, completion_tokens: 200, total_tokens: 1200 };
     const toolCalls = [{ name: 'q', arguments: '{"sql":"SELECT 1"}' }];
@@ -132,7 +133,7 @@ for (const provider of PROVIDERS) {
     };
     assert.match(await run('tokens', 'spend'), /has used 3600 tokens; its budget is 3000/);
     assert.match(await run('cost', 'spend'), /has cost \$0\.0\d+; its budget is \$0\.0200/);
-    assert.match(await run('wall', 'slow'), /took longer than 300 ms \(budget wall_ms\)/);
+    assert.match(await run('wall', 'slow'), new RegExp(`took longer than ${wall} ms \\(budget wall_ms\\)`));
     assert.match(await run('short', 'short'), /has used 1200 tokens; its budget is 500/);
     const asked = requests.map((r) => r.body.max_tokens ?? r.body.max_completion_tokens);
     assert.ok(asked[0] <= 3000 && asked[1] <= 1800 && asked[2] <= 600, 'no more is asked for than is left');
