@@ -118,7 +118,7 @@ static void emit_line(void *arg, uint8_t level, double time_ms, const char *text
     send_frame(self->channel, ISOLATE_LOG, self->call_id, head, sizeof(head), text, len);
 }
 
-static void send_done(uint64_t id) {
+static void send_done(uint64_t id, uint32_t flags) {
     struct rusage ru;
     getrusage(RUSAGE_SELF, &ru);
     uint64_t peak = (uint64_t)ru.ru_maxrss * 1024u;
@@ -130,6 +130,7 @@ static void send_done(uint64_t id) {
     pack_u32(&b, self->binding_calls);
     pack_u64(&b, self->output.written_bytes);
     pack_u64(&b, self->output.dropped_bytes);
+    pack_u32(&b, flags);
     send_frame(self->channel, ISOLATE_DONE, id, b.data, b.len, NULL, 0);
 }
 
@@ -159,7 +160,7 @@ static void stop_now(int status) {
                      "{\"kind\":\"error\",\"name\":\"Error\",\"message\":\"the engine failed\"}");
     output_flush(&iso->output);
     send_frame(iso->channel, ISOLATE_ERROR, iso->call_id, NULL, 0, text, (size_t)n);
-    send_done(iso->call_id);
+    send_done(iso->call_id, ISOLATE_DONE_LAST);
     _exit(status);
 }
 
@@ -306,7 +307,7 @@ HOST(host_done) {
     struct isolate *iso = self;
     sending_begin();
     output_flush(&iso->output);
-    send_done((uint64_t)number(ctx, argv[0]));
+    send_done((uint64_t)number(ctx, argv[0]), 0);
     size_t budget = iso->limits.output_bytes;
     output_finish(&iso->output);
     output_init(&iso->output, budget, emit_line, iso);

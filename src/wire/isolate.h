@@ -43,7 +43,8 @@
  *              "stuck" (nothing is left that could settle the program), "limit", "load" (the
  *              program could not be loaded), "result" (the result cannot be sent)
  *     DONE     the last frame of a call: u64 cpu_us, u64 peak_memory_bytes, u32 binding_calls,
- *              u64 output_bytes (as the program wrote them), u64 output_dropped_bytes
+ *              u64 output_bytes (as the program wrote them), u64 output_dropped_bytes,
+ *              u32 flags (ISOLATE_DONE_*)
  *     RESET_READY  u32 pages put back, u32 pages dropped: the isolate is as new, RUN may follow.
  * RESULT, RESPONSE or ERROR comes as soon as it is known. What ctx.waitUntil() was given is waited
  * for afterwards, so LOG and one ERROR may follow a RESULT; DONE ends the call. The wall clock is
@@ -132,6 +133,10 @@ enum isolate_lever {
 enum isolate_run_flag {
     ISOLATE_RUN_WARM = 1 << 0,  /* stay and serve CALL afterwards */
     ISOLATE_RUN_RESET = 1 << 1, /* put the memory back afterwards and send RESET_READY */
+};
+
+enum isolate_done_flag {
+    ISOLATE_DONE_LAST = 1 << 0, /* a limit was exceeded: the isolate ends and takes no more calls */
 };
 
 enum isolate_log {

@@ -24,7 +24,7 @@ process.on('exit', () => {
 
 /** Reports go to standard error, which tests read: a server that changed its user cannot write ours. */
 function environment(extra = {}) {
-  const env = { PATH: process.env.PATH ?? '/usr/bin:/bin', LANG: 'C.UTF-8' };
+  const env = { PATH: process.env.PATH ?? '/usr/bin:/bin', LANG: 'C.UTF-8', CAY_STRICT: '1' };
   for (const name of ['ASAN_OPTIONS', 'UBSAN_OPTIONS', 'ASAN_SYMBOLIZER_PATH', 'CAY_TEST_PHASE'])
     if (process.env[name]) env[name] = process.env[name].replace(/:?log_path=[^:]*/, '');
   return { ...env, ...extra };

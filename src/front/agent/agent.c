@@ -129,22 +129,39 @@ struct rpc {
     agent_rpc_done done;
     void *ctx;
     bool changes;
+    struct later refused; /* it was not begun... */
+    json_t *why;          /* ...because of this */
 };
 
 static void end_rpc(struct rpc *r, const json_t *result, const json_t *error) {
+    later_cancel(&r->refused);
     struct rpc **at = &r->agent->calls;
     while (*at && *at != r)
         at = &(*at)->next;
     if (*at)
         *at = r->next;
     r->done(r->ctx, result, error);
+    json_decref(r->why);
     free(r);
+}
+
+static void on_refused(void *ctx) {
+    struct rpc *r = ctx;
+    end_rpc(r, NULL, r->why);
+}
+
+/* Takes why. */
+static void refuse(struct rpc *r, json_t *why) {
+    r->why = why;
+    r->changes = false;
+    later_post(&r->agent->agents->later, &r->refused, on_refused, r);
 }
 
 /* Nobody holds on to it afterwards. */
 static void close_agent(struct agent *a) {
     a->closing = true;
     turns_end(a, "the server is shutting down");
+    turns_abandon(a);
     while (a->calls) {
         _cleanup_(json) json_t *error = json_string("the agent is gone");
         facet_op_cancel(a->calls->op);
@@ -170,7 +187,8 @@ static void on_sweep(uv_timer_t *t) {
     bool freed = false;
     for (struct agent **at = &all->list; *at;) {
         struct agent *a = *at;
-        bool busy = a->turns || a->syncing || a->ready || a->calls || now - a->used_ms < REST_MS;
+        bool busy = a->turns || a->ending || a->syncing || a->ready || a->calls ||
+                    now - a->used_ms < REST_MS;
         if (busy || a->listeners || now - a->used_ms < IDLE_MS) {
             if (!busy) {
                 freed = history_rest(a->history) || freed;
@@ -190,6 +208,7 @@ static void on_sweep(uv_timer_t *t) {
 struct agents *agents_create(const struct agents_options *options) {
     struct agents *all = xcalloc(1, sizeof(*all));
     all->opt = *options;
+    later_queue_init(&all->later, options->loop);
     (void)uv_timer_init(options->loop, &all->timer);
     all->timer.data = all;
     (void)uv_timer_start(&all->timer, on_sweep, SWEEP_MS, SWEEP_MS);
@@ -201,6 +220,11 @@ static void on_timer_closed(uv_handle_t *h) {
     free(h->data);
 }
 
+static void on_later_closed(uv_handle_t *h) {
+    struct agents *all = h->data;
+    uv_close((uv_handle_t *)&all->timer, on_timer_closed);
+}
+
 void agents_destroy(struct agents *all) {
     if (!all)
         return;
@@ -209,7 +233,8 @@ void agents_destroy(struct agents *all) {
         all->list = a->next;
         close_agent(a);
     }
-    uv_close((uv_handle_t *)&all->timer, on_timer_closed);
+    (void)uv_timer_stop(&all->timer);
+    later_queue_close(&all->later, on_later_closed, all);
 }
 
 const struct agent_def *agents_defs(const struct agents *a) {
@@ -226,7 +251,7 @@ const char *agent_name(const struct agent *a) {
 
 struct facet_ref agent_facet_ref(const struct agent *a, const struct agent_facet *f, char **dir) {
     *dir = xasprintf("%s/facets/%s", a->dir, f->name);
-    return (struct facet_ref){.dir = *dir, .open = &f->open};
+    return (struct facet_ref){.dir = *dir, .owner = a->owner, .open = &f->open};
 }
 
 static struct agent *find_open(const struct agents *all, const char *dir) {
@@ -450,13 +475,10 @@ static bool has_method(const struct agent_def *d, const char *method) {
     return false;
 }
 
-static void refuse_rpc(const struct agent_def *d, const char *method, agent_rpc_done done,
-                       void *ctx) {
+static json_t *no_method(const struct agent_def *d, const char *method) {
     size_t n = utf8_floor(method, strlen(method), 100);
-    _cleanup_(json) json_t *text =
-        json_sprintf("Method %.*s %s", (int)n, method,
-                     has_method(d, method) ? "is not callable" : "does not exist");
-    done(ctx, NULL, text);
+    return json_sprintf("Method %.*s %s", (int)n, method,
+                        has_method(d, method) ? "is not callable" : "does not exist");
 }
 
 void agent_rpc(struct agent *a, const char *method, const json_t *args, agent_rpc_done done,
@@ -466,31 +488,28 @@ void agent_rpc(struct agent *a, const char *method, const json_t *args, agent_rp
     for (size_t i = 0; i < a->def->nrpc && !b; i++)
         if (strcmp(a->def->rpc[i].name, method) == 0)
             b = &a->def->rpc[i];
-    if (!b) {
-        refuse_rpc(a->def, method, done, ctx);
-        return;
-    }
     for (const struct rpc *r = a->calls; r; r = r->next)
         waiting++;
+    struct rpc *r = xcalloc(1, sizeof(*r));
+    *r = (struct rpc){.next = a->calls, .agent = a, .done = done, .ctx = ctx};
+    a->calls = r;
+    if (!b) {
+        refuse(r, no_method(a->def, method));
+        return;
+    }
     if (waiting >= RPC_MAX) {
-        _cleanup_(json) json_t *text = json_sprintf("%d calls are under way already", RPC_MAX);
-        done(ctx, NULL, text);
+        refuse(r, json_sprintf("%d calls are under way already", RPC_MAX));
         return;
     }
     _cleanup_(free) char *text = json_dumps(args, JSON_COMPACT);
     _cleanup_(free) char *dir = NULL;
+    struct err err;
     struct facet_ref ref = agent_facet_ref(a, b->facet, &dir);
-    struct rpc *r = xcalloc(1, sizeof(*r));
-    *r = (struct rpc){.next = a->calls,
-                      .agent = a,
-                      .done = done,
-                      .ctx = ctx,
-                      .changes = agent_facet_changes(b->facet, b->methods[0])};
-    a->calls = r;
+    r->changes = agent_facet_changes(b->facet, b->methods[0]);
     if (r->changes)
         agent_state_spoil(a);
-    struct facet_op *op = facets_call(a->agents->opt.runner->facets, &ref, b->methods[0],
-                                      text ? text : "[]", on_rpc_answer, r);
-    if (op) /* NULL: r is gone already */
-        r->op = op;
+    r->op = facets_call(a->agents->opt.runner->facets, &ref, b->methods[0], text ? text : "[]",
+                        on_rpc_answer, r, &err);
+    if (!r->op)
+        refuse(r, uimessage_text(err.message));
 }

@@ -80,7 +80,7 @@ void agent_unlisten(struct agent_listener *l);
 
 /* Borrowed until the next call. NULL while the agent has no state. */
 const json_t *agent_state(struct agent *a);
-/* Calls back, at once or later, when the state has been read for the first time. */
+/* Calls back, from the loop, when the state has been read for the first time. */
 void agent_when_ready(struct agent *a, void (*cb)(void *ctx), void *ctx);
 void agent_cancel_ready(struct agent *a, const void *ctx);
 /* A client's state replaces ours; others are told. */
@@ -109,8 +109,8 @@ const char *agent_turn(const struct agent *a);
 size_t agent_chunk_count(const struct agent *a);
 const char *agent_chunk(const struct agent *a, size_t i, size_t *ret_seq, size_t *ret_len);
 
-/* A callable method of agent.json. The answer is JSON or an error text; it comes at once or later,
- * and always. */
+/* A callable method of agent.json. The answer is JSON or an error text; it comes from the loop, and
+ * always. */
 typedef void (*agent_rpc_done)(void *ctx, const json_t *result, const json_t *error);
 void agent_rpc(struct agent *a, const char *method, const json_t *args, agent_rpc_done done,
                void *ctx);

@@ -3,6 +3,7 @@
 
 #include "front/agent/agent.h"
 #include "front/agent/history.h"
+#include "loop/later.h"
 
 #include <uv.h>
 
@@ -31,11 +32,14 @@ struct agent {
     struct history *history;
     struct agent_listener *listeners;
     struct telling *telling;
-    struct turn *turns; /* the first runs */
+    struct turn *turns;  /* the first runs */
+    struct turn *ending; /* over, but a run of theirs is not */
+    struct later next_turn;
     struct rpc *calls;
     json_t *state; /* NULL: in the history, or not read yet */
     bool synced;
     struct ready_wait *ready;
+    struct later tell_ready;
     /* Reading the state: item by item. */
     bool syncing;
     bool sync_again;
@@ -52,6 +56,7 @@ struct agent {
 struct agents {
     struct agents_options opt;
     struct agent *list;
+    struct later_queue later;
     uv_timer_t timer;
 };
 
@@ -94,4 +99,6 @@ void agent_sync(struct agent *a, void (*done)(struct agent *a));
 void turn_mark_cut(struct agent *a);
 /* Ends every turn, those that wait first. error may be NULL: they were stopped. */
 void turns_end(struct agent *a, const char *error);
+/* Nothing of a turn that has ended comes back any more. */
+void turns_abandon(struct agent *a);
 void turns_forget_listener(struct agent *a, const struct agent_listener *l);

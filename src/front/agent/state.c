@@ -121,6 +121,16 @@ int agent_set_state(struct agent *a, const struct agent_listener *from, const js
 
 static void sync_next(struct agent *a);
 
+static void tell_ready(void *ctx) {
+    struct agent *a = ctx;
+    while (a->ready) {
+        struct ready_wait *w = a->ready;
+        a->ready = w->next;
+        w->cb(w->ctx);
+        free(w);
+    }
+}
+
 static void begin(struct agent *a) {
     a->syncing = true;
     a->sync_again = false;
@@ -147,12 +157,7 @@ static void end(struct agent *a) {
     if (store(a, &err) < 0)
         log_error("agent.state", "error", err.message);
     TELL(a, NULL, if (l->events->on_state) l->events->on_state(l->ctx, a->state));
-    while (a->ready) {
-        struct ready_wait *w = a->ready;
-        a->ready = w->next;
-        w->cb(w->ctx);
-        free(w);
-    }
+    tell_ready(a);
     if (a->sync_again)
         begin(a);
     if (done)
@@ -186,10 +191,10 @@ static void sync_next(struct agent *a) {
         if (item->kind == AGENT_STATE_FACET) {
             _cleanup_(free) char *dir = NULL;
             struct facet_ref ref = agent_facet_ref(a, item->facet, &dir);
-            struct facet_op *op =
-                facets_call(a->agents->opt.runner->facets, &ref, item->method, "[]", on_rows, a);
-            if (op) /* NULL: it has called back already */
-                a->sync_op = op;
+            a->sync_op = facets_call(a->agents->opt.runner->facets, &ref, item->method, "[]",
+                                     on_rows, a, &err);
+            if (!a->sync_op)
+                on_rows(a, false, NULL, 0, &err);
             return;
         }
         json_t *v = NULL;
@@ -221,6 +226,7 @@ void agent_sync(struct agent *a, void (*done)(struct agent *a)) {
 
 void agent_state_finish(struct agent *a) {
     facet_op_cancel(a->sync_op);
+    later_cancel(&a->tell_ready);
     while (a->ready) {
         struct ready_wait *w = a->ready;
         a->ready = w->next;
@@ -232,17 +238,15 @@ void agent_state_finish(struct agent *a) {
 }
 
 void agent_when_ready(struct agent *a, void (*cb)(void *ctx), void *ctx) {
-    if (a->synced) {
-        cb(ctx);
-        return;
-    }
     struct ready_wait *w = xmalloc(sizeof(*w));
     *w = (struct ready_wait){.cb = cb, .ctx = ctx};
     struct ready_wait **at = &a->ready;
     while (*at)
         at = &(*at)->next;
     *at = w;
-    if (!a->syncing)
+    if (a->synced)
+        later_post(&a->agents->later, &a->tell_ready, tell_ready, a);
+    else if (!a->syncing)
         agent_sync(a, NULL);
 }
 

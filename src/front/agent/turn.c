@@ -459,6 +459,15 @@ static json_t *shape_output(const struct run *run) {
                      text ? uimessage_text(text) : json_null());
 }
 
+/* The last of a turn that was stopped in the middle of a run. */
+static void forget(struct turn *t) {
+    struct turn **at = &t->agent->ending;
+    while (*at != t)
+        at = &(*at)->next;
+    *at = t->next;
+    uv_close((uv_handle_t *)&t->timer, on_timer_closed);
+}
+
 static void on_code_done(void *ctx, const struct run *run, const char *record, size_t len) {
     (void)record;
     (void)len;
@@ -476,6 +485,7 @@ static void on_code_done(void *ctx, const struct run *run, const char *record, s
     t->code = NULL;
     if (t->over) { /* it was stopped; what it has done stays */
         json_decref(output);
+        forget(t);
         agent_sync(a, NULL);
         return;
     }
@@ -535,7 +545,7 @@ static void write_source(struct buf *out, const char *code) {
 static void run_code(struct turn *t, const char *code) {
     struct agent *a = t->agent;
     struct agents *all = a->agents;
-    struct err err = {0};
+    struct err err;
     _cleanup_(buf) struct buf source;
     buf_init(&source, (size_t)64 << 20);
     write_source(&source, code);
@@ -557,11 +567,9 @@ static void run_code(struct turn *t, const char *code) {
                             .limits = all->opt.runner->config.limits,
                             .callbacks = {.on_done = on_code_done},
                             .ctx = t};
-    struct run *run = run_start(all->opt.runner, all->opt.store, &q, &err);
+    t->run = run_start(all->opt.runner, all->opt.store, &q, &err);
     env_finish(&env);
-    if (run)
-        t->run = run;
-    else if (err.code != 0)
+    if (!t->run)
         finish_tool(t, NULL, err.message);
 }
 
@@ -608,10 +616,11 @@ static void run_query(struct turn *t, const struct agent_tool *tool, const char 
     (void)buf_add_char(&args, '[');
     json_write_str(&args, sql, strlen(sql));
     (void)buf_add_char(&args, ']');
-    struct facet_op *op =
-        facets_call(a->agents->opt.runner->facets, &ref, "query", args.data, on_query_done, t);
-    if (op) /* NULL: it has called back already */
-        t->op = op;
+    struct err err;
+    t->op = facets_call(a->agents->opt.runner->facets, &ref, "query", args.data, on_query_done, t,
+                        &err);
+    if (!t->op)
+        on_query_done(t, false, NULL, 0, &err);
 }
 
 static void next_tool(struct turn *t) {
@@ -793,7 +802,7 @@ static void start_turn(struct turn *t) {
     t->said = json_array();
     _cleanup_(json) json_t *list = NULL;
     int rc = catch_up(t, &err);
-    if (rc == 0)
+    if (rc == 0 && t->waited)
         rc = history_reserve(a->history, &t->place, &err);
     record_begin(t);
     if (rc == 0)
@@ -837,13 +846,23 @@ static void close_message(struct turn *t, const json_t *error) {
     save_message(t);
 }
 
-/* outcome NULL: whole. error: for people. The next turn begins. */
+static void start_first(void *ctx) {
+    const struct agent *a = ctx;
+    if (a->turns && !a->turns->running && !a->closing)
+        start_turn(a->turns);
+}
+
+/* outcome NULL: whole. error: for people. The next turn begins from the loop. */
 static void end_turn(struct turn *t, const char *outcome, const char *error) {
     struct agent *a = t->agent;
     if (t->over)
         return;
     t->over = true;
     t->outcome = outcome;
+    struct turn **at = &a->turns;
+    while (*at != t)
+        at = &(*at)->next;
+    *at = t->next;
     bool first = t->running;
     _cleanup_(json) json_t *text = error ? uimessage_text(error) : NULL;
     if (first) {
@@ -862,23 +881,32 @@ static void end_turn(struct turn *t, const char *outcome, const char *error) {
         if (l->events->on_end)
             l->events->on_end(l->ctx, t->id, outcome, t->user_ids);
     });
-    struct turn **at = &a->turns;
-    while (*at && *at != t)
-        at = &(*at)->next;
-    if (*at)
-        *at = t->next;
     a->used_ms = clock_mono_ms();
-    uv_close((uv_handle_t *)&t->timer, on_timer_closed);
-    if (a->turns && !a->turns->running && !a->closing)
-        start_turn(a->turns);
+    (void)uv_timer_stop(&t->timer);
+    if (t->run) {
+        t->next = a->ending;
+        a->ending = t;
+    } else {
+        uv_close((uv_handle_t *)&t->timer, on_timer_closed);
+    }
+    if (a->turns && !a->closing)
+        later_post(&a->agents->later, &a->next_turn, start_first, a);
 }
 
 void turns_end(struct agent *a, const char *error) {
+    later_cancel(&a->next_turn);
     while (a->turns) {
         struct turn *last = a->turns;
         while (last->next)
             last = last->next;
         end_turn(last, error ? "error" : "aborted", error);
+    }
+}
+
+void turns_abandon(struct agent *a) {
+    while (a->ending) {
+        run_abandon(a->ending->run);
+        forget(a->ending);
     }
 }
 
@@ -993,6 +1021,10 @@ int agent_chat(struct agent *a, const struct agent_listener *from, const struct 
         rc = check_request(a, chat->messages, user_ids, err);
     if (rc == 0)
         rc = store_messages(a, chat, err);
+    /* Before the messages of a turn that will wait for it. */
+    int64_t place = 0;
+    if (rc == 0 && !a->turns)
+        rc = history_reserve(a->history, &place, err);
     if (rc < 0)
         return rc;
     struct turn *t = xcalloc(1, sizeof(*t));
@@ -1001,6 +1033,7 @@ int agent_chat(struct agent *a, const struct agent_listener *from, const struct 
     t->from = from;
     t->user_ids = steal_ptr(&user_ids);
     t->waited = a->turns != NULL;
+    t->place = place;
     buf_init(&t->open_text, LIMIT_MODEL_REPLY_BYTES);
     (void)uv_timer_init(a->agents->opt.loop, &t->timer);
     t->timer.data = t;
@@ -1010,7 +1043,7 @@ int agent_chat(struct agent *a, const struct agent_listener *from, const struct 
     *at = t;
     agent_tell_messages(a, from);
     if (a->turns == t)
-        start_turn(t);
+        later_post(&a->agents->later, &a->next_turn, start_first, a);
     return 0;
 }
 

@@ -116,8 +116,7 @@ static void send_event(struct wait *w, const char *json, size_t len) {
     (void)buf_add(&b, json, len);
     (void)buf_add_str(&b, "\n\n");
     begin_stream(w);
-    if (w->req) /* its head may find the client gone */
-        (void)http_stream_write(w->req, b.data, b.len);
+    (void)http_stream_write(w->req, b.data, b.len);
 }
 
 static void on_chunk(void *ctx, const char *turn, size_t seq, const char *json, size_t len) {
@@ -194,8 +193,7 @@ static void on_end(void *ctx, const char *turn, const char *outcome, const json_
         static const char aborted[] = "{\"type\":\"abort\"}";
         if (outcome && strcmp(outcome, "aborted") == 0)
             send_event(w, aborted, strlen(aborted));
-        if (w->req) /* sending may find the client gone */
-            send_event(w, "[DONE]", 6);
+        send_event(w, "[DONE]", 6);
     }
     if (w->req) {
         http_req_on_gone(w->req, NULL, NULL);

@@ -21,7 +21,6 @@ struct fetch {
     bool too_large;
     bool answered; /* the head of the answer is known */
     bool streaming;
-    bool busy; /* on the stack */
     int status;
     char *type;
 };
@@ -113,19 +112,13 @@ static void on_body_out(void *ctx, const char *data, size_t len, bool last) {
         http_respond(req, f->status, f->type, data, len);
         return;
     }
-    /* Each write may find the client gone, and with it f. */
-    f->busy = true;
     if (!f->streaming) {
         f->streaming = true;
         http_stream_begin(req, f->status, f->type);
     }
-    if (last || f->req)
-        (void)http_stream_write(req, data, len);
-    f->busy = false;
+    (void)http_stream_write(req, data, len);
     if (last)
         http_stream_end(req);
-    else if (!f->req)
-        guest_call_cancel(f->call); /* frees f */
 }
 
 static void on_error(void *ctx, const json_t *e) {
@@ -154,10 +147,8 @@ static void on_gone(void *ctx) {
         http_stream_end(req);
     else
         http_respond_empty(req, 499);
-    if (f->busy)
-        return; /* whoever is there sees it */
     if (f->call)
-        guest_call_cancel(f->call); /* frees f */
+        guest_call_cancel(f->call); /* on_done() frees f */
     else
         free_fetch(f);
 }
@@ -223,17 +214,9 @@ static void on_body_end(void *ctx) {
                                             .on_error = on_error,
                                             .on_done = on_done},
                               .ctx = f};
-    struct guest_call *call = NULL;
-    http_req_on_gone(f->req, NULL, NULL);
-    if (workers_call_label(f->front->workers, &fetch, &q, &call, &err) < 0) {
+    if (workers_call_label(f->front->workers, &fetch, &q, &f->call, &err) < 0) {
         fail(f, &err);
         free_fetch(f);
-        return;
-    }
-    /* With no call it is over already, and f with it. */
-    if (call) {
-        f->call = call;
-        http_req_on_gone(f->req, on_gone, f);
     }
 }
 

@@ -20,7 +20,6 @@ struct wait {
     json_t *tails;
     char owner[ID_SIZE];
     bool stream;
-    bool done;
 };
 
 static const char *owner_of(const struct http_req *req) {
@@ -64,32 +63,25 @@ static void on_log(void *ctx, const char *level, const char *json, size_t len) {
         (void)http_sse_send(w->req, "log", NULL, json, len);
 }
 
-static void on_done(void *ctx, const struct run *run, const char *record, size_t len) {
-    struct wait *w = ctx;
-    send_tails(w, run_id(run), record, len);
-    w->done = true;
-    w->run = NULL;
-    struct http_req *req = w->req;
-    w->req = NULL;
-    if (!req)
-        return;
-    http_req_on_gone(req, NULL, NULL);
-    if (w->stream) {
-        (void)http_sse_send(req, "result", NULL, record, len);
-        http_stream_end(req);
-    } else {
-        http_respond(req, 200, "application/json", record, len);
-    }
-}
-
 static void free_wait(struct wait *w) {
     json_decref(w->tails);
     free(w);
 }
 
-static void on_done_later(void *ctx, const struct run *run, const char *record, size_t len) {
-    on_done(ctx, run, record, len);
-    free_wait(ctx);
+static void on_done(void *ctx, const struct run *run, const char *record, size_t len) {
+    struct wait *w = ctx;
+    struct http_req *req = w->req;
+    const struct err *failure = run_failure(run);
+    send_tails(w, run_id(run), record, len);
+    if (req && w->stream) {
+        (void)http_sse_send(req, "result", NULL, record, len);
+        http_stream_end(req);
+    } else if (req && failure && failure->code == ERR_RATE) {
+        http_respond_err(req, failure); /* there was no room: it was not tried */
+    } else if (req) {
+        http_respond(req, 200, "application/json", record, len);
+    }
+    free_wait(w);
 }
 
 /* The client left: its run is of no use to anybody. */
@@ -155,15 +147,13 @@ static void run_request(struct http_req *req, void *ctx) {
                             .env = &env,
                             .domain = domain,
                             .limits = code.limits,
-                            .callbacks = {.on_log = on_log, .on_done = on_done_later},
+                            .callbacks = {.on_log = on_log, .on_done = on_done},
                             .ctx = w};
-    err.code = 0;
-    struct run *run = code.id ? workers_run(f->workers, owner, &code, &q, &err)
-                              : run_start(f->runner, f->store, &q, &err);
-    if (run) {
-        w->run = run;
+    w->run = code.id ? workers_run(f->workers, owner, &code, &q, &err)
+                     : run_start(f->runner, f->store, &q, &err);
+    if (w->run) {
         http_req_on_gone(req, on_gone, w);
-    } else if (err.code != 0) { /* it was never begun */
+    } else { /* it was never begun */
         if (w->stream) {
             _cleanup_(buf) struct buf b;
             buf_init(&b, 4096);

@@ -19,6 +19,8 @@ static uint64_t now_ms(const struct http_conn *c) {
     return uv_now(c->server->opt.loop);
 }
 
+static void go_on(struct http_conn *c);
+
 static void on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *out) {
     (void)hint;
     struct http_conn *c = h->data;
@@ -28,6 +30,7 @@ static void on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *out) {
 static void on_closed(uv_handle_t *h) {
     struct http_conn *c = h->data;
     struct http_server *s = c->server;
+    later_cancel(&c->later);
     buf_finish(&c->in);
     free(c);
     s->stats.connections--;
@@ -141,17 +144,20 @@ static void on_written(uv_write_t *r, int status) {
             raw_drained(c->raw);
         else if (c->req && c->req->on_drain)
             c->req->on_drain(c->req->drain_ctx);
-        conn_resume(c); /* requests and frames that came meanwhile have waited */
+        go_on(c); /* requests and frames that came meanwhile have waited */
     }
     if (!c->closing && (c->state == CONN_CLOSING || c->state == CONN_LINGER))
         finish_writes(c);
 }
 
-/* The client is gone. Whoever writes is told so by the write; that everything ends comes in the
- * next turn of the loop, so that nothing a writer holds is taken away under its hands. */
-static bool write_failed(struct http_conn *c) {
+void conn_break(struct http_conn *c) {
     c->broken = true;
-    conn_resume_later(c);
+    conn_resume(c);
+}
+
+/* The client is gone. Whoever writes is told so by the write. */
+static bool write_failed(struct http_conn *c) {
+    conn_break(c);
     return false;
 }
 
@@ -354,7 +360,7 @@ static size_t run(struct http_conn *c, const char *data, size_t len) {
                 break;
             /* One that sends a thousand requests at once must not make the others wait. */
             if (requests++ == REQUESTS_PER_TURN) {
-                conn_resume_later(c);
+                conn_resume(c);
                 break;
             }
             if (c->server->draining && c->scanned == 0 && used > 0) {
@@ -401,8 +407,8 @@ static void run_kept(struct http_conn *c) {
 }
 
 static bool wants_input(const struct http_conn *c) {
-    if (c->kicked)
-        return false;
+    if (c->later.queue)
+        return false; /* what is here goes first */
     if (c->state == CONN_HANDLE)
         return c->in.len < c->server->opt.limits.head_bytes;
     if (c->state == CONN_BODY)
@@ -415,7 +421,7 @@ static bool wants_input(const struct http_conn *c) {
 /* No more input comes: go on with the requests that are here, then with what is to be written. */
 static void conn_end_after_eof(struct http_conn *c) {
     if (c->state == CONN_HEAD && c->in.len > 0 && c->throttled)
-        return; /* requests that wait for the queue: conn_resume() comes back here */
+        return; /* requests that wait for the queue: go_on() comes back here */
     conn_end_after_writes(c);
 }
 
@@ -467,15 +473,17 @@ void conn_body_paused(struct http_conn *c, bool paused) {
         c->deadline_ms = paused ? 0 : now_ms(c) + c->server->opt.limits.body_timeout_ms;
     if (paused)
         conn_read_stop(c);
-    else
+    else if (c->in.len > 0 || c->eof)
         conn_resume(c);
+    else if (wants_input(c))
+        conn_read_start(c);
 }
 
 void conn_read_start(struct http_conn *c) {
     if (c->reading || c->closing || c->eof)
         return;
     if (uv_read_start(&c->uv.stream, on_alloc, on_read) < 0) {
-        conn_close(c);
+        conn_break(c);
         return;
     }
     c->reading = true;
@@ -488,9 +496,9 @@ void conn_read_stop(struct http_conn *c) {
     c->reading = false;
 }
 
-/* Goes on with input that was kept, and reads on. Inside run() the loop there does that. */
-void conn_resume(struct http_conn *c) {
-    if (c->running || c->closing || c->broken)
+/* Goes on with input that was kept, and reads on: only ever from the loop. */
+static void go_on(struct http_conn *c) {
+    if (c->closing || c->broken)
         return;
     if (c->in.len > 0)
         run_kept(c);
@@ -504,24 +512,17 @@ void conn_resume(struct http_conn *c) {
         conn_read_start(c);
 }
 
-static void on_kick(uv_timer_t *t) {
-    struct http_server *s = t->data;
-    struct http_conn *next;
-    for (struct http_conn *c = s->conns; c; c = next) {
-        next = c->next;
-        if (!c->kicked)
-            continue;
-        c->kicked = false;
-        if (c->broken)
-            conn_close(c);
-        else
-            conn_resume(c);
-    }
+static void on_turn(void *ctx) {
+    struct http_conn *c = ctx;
+    if (c->broken)
+        conn_close(c);
+    else
+        go_on(c);
 }
 
-void conn_resume_later(struct http_conn *c) {
-    c->kicked = true;
-    (void)uv_timer_start(&c->server->kick, on_kick, 0, 0);
+void conn_resume(struct http_conn *c) {
+    if (!c->closing)
+        later_post(&c->server->later, &c->later, on_turn, c);
 }
 
 void conn_answered(struct http_conn *c, struct http_req *req) {
@@ -537,7 +538,12 @@ void conn_answered(struct http_conn *c, struct http_req *req) {
     } else {
         c->state = CONN_HEAD;
         c->deadline_ms = now_ms(c) + c->server->opt.limits.idle_timeout_ms;
-        conn_resume(c);
+        /* Inside run() the loop there goes on. Elsewhere somebody who answered is on the stack: the
+         * next request must not run in there. */
+        if (!c->running && (c->in.len > 0 || c->eof))
+            conn_resume(c);
+        else if (!c->running && wants_input(c))
+            conn_read_start(c);
     }
 }
 

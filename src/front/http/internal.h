@@ -3,6 +3,7 @@
 
 #include "base/buf.h"
 #include "front/http/server.h"
+#include "loop/later.h"
 
 #include <llhttp.h>
 #include <uv.h>
@@ -93,6 +94,7 @@ struct http_conn {
     struct http_ws *ws;
     struct http_raw *raw;
     enum conn_state state;
+    struct later later;         /* goes on with it, or ends it, in the next turn of the loop */
     uint64_t deadline_ms;       /* of the present state, 0: none */
     uint64_t write_deadline_ms; /* while bytes wait to be written */
     size_t queued;
@@ -102,7 +104,6 @@ struct http_conn {
     bool throttled;  /* the producer was told to wait */
     bool running;    /* run() is on the stack */
     bool head_begun; /* a part of a head is here, and its deadline runs */
-    bool kicked;     /* conn_resume() is due */
     bool broken;     /* a write failed: it closes in the next turn of the loop */
     bool closing;
     bool shut; /* our side is shut down after the last write */
@@ -117,7 +118,7 @@ struct http_server {
     struct http_conn *conns;
     struct http_stats stats;
     uv_timer_t sweep;
-    uv_timer_t kick; /* runs connections that asked for it in the next turn of the loop */
+    struct later_queue later;
     struct listener *listeners;
     char date[40];
     uint64_t date_ms;
@@ -153,10 +154,11 @@ bool conn_write(struct http_conn *c, const uv_buf_t *pieces, unsigned n);
 void conn_sweep(struct http_server *s);
 /* The answer is complete: go on with the next request, or close. */
 void conn_answered(struct http_conn *c, struct http_req *req);
-/* Handles input that was kept, and reads on. */
+/* Goes on in the next turn of the loop with input that was kept, and reads on. */
 void conn_resume(struct http_conn *c);
-/* The same in the next turn of the loop, when the caller's caller is done. */
-void conn_resume_later(struct http_conn *c);
+/* The connection is of no more use: it ends in the next turn of the loop, so that nothing its users
+ * hold is taken away under their hands. */
+void conn_break(struct http_conn *c);
 void conn_body_paused(struct http_conn *c, bool paused);
 void conn_read_start(struct http_conn *c);
 void conn_read_stop(struct http_conn *c);

@@ -7,18 +7,11 @@
  * come, both ways, until either side closes. */
 
 struct http_raw {
-    struct http_conn *conn; /* NULL when the connection is gone */
+    struct http_conn *conn;
     struct http_raw_callbacks callbacks;
     void *ctx;
     bool paused;
-    bool closed; /* on_close was called, or is not wanted */
-    unsigned busy;
 };
-
-static void release(struct http_raw *r) {
-    if (r->busy == 0 && !r->conn)
-        free(r);
-}
 
 struct http_raw *http_raw_accept(struct http_req *req, const char *head, size_t len,
                                  const struct http_raw_callbacks *callbacks, void *ctx) {
@@ -45,7 +38,7 @@ struct http_raw *http_raw_accept(struct http_req *req, const char *head, size_t 
     c->state = CONN_RAW;
     c->deadline_ms = 0;
     req_destroy(req);
-    conn_resume_later(c); /* what came already waits until the caller knows the connection */
+    conn_resume(c); /* what came already waits until the caller knows the connection */
     return r;
 }
 
@@ -54,53 +47,36 @@ bool raw_is_paused(const struct http_raw *r) {
 }
 
 void raw_feed(struct http_raw *r, const char *data, size_t len) {
-    if (!r->closed)
-        r->callbacks.on_data(r->ctx, data, len);
+    r->callbacks.on_data(r->ctx, data, len);
 }
 
 void raw_drained(struct http_raw *r) {
-    if (!r->closed && r->callbacks.on_drain)
+    if (r->callbacks.on_drain)
         r->callbacks.on_drain(r->ctx);
 }
 
 void raw_conn_gone(struct http_raw *r) {
-    r->conn = NULL;
-    r->busy++;
-    if (!r->closed) {
-        r->closed = true;
-        r->callbacks.on_close(r->ctx);
-    }
-    r->busy--;
-    release(r);
+    r->callbacks.on_close(r->ctx);
+    free(r);
 }
 
 bool http_raw_write(struct http_raw *r, const void *data, size_t len) {
     uv_buf_t b = uv_buf_init((char *)(uintptr_t)data, (unsigned)len);
-    r->busy++;
-    bool alive = r->conn && conn_write(r->conn, &b, 1);
-    bool more = !alive || !r->conn->throttled;
-    r->busy--;
-    release(r);
-    return more;
+    return !conn_write(r->conn, &b, 1) || !r->conn->throttled;
 }
 
 void http_raw_pause(struct http_raw *r, bool paused) {
-    if (r->paused == paused || !r->conn)
+    if (r->paused == paused)
         return;
     r->paused = paused;
     if (paused)
         conn_read_stop(r->conn);
     else
-        conn_resume_later(r->conn);
+        conn_resume(r->conn);
 }
 
 void http_raw_close(struct http_raw *r) {
-    r->closed = true;
-    if (r->conn) {
-        struct http_conn *c = r->conn;
-        c->raw = NULL;
-        r->conn = NULL;
-        conn_end_after_writes(c);
-    }
-    release(r);
+    r->conn->raw = NULL;
+    conn_end_after_writes(r->conn);
+    free(r);
 }

@@ -444,12 +444,18 @@ static void error_body(struct buf *b, const char *id, const struct err *err) {
     json_writer_object_end(&w);
 }
 
+static bool has_extra(const struct http_req *req, const char *field) {
+    return req->extra.data && memmem(req->extra.data, req->extra.len, field, strlen(field));
+}
+
 void http_respond_err(struct http_req *req, const struct err *err) {
     struct buf b;
     buf_init(&b, 8192);
     error_body(&b, req->id, err);
     if (err->code == ERR_UNAUTHORIZED)
         http_res_header(req, "WWW-Authenticate", "Bearer");
+    if (err->code == ERR_RATE && !has_extra(req, "Retry-After: "))
+        http_res_header(req, "Retry-After", "1");
     http_respond_buf(req, err_http_status(err->code), "application/json", &b);
 }
 

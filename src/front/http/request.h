@@ -2,7 +2,10 @@
 /* One HTTP request and its response, as a handler sees them. A handler gets a request and owes it
  * one answer: http_respond*() at once or later, or http_stream_begin() ... http_stream_end(). Until
  * that answer the request lives, even when the client is gone: then on_gone is called once, and
- * what is written goes nowhere. After the answer the pointer is dead. */
+ * what is written goes nowhere. After the answer the pointer is dead.
+ *
+ * No function here runs anybody's callback, and none starts the next request of the connection:
+ * that comes from the loop. When a call returns, nothing else has moved. */
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -137,7 +140,7 @@ struct http_raw_callbacks {
 /* NULL if it could not be (the request is answered then). */
 struct http_raw *http_raw_accept(struct http_req *req, const char *head, size_t len,
                                  const struct http_raw_callbacks *callbacks, void *ctx);
-/* False: wait for on_drain. on_close may be called inside. */
+/* False: wait for on_drain. */
 bool http_raw_write(struct http_raw *r, const void *data, size_t len);
 void http_raw_pause(struct http_raw *r, bool paused);
 /* Closes it when all is written; the pointer is dead. */

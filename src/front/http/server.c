@@ -48,8 +48,7 @@ struct http_server *http_server_create(const struct http_server_options *options
     s->sweep.data = s;
     (void)uv_timer_start(&s->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
     uv_unref((uv_handle_t *)&s->sweep);
-    (void)uv_timer_init(options->loop, &s->kick);
-    s->kick.data = s;
+    later_queue_init(&s->later, options->loop);
     s->handles = 2;
     return s;
 }
@@ -174,7 +173,7 @@ void http_server_destroy(struct http_server *s) {
         conn_close(s->conns);
     s->destroyed = true;
     uv_close((uv_handle_t *)&s->sweep, on_timer_closed);
-    uv_close((uv_handle_t *)&s->kick, on_timer_closed);
+    later_queue_close(&s->later, on_timer_closed, s);
     if (s->drain_timer_used)
         uv_close((uv_handle_t *)&s->drain_timer, on_timer_closed);
 }

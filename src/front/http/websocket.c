@@ -14,6 +14,7 @@ enum { PING_AFTER_MS = 30000, DEAD_AFTER_MS = 75000 };
 
 struct http_ws {
     struct http_conn *conn; /* NULL when the connection is gone */
+    struct later later;     /* then its end is told, and it is freed */
     wslay_event_context_ptr ctx;
     struct http_ws_callbacks callbacks;
     void *user;
@@ -21,25 +22,23 @@ struct http_ws {
     size_t in_len;
     uint64_t heard_ms;
     bool pinged;
-    bool closed; /* on_close was called */
-    unsigned busy;
 };
 
-static void release(struct http_ws *ws) {
-    if (ws->busy > 0 || ws->conn)
-        return;
-    wslay_event_context_free(ws->ctx);
-    free(ws);
-}
-
-static void tell_closed(struct http_ws *ws) {
-    if (ws->closed)
-        return;
-    ws->closed = true;
+static void on_over(void *ctx) {
+    struct http_ws *ws = ctx;
     int code = wslay_event_get_close_received(ws->ctx)
                    ? wslay_event_get_status_code_received(ws->ctx)
                    : 1006;
     ws->callbacks.on_close(ws->user, ws, code);
+    wslay_event_context_free(ws->ctx);
+    free(ws);
+}
+
+void ws_conn_gone(struct http_ws *ws) {
+    struct http_server *s = ws->conn->server;
+    s->stats.websockets--;
+    ws->conn = NULL;
+    later_post(&s->later, &ws->later, on_over, ws);
 }
 
 static ssize_t on_recv(wslay_event_context_ptr ctx, uint8_t *out, size_t len, int flags, void *p) {
@@ -72,7 +71,7 @@ static void on_msg(wslay_event_context_ptr ctx, const struct wslay_event_on_msg_
                    void *p) {
     (void)ctx;
     struct http_ws *ws = p;
-    if (wslay_is_ctrl_frame(arg->opcode) || ws->closed)
+    if (wslay_is_ctrl_frame(arg->opcode) || !ws->conn)
         return;
     ws->callbacks.on_message(ws->user, ws, (const char *)arg->msg, arg->msg_length,
                              arg->opcode == WSLAY_TEXT_FRAME);
@@ -88,23 +87,18 @@ static const struct wslay_event_callbacks wslay_callbacks = {
 static void detach(struct http_ws *ws) {
     struct http_conn *c = ws->conn;
     c->ws = NULL;
-    ws->conn = NULL;
-    c->server->stats.websockets--;
+    ws_conn_gone(ws);
     conn_end_after_writes(c);
-    tell_closed(ws);
 }
 
 /* Sends what is queued; ends the connection when the closing handshake is done. */
 static void flush(struct http_ws *ws) {
-    ws->busy++;
-    int rc = ws->conn ? wslay_event_send(ws->ctx) : 0;
-    if (ws->conn && rc != 0) {
-        conn_close(ws->conn);
-    } else if (ws->conn && !wslay_event_want_read(ws->ctx) && !wslay_event_want_write(ws->ctx)) {
+    if (!ws->conn)
+        return;
+    if (wslay_event_send(ws->ctx) != 0)
+        conn_break(ws->conn);
+    else if (!wslay_event_want_read(ws->ctx) && !wslay_event_want_write(ws->ctx))
         detach(ws);
-    }
-    ws->busy--;
-    release(ws);
 }
 
 void ws_feed(struct http_ws *ws, const char *data, size_t len) {
@@ -112,7 +106,6 @@ void ws_feed(struct http_ws *ws, const char *data, size_t len) {
     ws->in_len = len;
     ws->heard_ms = uv_now(ws->conn->server->opt.loop);
     ws->pinged = false;
-    ws->busy++;
     int rc = wslay_event_recv(ws->ctx);
     if (rc != 0 && ws->conn) {
         /* A frame that is none: wslay has no close code for it. */
@@ -121,21 +114,11 @@ void ws_feed(struct http_ws *ws, const char *data, size_t len) {
         if (wslay_event_get_close_sent(ws->ctx) || conn_write(ws->conn, &b, 1))
             detach(ws);
     }
-    ws->busy--;
     flush(ws);
 }
 
-void ws_conn_gone(struct http_ws *ws) {
-    ws->conn->server->stats.websockets--;
-    ws->conn = NULL;
-    ws->busy++;
-    tell_closed(ws);
-    ws->busy--;
-    release(ws);
-}
-
 void ws_drained(struct http_ws *ws) {
-    if (ws->callbacks.on_drain && !ws->closed)
+    if (ws->callbacks.on_drain)
         ws->callbacks.on_drain(ws->user, ws);
 }
 
@@ -245,15 +228,15 @@ struct http_ws *http_ws_accept(struct http_req *req, const char *protocol,
     c->deadline_ms = 0;
     req_destroy(req);
     /* Frames that came already must not be handled before the caller knows its WebSocket. */
-    conn_resume_later(c);
+    conn_resume(c);
     return ws;
 }
 
 bool http_ws_send(struct http_ws *ws, const char *data, size_t len, bool text) {
-    if (!ws->conn || ws->closed)
+    if (!ws->conn || ws->conn->broken)
         return false;
     if (ws->conn->queued + len > LIMIT_WS_QUEUE_BYTES) {
-        conn_close(ws->conn);
+        conn_break(ws->conn);
         return false;
     }
     struct wslay_event_msg msg = {.opcode = text ? WSLAY_TEXT_FRAME : WSLAY_BINARY_FRAME,
@@ -261,12 +244,8 @@ bool http_ws_send(struct http_ws *ws, const char *data, size_t len, bool text) {
                                   .msg_length = len};
     if (wslay_event_queue_msg(ws->ctx, &msg) != 0)
         return false;
-    ws->busy++;
     flush(ws);
-    ws->busy--; // NOLINT(clang-analyzer-unix.Malloc): our own count keeps flush() from freeing it
-    bool alive = ws->conn != NULL;
-    release(ws);
-    return alive;
+    return ws->conn && !ws->conn->broken;
 }
 
 size_t http_ws_queued(const struct http_ws *ws) {
@@ -274,7 +253,7 @@ size_t http_ws_queued(const struct http_ws *ws) {
 }
 
 void http_ws_close(struct http_ws *ws, int code, const char *reason) {
-    if (!ws->conn || ws->closed)
+    if (!ws->conn)
         return;
     size_t n = reason ? MIN(strlen(reason), (size_t)120) : 0;
     (void)wslay_event_queue_close(ws->ctx, (uint16_t)code, (const uint8_t *)reason, n);

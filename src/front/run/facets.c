@@ -2,23 +2,27 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fd.h"
+#include "base/id.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "front/share.h"
 #include "loop/channel.h"
 #include "loop/child.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 
 enum { CALL_FRAME_MAX = 64 << 20, QUEUE_BYTES = 64 << 20 };
 
-enum op_kind { OP_GRANT, OP_CALL, OP_EXPORT };
+enum op_kind { OP_GRANT, OP_CALL };
 
 struct facet_op {
     struct facet_op *next;
@@ -29,11 +33,9 @@ struct facet_op {
     union {
         facet_granted granted;
         facet_answered answered;
-        facet_done done;
     } cb;
     void *ctx;
     struct buf payload; /* a GRANT or CALL that waits */
-    int fd;             /* for EXPORT */
 };
 
 struct facet {
@@ -44,6 +46,9 @@ struct facet {
     struct channel *control;
     struct channel *calls; /* our own capability */
     struct facet_op *ops;
+    size_t grants; /* capabilities that somebody holds */
+    int64_t used_ms;
+    char owner[ID_SIZE];
     uint64_t next_id;
     uint64_t own_grant; /* id of the request for our own capability, 0: not asked */
     bool open;
@@ -53,6 +58,7 @@ struct facet {
 struct facets {
     struct facets_options opt;
     struct facet *list;
+    struct shares shares; /* of those that run and are not about to end, by key */
     struct facets_stats stats;
     bool stopping;
     void (*on_stopped)(void *ctx);
@@ -67,13 +73,10 @@ static void finish_op(struct facet_op *op, int fd, bool ok, const char *json, si
         fd_close(&fd);
     } else if (op->kind == OP_GRANT) {
         op->cb.granted(op->ctx, fd, err);
-    } else if (op->kind == OP_CALL) {
-        op->cb.answered(op->ctx, ok, json, len, err);
     } else {
-        op->cb.done(op->ctx, err);
+        op->cb.answered(op->ctx, ok, json, len, err);
     }
     buf_finish(&op->payload);
-    fd_close(&op->fd);
     free(op);
 }
 
@@ -85,6 +88,15 @@ static struct facet_op *take_op(struct facet *f, uint64_t id, bool call) {
     if (op)
         *at = op->next;
     return op;
+}
+
+/* Nobody may add to it any more. */
+static void retire(struct facet *f) {
+    if (f->dying)
+        return;
+    f->dying = true;
+    f->facets->stats.running--;
+    shares_remove(&f->facets->shares, f->owner);
 }
 
 static void fail_all(struct facet *f, const struct err *err) {
@@ -110,13 +122,14 @@ static void unlink_facet(struct facet *f) {
         at = &(*at)->next;
     if (*at)
         *at = f->next;
-    all->stats.running--;
+    retire(f);
     free(f->dir);
     free(f);
     if (all->stopping && !all->list && all->on_stopped) {
         void (*cb)(void *) = all->on_stopped;
         all->on_stopped = NULL;
         cb(all->stopped_ctx);
+        shares_finish(&all->shares);
         free(all);
     }
 }
@@ -136,14 +149,14 @@ static void on_child_exit(void *ctx, int wait_status, const struct rusage *usage
     if (!f->dying)
         log_warn("facet.ended", "dir", f->dir, "status",
                  child_status_text(wait_status, text, sizeof(text)));
-    f->dying = true; /* nobody may add to it any more */
+    retire(f);
     fail_all(f, &err);
     unlink_facet(f);
 }
 
 /* Ends the process; the rest happens when it has exited. */
 static void end_facet(struct facet *f) {
-    f->dying = true;
+    retire(f);
     drop_channels(f);
     if (f->child)
         child_kill(f->child, SIGKILL);
@@ -215,13 +228,13 @@ static void on_control(void *ctx, struct wire_frame *frame) {
             break;
         }
         op = take_op(f, frame->id, false);
+        f->grants++;
         if (op)
             finish_op(op, wire_frame_take_fd(frame, 0), true, NULL, 0, NULL);
         break;
-    case FACET_EXPORTED:
-        op = take_op(f, frame->id, false);
-        if (op)
-            finish_op(op, -1, true, NULL, 0, NULL);
+    case FACET_CLOSED:
+        f->grants -= f->grants > 0;
+        f->used_ms = clock_mono_ms();
         break;
     case FACET_ERROR:
         (void)facet_error_decode(frame->data, frame->len, &err);
@@ -229,9 +242,8 @@ static void on_control(void *ctx, struct wire_frame *frame) {
         if (op) {
             finish_op(op, -1, false, NULL, 0, &err);
         } else { /* it could not be opened */
-            f->dying = true;
-            fail_all(f, &err);
             end_facet(f);
+            fail_all(f, &err);
         }
         break;
     case FACET_AUDIT:
@@ -253,13 +265,9 @@ static void on_control_end(void *ctx, const struct err *err) {
         child_kill(f->child, SIGKILL);
 }
 
-static bool send_frame(struct channel *ch, uint16_t type, uint64_t id, const struct buf *payload,
-                       const int *fd) {
-    return channel_send(ch, &(struct wire_out){.type = type,
-                                               .id = id,
-                                               .pieces = {{payload->data, payload->len}},
-                                               .fds = fd,
-                                               .nfds = fd ? 1 : 0});
+static bool send_frame(struct channel *ch, uint16_t type, uint64_t id, const struct buf *payload) {
+    return channel_send(
+        ch, &(struct wire_out){.type = type, .id = id, .pieces = {{payload->data, payload->len}}});
 }
 
 static void ask_own_grant(struct facet *f) {
@@ -269,7 +277,7 @@ static void ask_own_grant(struct facet *f) {
     facet_grant_encode(
         &b, &(struct facet_grant){
                 .grant = f->own_grant, .label = (char *)"owner", .all = true, .passive = true});
-    (void)send_frame(f->control, FACET_GRANT, f->own_grant, &b, NULL);
+    (void)send_frame(f->control, FACET_GRANT, f->own_grant, &b);
 }
 
 /* Sends what waits, as far as it can go now. */
@@ -280,11 +288,9 @@ static void pump(struct facet *f) {
         if (op->sent)
             continue;
         if (op->kind == OP_GRANT) {
-            op->sent = send_frame(f->control, FACET_GRANT, op->id, &op->payload, NULL);
-        } else if (op->kind == OP_EXPORT) {
-            op->sent = send_frame(f->control, FACET_EXPORT, op->id, &op->payload, &op->fd);
+            op->sent = send_frame(f->control, FACET_GRANT, op->id, &op->payload);
         } else if (f->calls) {
-            op->sent = send_frame(f->calls, FACET_CALL, op->id, &op->payload, NULL);
+            op->sent = send_frame(f->calls, FACET_CALL, op->id, &op->payload);
         } else if (!f->own_grant) {
             ask_own_grant(f);
         }
@@ -327,7 +333,7 @@ static int start(struct facet *f, const struct facet_open *how, struct err *err)
     _cleanup_(buf) struct buf b;
     buf_init(&b, FACET_OPEN_MAX);
     facet_open_encode(&b, how);
-    if (b.full || !send_frame(f->control, FACET_OPEN, ++f->next_id, &b, NULL)) {
+    if (b.full || !send_frame(f->control, FACET_OPEN, ++f->next_id, &b)) {
         child_kill(f->child, SIGKILL);
         return err_set(err, ERR_TOO_LARGE, "the database's schema is too large");
     }
@@ -341,23 +347,51 @@ static struct facet *find(struct facets *all, const char *dir) {
     return f;
 }
 
+/* Ends the one of the key (NULL: of any) that was used longest ago and that nobody holds. */
+static bool evict(struct facets *all, const char *owner) {
+    struct facet *oldest = NULL;
+    for (struct facet *f = all->list; f; f = f->next)
+        if (!f->dying && !f->ops && f->grants == 0 && (!owner || strcmp(f->owner, owner) == 0) &&
+            (!oldest || f->used_ms < oldest->used_ms))
+            oldest = f;
+    if (oldest)
+        end_facet(oldest);
+    return oldest != NULL;
+}
+
+static int make_room(struct facets *all, const char *owner, struct err *err) {
+    size_t share = share_of(owner, all->opt.max);
+    if (shares_held(&all->shares, owner) >= share && !evict(all, owner))
+        return err_set(err, ERR_RATE,
+                       "%zu databases of this key are in use, which may have no more of the %zu "
+                       "(limit facets)",
+                       share, all->opt.max);
+    if (all->stats.running >= all->opt.max && !evict(all, NULL))
+        return err_set(err, ERR_RATE, "%zu databases are in use (limit facets)", all->opt.max);
+    return 0;
+}
+
 static struct facet *need(struct facets *all, const struct facet_ref *ref, struct err *err) {
+    const char *owner = ref->owner ? ref->owner : "";
     struct facet *f = find(all, ref->dir);
-    if (f)
+    if (f) {
+        f->used_ms = clock_mono_ms();
         return f;
-    if (all->stats.running >= all->opt.max) {
-        (void)err_set(err, ERR_RATE, "%zu databases are in use (limit facets)", all->opt.max);
-        return NULL;
     }
+    if (make_room(all, owner, err) < 0)
+        return NULL;
     f = xcalloc(1, sizeof(*f));
     f->facets = all;
     f->dir = xstrdup(ref->dir);
+    f->used_ms = clock_mono_ms();
+    (void)snprintf(f->owner, sizeof(f->owner), "%s", owner);
     f->next = all->list;
     all->list = f;
     all->stats.running++;
+    shares_add(&all->shares, f->owner);
     if (start(f, ref->open, err) < 0) {
         if (f->child)
-            f->dying = true; /* freed when it has exited */
+            retire(f); /* freed when it has exited */
         else
             unlink_facet(f);
         return NULL;
@@ -381,15 +415,13 @@ struct facets *facets_create(const struct facets_options *options) {
 }
 
 struct facet_op *facets_grant(struct facets *all, const struct facet_ref *ref,
-                              const struct facet_grant *grant, facet_granted done, void *ctx) {
-    struct err err;
-    struct facet *f = need(all, ref, &err);
-    if (!f) {
-        done(ctx, -1, &err);
+                              const struct facet_grant *grant, facet_granted done, void *ctx,
+                              struct err *err) {
+    struct facet *f = need(all, ref, err);
+    if (!f)
         return NULL;
-    }
     struct facet_op *op = xcalloc(1, sizeof(*op));
-    *op = (struct facet_op){.kind = OP_GRANT, .cb.granted = done, .ctx = ctx, .fd = -1};
+    *op = (struct facet_op){.kind = OP_GRANT, .cb.granted = done, .ctx = ctx};
     (void)add(f, op);
     struct facet_grant g = *grant;
     g.grant = op->id;
@@ -400,37 +432,16 @@ struct facet_op *facets_grant(struct facets *all, const struct facet_ref *ref,
 }
 
 struct facet_op *facets_call(struct facets *all, const struct facet_ref *ref, const char *method,
-                             const char *args_json, facet_answered done, void *ctx) {
-    struct err err;
-    struct facet *f = need(all, ref, &err);
-    if (!f) {
-        done(ctx, false, NULL, 0, &err);
+                             const char *args_json, facet_answered done, void *ctx,
+                             struct err *err) {
+    struct facet *f = need(all, ref, err);
+    if (!f)
         return NULL;
-    }
     struct facet_op *op = xcalloc(1, sizeof(*op));
-    *op = (struct facet_op){.kind = OP_CALL, .cb.answered = done, .ctx = ctx, .fd = -1};
+    *op = (struct facet_op){.kind = OP_CALL, .cb.answered = done, .ctx = ctx};
     (void)add(f, op);
     buf_init(&op->payload, CALL_FRAME_MAX);
     facet_call_encode(&op->payload, method, args_json, strlen(args_json));
-    pump(f);
-    return op;
-}
-
-struct facet_op *facets_export(struct facets *all, const struct facet_ref *ref, int fd,
-                               facet_done done, void *ctx) {
-    struct err err;
-    struct facet *f = need(all, ref, &err);
-    int copy = f ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
-    if (copy < 0) {
-        if (f)
-            (void)err_sys(&err, "export");
-        done(ctx, &err);
-        return NULL;
-    }
-    struct facet_op *op = xcalloc(1, sizeof(*op));
-    *op = (struct facet_op){.kind = OP_EXPORT, .cb.done = done, .ctx = ctx, .fd = copy};
-    (void)add(f, op);
-    buf_init(&op->payload, 16);
     pump(f);
     return op;
 }
@@ -456,12 +467,13 @@ void facets_stop(struct facets *all, void (*on_stopped)(void *ctx), void *ctx) {
     all->stopped_ctx = ctx;
     if (!all->list) {
         on_stopped(ctx);
+        shares_finish(&all->shares);
         free(all);
         return;
     }
     /* Closing the control socket ends a facet after its present call. */
     for (struct facet *f = all->list; f; f = f->next) {
-        f->dying = true;
+        retire(f);
         drop_channels(f);
     }
 }

@@ -25,7 +25,8 @@ struct facets_options {
 
 /* Which database, and how it is opened if it is not open. */
 struct facet_ref {
-    const char *dir; /* made if it is missing; one folder per database */
+    const char *dir;   /* made if it is missing; one folder per database */
+    const char *owner; /* the key whose share it counts to; NULL: the operator's */
     const struct facet_open *open;
 };
 
@@ -34,18 +35,18 @@ typedef void (*facet_granted)(void *ctx, int fd, const struct err *err);
 /* json is borrowed: the result, or {"name","message","code"} when ok is false. json NULL: err. */
 typedef void (*facet_answered)(void *ctx, bool ok, const char *json, size_t len,
                                const struct err *err);
-typedef void (*facet_done)(void *ctx, const struct err *err); /* err NULL: it went well */
 
 struct facets *facets_create(const struct facets_options *options);
-/* grant->grant is chosen here. Returns a ticket that is good until done was called. */
+/* grant->grant is chosen here. Returns a ticket that is good until done was called, which is from
+ * the loop; NULL with err: done is not called. Where no room is left, the database that was idle
+ * longest is closed. */
 struct facet_op *facets_grant(struct facets *all, const struct facet_ref *ref,
-                              const struct facet_grant *grant, facet_granted done, void *ctx);
+                              const struct facet_grant *grant, facet_granted done, void *ctx,
+                              struct err *err);
 /* A call by the owner itself, with every method. */
 struct facet_op *facets_call(struct facets *all, const struct facet_ref *ref, const char *method,
-                             const char *args_json, facet_answered done, void *ctx);
-/* Writes the whole database into fd, which stays the caller's. */
-struct facet_op *facets_export(struct facets *all, const struct facet_ref *ref, int fd,
-                               facet_done done, void *ctx);
+                             const char *args_json, facet_answered done, void *ctx,
+                             struct err *err);
 /* done will not be called. */
 void facet_op_cancel(struct facet_op *op);
 /* Ends the process of a database at once: its capabilities are dead. */

@@ -4,21 +4,37 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fd.h"
-#include "base/log.h"
+#include "base/id.h"
 #include "base/mem.h"
+#include "base/sm.h"
 #include "wire/isolate.h"
 #include "wire/pack.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 
+/* A guest that works has a place among those at work in the pool; an idle one has not. */
 enum guest_state {
     GUEST_PREPARING, /* compiling, getting capabilities, waiting for an isolate */
+    GUEST_WAITING,   /* warm: calls have come, a place is waited for */
     GUEST_RUNNING,
-    GUEST_ENDED,
+    GUEST_IDLE,  /* warm, without a call */
+    GUEST_DYING, /* its isolate is about to end: it takes no more calls */
+    GUEST_ENDED, /* it is freed in the next turn of the loop */
 };
+
+static const struct sm_state states[] = {
+    [GUEST_PREPARING] = {"preparing", SM_TO(GUEST_RUNNING) | SM_TO(GUEST_ENDED)},
+    [GUEST_WAITING] = {"waiting", SM_TO(GUEST_RUNNING) | SM_TO(GUEST_IDLE) | SM_TO(GUEST_ENDED)},
+    [GUEST_RUNNING] = {"running", SM_TO(GUEST_IDLE) | SM_TO(GUEST_DYING) | SM_TO(GUEST_ENDED)},
+    [GUEST_IDLE] = {"idle", SM_TO(GUEST_RUNNING) | SM_TO(GUEST_WAITING) | SM_TO(GUEST_ENDED)},
+    [GUEST_DYING] = {"dying", SM_TO(GUEST_ENDED)},
+    [GUEST_ENDED] = {"ended", 0},
+};
+static const struct sm guest_sm = {"guest", states, ARRAY_LEN(states)};
 
 struct guest_call {
     struct guest_call *next;
@@ -31,9 +47,12 @@ struct guest_call {
     int64_t start_ns;
     size_t output_seen;
     struct guest_usage usage;
-    struct buf spec; /* while the guest prepares */
+    struct buf spec; /* until it is sent */
     struct buf body;
-    bool finished;
+    /* How it ended; told in the next turn of the loop. */
+    struct later over;
+    struct err err; /* code 0: it ran to its end */
+    json_t *error;  /* a compile error */
 };
 
 /* A capability that the guest's env needs. */
@@ -50,6 +69,7 @@ struct guest {
     uint64_t next_id;
     struct run_limits limits;
     bool warm;
+    char owner[ID_SIZE];
     char *label;
     char *domain;
     struct program *program;
@@ -58,55 +78,93 @@ struct guest {
     struct isolate *isolate;
     struct binding bindings[ENV_BINDINGS_MAX];
     size_t nbindings;
-    size_t granting; /* bindings that are not there yet */
-    struct buf env;  /* JSON of the env for the isolate */
-    struct err failure;
-    json_t *compile_error;
+    size_t granting;     /* bindings that are not there yet */
+    struct buf env;      /* JSON of the env for the isolate */
+    uint64_t culprit;    /* the call for whose sake it dies, 0: none */
+    struct err sentence; /* what is told to that call */
     void (*on_end)(void *ctx);
     void *end_ctx;
-    bool starting; /* guest_start() is on the stack */
-    bool destroyed;
+    struct later over;
 };
 
 static void check_prepared(struct guest *g);
 static void end_guest(struct guest *g, const struct err *err);
 
+static void guest_move(struct guest *g, enum guest_state to) {
+    g->state = (enum guest_state)sm_next(&guest_sm, g->state, to);
+}
+
 /* --- calls --- */
 
-static void on_call_timer_closed(uv_handle_t *h) {
+static void on_call_closed(uv_handle_t *h) {
     struct guest_call *c = h->data;
     buf_finish(&c->spec);
     buf_finish(&c->body);
+    json_decref(c->error);
     free(c);
 }
 
+static void on_call_over(void *ctx) {
+    struct guest_call *c = ctx;
+    if (c->error && c->cb.on_error)
+        c->cb.on_error(c->ctx, c->error);
+    c->cb.on_done(c->ctx, &c->usage, c->err.code && !c->error ? &c->err : NULL);
+    uv_close((uv_handle_t *)&c->timer, on_call_closed);
+}
+
+/* The call is over, err NULL: it ran to its end. Whoever waits for it is told by the loop. */
 static void finish_call(struct guest_call *c, const struct err *err) {
-    if (c->finished)
-        return;
-    c->finished = true;
     struct guest *g = c->guest;
     struct guest_call **at = &g->calls;
-    while (*at && *at != c)
+    while (*at != c)
         at = &(*at)->next;
-    if (*at)
-        *at = c->next;
+    *at = c->next;
     c->usage.wall_us = (clock_mono_ns() - c->start_ns) / 1000;
+    if (err)
+        c->err = *err;
     (void)uv_timer_stop(&c->timer);
-    c->cb.on_done(c->ctx, &c->usage, err);
-    uv_close((uv_handle_t *)&c->timer, on_call_timer_closed);
+    later_post(&g->runner->later, &c->over, on_call_over, c);
+}
+
+/* What runs in an isolate cannot be stopped but by ending it. How it ended, and what it has used
+ * until then, is known when it has. */
+static void condemn(struct guest *g, const struct guest_call *c, const struct err *err) {
+    if (g->state != GUEST_RUNNING)
+        return;
+    g->culprit = c->id;
+    g->sentence = *err;
+    guest_move(g, GUEST_DYING);
+    isolate_kill(g->isolate);
+}
+
+/* No call is left. */
+static void rest(struct guest *g) {
+    if (g->state == GUEST_RUNNING && g->warm) {
+        isolate_idle(g->isolate);
+        guest_move(g, GUEST_IDLE);
+    } else if (g->state == GUEST_WAITING) {
+        pool_cancel(g->ticket);
+        g->ticket = NULL;
+        guest_move(g, GUEST_IDLE);
+    } else {
+        end_guest(g, NULL);
+    }
 }
 
 static void on_wall(uv_timer_t *t) {
     struct guest_call *c = t->data;
+    struct guest *g = c->guest;
     struct err err;
     (void)err_set(&err, ERR_LIMIT, "time limit of %u ms exceeded", c->wall_ms);
-    struct guest *g = c->guest;
-    finish_call(c, &err);
-    /* What runs in the isolate cannot be stopped but by ending it. */
-    (void)err_set(&err, ERR_LIMIT,
-                  "the isolate was ended because another call on it exceeded its "
-                  "time limit");
-    end_guest(g, &err);
+    if (g->state == GUEST_RUNNING) {
+        condemn(g, c, &err);
+    } else if (g->state == GUEST_DYING) {
+        isolate_kill(g->isolate); /* it said that it would end, and has not */
+    } else {                      /* it was never begun */
+        finish_call(c, &err);
+        if (!g->calls)
+            rest(g);
+    }
 }
 
 static struct guest_call *add_call(struct guest *g, const struct guest_request *r) {
@@ -137,16 +195,29 @@ static struct guest_call *find_call(struct guest *g, uint64_t id) {
     return c;
 }
 
-static bool send_call(struct guest *g, struct guest_call *c, const void *spec, size_t spec_len,
-                      const void *body, size_t body_len) {
+static bool send_call(struct guest *g, struct guest_call *c) {
     _cleanup_(buf) struct buf b;
     buf_init(&b, ISOLATE_FRAME_MAX);
     pack_u32(&b, g->limits.cpu_ms);
-    pack_bytes(&b, spec, spec_len);
-    pack_bytes(&b, body, body_len);
+    pack_bytes(&b, c->spec.data, c->spec.len);
+    pack_bytes(&b, c->body.data, c->body.len);
+    buf_finish(&c->spec);
+    buf_finish(&c->body);
     return !b.full && isolate_send(g->isolate, &(struct wire_out){.type = ISOLATE_CALL,
                                                                   .id = c->id,
                                                                   .pieces = {{b.data, b.len}}});
+}
+
+/* Calls that came while it could not take them, from c on. */
+static void send_calls(struct guest *g, struct guest_call *c) {
+    bool sent = true;
+    for (; c && sent; c = c->next)
+        sent = send_call(g, c);
+    if (sent)
+        return;
+    struct err err;
+    (void)err_set(&err, ERR_UNAVAILABLE, "the isolate did not take the call; run it again");
+    end_guest(g, &err);
 }
 
 /* --- what the isolate says --- */
@@ -164,7 +235,7 @@ static void on_log(struct guest *g, struct guest_call *c, const struct wire_fram
     if (c->output_seen > 2 * (size_t)g->limits.output_bytes + 65536) {
         struct err err;
         (void)err_set(&err, ERR_LIMIT, "output limit of %u bytes exceeded", g->limits.output_bytes);
-        end_guest(g, &err);
+        condemn(g, c, &err);
         return;
     }
     if (c->cb.on_log)
@@ -200,24 +271,28 @@ static void on_call_done(struct guest *g, struct guest_call *c, const struct wir
     c->usage.binding_calls = unpack_u32(&u);
     c->usage.output_bytes = unpack_u64(&u);
     c->usage.output_dropped_bytes = unpack_u64(&u);
+    uint32_t flags = unpack_u32(&u);
     if (!unpack_ok(&u)) {
         protocol_error(g, "end of a call");
         return;
     }
-    bool warm = g->warm;
-    if (g->domain) {
+    if (flags & ISOLATE_DONE_LAST && g->state == GUEST_RUNNING) {
+        g->culprit = c->id;
+        guest_move(g, GUEST_DYING);
+    }
+    finish_call(c, NULL);
+    if (g->domain && g->state == GUEST_RUNNING) {
         struct isolate *i = steal_ptr(&g->isolate);
         isolate_rest(i);
     }
-    finish_call(c, NULL); /* may destroy a warm guest */
-    if (!warm)
-        end_guest(g, NULL);
+    if (!g->calls)
+        rest(g);
 }
 
 static void on_frame(void *ctx, struct wire_frame *f) {
     struct guest *g = ctx;
     struct guest_call *c = find_call(g, f->id);
-    if (!c)
+    if (!c || g->sentence.code)
         return;
     switch (f->type) {
     case ISOLATE_LOG:
@@ -251,31 +326,45 @@ static void on_frame(void *ctx, struct wire_frame *f) {
     }
 }
 
-/* The isolate ended in the middle of something: why, in words. */
-static void on_isolate_end(void *ctx, const struct isolate_end *end) {
-    struct guest *g = ctx;
-    struct err err;
+/* Why an isolate ended that nobody ended, in words. */
+static void explain_end(const struct guest *g, const struct isolate_end *end, struct err *err) {
     int st = end->wait_status;
     if (!end->known)
-        (void)err_set(&err, ERR_UNAVAILABLE, "the isolates' process ended; run it again");
+        (void)err_set(err, ERR_UNAVAILABLE, "the isolates' process ended; run it again");
     else if (WIFEXITED(st) && WEXITSTATUS(st) == ISOLATE_EXIT_MEMORY)
-        (void)err_set(&err, ERR_LIMIT, "memory limit of %llu MiB exceeded",
+        (void)err_set(err, ERR_LIMIT, "memory limit of %llu MiB exceeded",
                       (unsigned long long)(g->limits.memory_bytes >> 20));
     else if ((WIFEXITED(st) && WEXITSTATUS(st) == ISOLATE_EXIT_CPU) ||
              (WIFSIGNALED(st) && WTERMSIG(st) == SIGXCPU))
-        (void)err_set(&err, ERR_LIMIT, "processor time limit of %u ms exceeded", g->limits.cpu_ms);
+        (void)err_set(err, ERR_LIMIT, "processor time limit of %u ms exceeded", g->limits.cpu_ms);
     else if (WIFSIGNALED(st) && WTERMSIG(st) == SIGSYS)
-        (void)err_set(&err, ERR_FORBIDDEN, "the isolate was killed at a forbidden system call");
+        (void)err_set(err, ERR_FORBIDDEN, "the isolate was killed at a forbidden system call");
     else if (WIFSIGNALED(st) && WTERMSIG(st) == SIGKILL)
-        (void)err_set(&err, ERR_INTERNAL,
+        (void)err_set(err, ERR_INTERNAL,
                       "the isolate was killed from outside, as when all isolates together "
                       "(isolates_memory_bytes) or the machine run out of memory");
     else if (WIFSIGNALED(st))
-        (void)err_set(&err, ERR_INTERNAL, "the isolate was killed by signal %d (%s)", WTERMSIG(st),
+        (void)err_set(err, ERR_INTERNAL, "the isolate was killed by signal %d (%s)", WTERMSIG(st),
                       strsignal(WTERMSIG(st)));
     else
-        (void)err_set(&err, ERR_INTERNAL, "the isolate ended unexpectedly (status %d)",
+        (void)err_set(err, ERR_INTERNAL, "the isolate ended unexpectedly (status %d)",
                       WEXITSTATUS(st));
+}
+
+static void on_isolate_end(void *ctx, const struct isolate_end *end) {
+    struct guest *g = ctx;
+    struct err err;
+    struct guest_call *c = g->culprit ? find_call(g, g->culprit) : NULL;
+    if (!g->warm && g->calls)
+        g->calls->usage.cpu_us = MAX(g->calls->usage.cpu_us, end->cpu_us);
+    if (c && g->sentence.code)
+        finish_call(c, &g->sentence);
+    if (g->culprit)
+        (void)err_set(&err, ERR_UNAVAILABLE,
+                      "the isolate was ended because another call on it exceeded its limits; try "
+                      "again");
+    else
+        explain_end(g, end, &err);
     end_guest(g, &err);
 }
 
@@ -301,9 +390,11 @@ static void release_parts(struct guest *g) {
     }
 }
 
-static void free_guest(struct guest *g) {
+static void on_guest_over(void *ctx) {
+    struct guest *g = ctx;
+    if (g->on_end)
+        g->on_end(g->end_ctx);
     buf_finish(&g->env);
-    json_decref(g->compile_error);
     free(g->label);
     free(g->domain);
     free(g);
@@ -313,18 +404,11 @@ static void free_guest(struct guest *g) {
 static void end_guest(struct guest *g, const struct err *err) {
     if (g->state == GUEST_ENDED)
         return;
-    g->state = GUEST_ENDED;
+    guest_move(g, GUEST_ENDED);
     release_parts(g);
-    while (g->calls) {
-        if (g->compile_error && g->calls->cb.on_error)
-            g->calls->cb.on_error(g->calls->ctx, g->compile_error);
-        finish_call(g->calls, g->compile_error ? NULL : err);
-    }
-    if (g->starting)
-        return; /* guest_start() frees it */
-    if (g->on_end && !g->destroyed)
-        g->on_end(g->end_ctx);
-    free_guest(g);
+    while (g->calls)
+        finish_call(g->calls, err);
+    later_post(&g->runner->later, &g->over, on_guest_over, g);
 }
 
 static int64_t since(const struct guest_call *c) {
@@ -342,8 +426,11 @@ static void on_compiled(void *ctx, struct program *program, const char *error_js
         check_prepared(g);
         return;
     }
-    if (error_json && json_parse(error_json, strlen(error_json), "", &g->compile_error, NULL) == 0)
-        (void)json_object_set_new(g->compile_error, "kind", json_string("load"));
+    _cleanup_(json) json_t *error = NULL;
+    if (error_json && json_parse(error_json, strlen(error_json), "", &error, NULL) == 0)
+        (void)json_object_set_new(error, "kind", json_string("load"));
+    for (struct guest_call *c = error ? g->calls : NULL; c; c = c->next)
+        c->error = json_incref(error);
     end_guest(g, err);
 }
 
@@ -362,20 +449,33 @@ static void on_granted(void *ctx, int fd, const struct err *err) {
     check_prepared(g);
 }
 
-static void on_taken(void *ctx, struct isolate *isolate, const struct err *err) {
-    struct guest *g = ctx;
-    g->ticket = NULL;
-    if (!isolate) {
-        end_guest(g, err);
-        return;
-    }
-    g->isolate = isolate;
+static void start_running(struct guest *g);
+
+static void own(struct guest *g, struct isolate *isolate) {
     static const struct isolate_callbacks callbacks = {.on_frame = on_frame,
                                                        .on_end = on_isolate_end};
+    g->isolate = isolate;
     isolate_watch(isolate, &callbacks, g);
     if (g->calls)
         g->calls->usage.taken_us = since(g->calls);
-    check_prepared(g);
+    start_running(g);
+}
+
+static void on_taken(void *ctx, struct isolate *isolate, const struct err *err) {
+    struct guest *g = ctx;
+    g->ticket = NULL;
+    if (!isolate && g->state == GUEST_WAITING) {
+        while (g->calls)
+            finish_call(g->calls, err);
+        guest_move(g, GUEST_IDLE);
+    } else if (!isolate) {
+        end_guest(g, err);
+    } else if (g->state == GUEST_WAITING) {
+        guest_move(g, GUEST_RUNNING);
+        send_calls(g, g->calls);
+    } else {
+        own(g, isolate);
+    }
 }
 
 /* "{...}" of the first call with the env put before it; NULL: the program is only loaded. */
@@ -421,43 +521,44 @@ static void start_running(struct guest *g) {
                                       {tail.data, tail.len}},
                            .fds = fds,
                            .nfds = g->nbindings};
-    g->state = GUEST_RUNNING;
+    guest_move(g, GUEST_RUNNING);
     bool sent = !tail.full && !spec.full && isolate_send(g->isolate, &out);
     for (size_t i = 0; i < g->nbindings; i++)
         fd_close(&g->bindings[i].fd);
     program_unref(g->program);
     g->program = NULL;
-    /* Further calls that came while it was preparing. */
-    for (struct guest_call *c = first ? first->next : g->calls; c && sent; c = c->next)
-        sent = send_call(g, c, c->spec.data, c->spec.len, c->body.data, c->body.len);
+    if (first) {
+        buf_finish(&first->spec);
+        buf_finish(&first->body);
+    }
     if (!sent) {
         struct err err;
         (void)err_set(&err, ERR_UNAVAILABLE, "the isolate did not take the program; run it again");
         end_guest(g, &err);
+        return;
     }
+    send_calls(g, first ? first->next : g->calls);
 }
 
 /* The isolate is taken last: it should not sit idle while the rest is prepared. */
 static void check_prepared(struct guest *g) {
     if (g->state != GUEST_PREPARING || !g->program || g->granting > 0)
         return;
-    if (!g->isolate) {
-        if (!g->ticket) {
-            struct pool *pool = g->domain ? runner_reset_pool(g->runner) : g->runner->pool;
-            struct pool_ticket *t = pool_take(pool, g->domain, on_taken, g);
-            if (g->state == GUEST_PREPARING && !g->isolate)
-                g->ticket = t;
-        }
-        return;
-    }
-    start_running(g);
+    struct pool *pool = g->domain ? runner_reset_pool(g->runner) : g->runner->pool;
+    struct pool_want want = {.owner = g->owner, .domain = g->domain, .taken = on_taken, .ctx = g};
+    struct isolate *isolate;
+    struct err err;
+    if (pool_take(pool, &want, &isolate, &g->ticket, &err) < 0)
+        end_guest(g, &err);
+    else if (isolate)
+        own(g, isolate);
 }
 
-static void start_bindings(struct guest *g, const struct env *env) {
+static int start_bindings(struct guest *g, const struct env *env, struct err *err) {
     struct json_writer w;
     json_writer_init(&w, &g->env);
     json_writer_object_begin(&w);
-    for (size_t i = 0; i < env->n && g->state == GUEST_PREPARING; i++) {
+    for (size_t i = 0; i < env->n; i++) {
         struct env_item *item = &env->items[i];
         json_writer_key(&w, item->name);
         json_writer_object_begin(&w);
@@ -488,19 +589,26 @@ static void start_bindings(struct guest *g, const struct env *env) {
             continue;
         }
         g->granting++;
-        struct facet_op *op = facets_grant(
+        b->op = facets_grant(
             g->runner->facets,
             &(struct facet_ref){.dir = item->facet_dir,
+                                .owner = g->owner,
                                 .open = item->facet_open ? item->facet_open : env->facet_open},
             &(struct facet_grant){.label = g->label,
                                   .all = item->methods == NULL,
                                   .methods = item->methods,
                                   .nmethods = nmethods},
-            on_granted, b);
-        if (g->state == GUEST_PREPARING && b->fd < 0)
-            b->op = op;
+            on_granted, b, err);
+        if (!b->op)
+            return -(int)err->code;
     }
     json_writer_object_end(&w);
+    return 0;
+}
+
+static void keep(struct guest_call *c, const struct guest_request *r) {
+    (void)buf_add(&c->spec, r->spec, r->spec_len);
+    (void)buf_add(&c->body, r->body, r->body_len);
 }
 
 struct guest *guest_start(struct runner *r, const struct guest_spec *spec,
@@ -510,57 +618,81 @@ struct guest *guest_start(struct runner *r, const struct guest_spec *spec,
     g->runner = r;
     g->limits = spec->limits;
     g->warm = spec->warm;
+    (void)snprintf(g->owner, sizeof(g->owner), "%s", spec->owner ? spec->owner : "");
     g->label = xstrdup(spec->label ? spec->label : "run");
     g->domain = spec->domain && !spec->warm ? xstrdup(spec->domain) : NULL;
     g->on_end = on_end;
     g->end_ctx = ctx;
-    g->starting = true;
     buf_init(&g->env, ISOLATE_FRAME_MAX);
-    struct guest_call *c = add_call(g, first);
-    (void)buf_add(&c->spec, first->spec, first->spec_len);
-    (void)buf_add(&c->body, first->body, first->body_len);
-    if (ret_call)
-        *ret_call = c;
+    *ret_call = add_call(g, first);
+    keep(*ret_call, first);
     g->granting = 1; /* keeps it from starting before all is asked for */
     struct compiler_ticket *t =
         compiler_compile(r->compiler, spec->source, spec->source_len, on_compiled, g);
-    if (g->state == GUEST_PREPARING && !g->program)
+    if (!g->program)
         g->compile = t;
-    start_bindings(g, spec->env);
+    struct err err;
+    if (start_bindings(g, spec->env, &err) < 0) {
+        end_guest(g, &err);
+        return g;
+    }
     g->granting--;
     check_prepared(g);
-    g->starting = false;
-    if (g->state == GUEST_ENDED) {
-        if (ret_call)
-            *ret_call = NULL;
-        free_guest(g);
-        return NULL;
-    }
     return g;
+}
+
+bool guest_takes_calls(const struct guest *g) {
+    return g->state < GUEST_DYING;
 }
 
 struct guest_call *guest_call(struct guest *g, const struct guest_request *request) {
     struct guest_call *c = add_call(g, request);
-    if (g->state == GUEST_PREPARING) {
-        (void)buf_add(&c->spec, request->spec, request->spec_len);
-        (void)buf_add(&c->body, request->body, request->body_len);
-    } else if (!send_call(g, c, request->spec, request->spec_len, request->body,
-                          request->body_len)) {
-        struct err err;
+    struct err err;
+    keep(c, request);
+    if (g->state == GUEST_IDLE) {
+        struct pool_want want = {.owner = g->owner, .taken = on_taken, .ctx = g};
+        if (isolate_work(g->isolate, &want, &g->ticket, &err) < 0) {
+            finish_call(c, &err);
+            return c;
+        }
+        guest_move(g, g->ticket ? GUEST_WAITING : GUEST_RUNNING);
+    }
+    if (g->state == GUEST_RUNNING) {
+        send_calls(g, c);
+    } else if (!guest_takes_calls(g)) {
         (void)err_set(&err, ERR_UNAVAILABLE, "the isolate does not take calls any more");
         finish_call(c, &err);
-        return NULL;
     }
     return c;
+}
+
+static void on_nobody(void *ctx, const struct guest_usage *usage, const struct err *err) {
+    (void)ctx;
+    (void)usage;
+    (void)err;
+}
+
+/* Nobody waits for the call any more, but a warm isolate goes on with it, within its time: what the
+ * worker keeps in memory is not lost because a client has left. */
+static void abandon(struct guest *g, const struct guest_call *c) {
+    int64_t left_ms = c->wall_ms - (clock_mono_ns() - c->start_ns) / 1000000;
+    struct guest_call *ghost =
+        add_call(g, &(struct guest_request){.wall_ms = (uint32_t)MAX(left_ms, 1),
+                                            .callbacks = {.on_done = on_nobody}});
+    ghost->id = c->id;
 }
 
 void guest_call_cancel(struct guest_call *c) {
     struct guest *g = c->guest;
     struct err err;
+    if (c->over.queue)
+        return; /* it is over already */
     (void)err_set(&err, ERR_CANCELLED, "the call was cancelled");
+    if (g->warm && g->state == GUEST_RUNNING)
+        abandon(g, c);
     finish_call(c, &err);
-    if (!g->warm || !g->calls)
-        end_guest(g, &err);
+    if (!g->calls)
+        rest(g);
 }
 
 size_t guest_active_calls(const struct guest *g) {
@@ -570,10 +702,14 @@ size_t guest_active_calls(const struct guest *g) {
     return n;
 }
 
+void guest_let_go(struct guest *g) {
+    g->on_end = NULL;
+}
+
 void guest_destroy(struct guest *g) {
-    if (!g || g->state == GUEST_ENDED)
+    if (!g)
         return;
-    g->destroyed = true;
+    g->on_end = NULL;
     struct err err;
     (void)err_set(&err, ERR_CANCELLED, "the isolate was ended");
     end_guest(g, &err);

@@ -1,7 +1,9 @@
 #pragma once
 /* A guest: one isolate with one program and its env, and the calls that are made on it. A one-shot
  * guest has one call and ends with it; a warm one stays. What comes from the isolate is not
- * trusted: texts may hold anything, JSON is checked before it is passed on. */
+ * trusted: texts may hold anything, JSON is checked before it is passed on.
+ *
+ * Every callback comes from the loop, never inside a function of this header. */
 
 #include "front/run/runner.h"
 
@@ -29,8 +31,8 @@ struct guest_callbacks {
     /* {"name","message","stack","module","line","column","kind"}; strings of the program's making.
      */
     void (*on_error)(void *ctx, const json_t *error);
-    /* The last callback; err NULL: the call ran to its end (which may be an on_error). The call's
-     * pointer is dead afterwards. */
+    /* The last callback, and one that always comes; err NULL: the call ran to its end (which may be
+     * an on_error). The call's pointer is dead afterwards. */
     void (*on_done)(void *ctx, const struct guest_usage *usage, const struct err *err);
 };
 
@@ -41,6 +43,7 @@ struct guest_spec {
         *env; /* borrowed until the guest has started; facets and descriptors are taken */
     struct run_limits limits;
     bool warm;
+    const char *owner; /* the key whose share it takes; NULL: the operator's */
     const char *label; /* for the facets' audit */
     /* Not NULL: take an isolate that served this trust domain before and put its memory back. */
     const char *domain;
@@ -56,14 +59,18 @@ struct guest_request {
     void *ctx;
 };
 
-/* Starts a guest with a first call. on_end (may be NULL) is called when a warm guest is of no more
- * use; a one-shot guest frees itself after its call. */
+/* Starts a guest with a first call. on_end (may be NULL) is called when it is of no more use: the
+ * pointer is dead afterwards. Whatever keeps it from starting is told by the call's on_done. */
 struct guest *guest_start(struct runner *r, const struct guest_spec *spec,
                           const struct guest_request *first, void (*on_end)(void *ctx), void *ctx,
                           struct guest_call **ret_call);
+/* False when it is about to end: then it should be let go, and another one started. */
+bool guest_takes_calls(const struct guest *g);
 struct guest_call *guest_call(struct guest *g, const struct guest_request *request);
-/* Ends the call: its on_done comes with ERR_CANCELLED. The guest ends with it. */
+/* Ends the call: its on_done comes with ERR_CANCELLED. A one-shot guest ends with it. */
 void guest_call_cancel(struct guest_call *c);
 size_t guest_active_calls(const struct guest *g);
-/* Ends a warm guest; its calls fail. on_end is not called. */
+/* Forgets one that takes no more calls: it ends by itself, and on_end is not called. */
+void guest_let_go(struct guest *g);
+/* Ends a guest; its calls fail. on_end is not called, and the pointer is dead. */
 void guest_destroy(struct guest *g);

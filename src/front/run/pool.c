@@ -4,12 +4,15 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/id.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "front/share.h"
 #include "wire/isolate.h"
 #include "wire/pack.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -51,23 +54,30 @@ struct isolate {
     struct isolate_callbacks callbacks;
     void *ctx;
     struct isolate_end end;
-    bool ready;    /* in the pool's list */
-    bool taken;    /* somebody owns it */
-    bool hung_up;  /* its channel ended */
-    bool told;     /* on_end was called */
-    char *domain;  /* whom it served, in a pool that resets */
-    bool resting;  /* given back, waiting for its domain */
-    bool pristine; /* it has put its memory back */
+    bool ready;          /* in the pool's list */
+    bool taken;          /* somebody owns it */
+    bool idle;           /* ...and has nothing to do for it: it is not at work */
+    char owner[ID_SIZE]; /* whose work it does */
+    bool hung_up;        /* its channel ended */
+    bool told;           /* on_end was called */
+    char *domain;        /* whom it served, in a pool that resets */
+    bool resting;        /* given back, waiting for its domain */
+    bool pristine;       /* it has put its memory back */
     int64_t rest_ms;
     bool exited; /* the zygote reported its end */
 };
 
+/* Somebody waits for an isolate, or to go on with one that he has. */
 struct pool_ticket {
     struct pool_ticket *next;
+    struct pool *pool;
+    char *owner;
     char *domain;
-    pool_taken taken; /* NULL when cancelled */
+    struct isolate *own; /* the idle one that is to work again; NULL: a new one */
+    pool_taken taken;
     void *ctx;
     int64_t deadline_ms;
+    bool refused; /* made way for one of a key that waits for less */
 };
 
 struct pool {
@@ -79,6 +89,9 @@ struct pool {
     bool scouted;
     struct isolate *ready;
     struct pool_ticket *waiting;
+    struct shares working; /* isolates at work, by key */
+    struct shares queued;  /* tickets, by key */
+    struct later later;    /* serves those who wait, and forks */
     uv_timer_t timer;
     uv_timer_t quiet; /* fills up while nothing runs */
     struct pool_stats stats;
@@ -89,10 +102,9 @@ struct pool {
     void *stopped_ctx;
 };
 
-static void refill(struct pool *p);
 static struct zygote *zygote_create(struct pool *p, bool scout);
 static void check_retired(struct zygote *z);
-static void serve_waiting(struct pool *p);
+static void go_on(struct pool *p);
 
 /* --- isolates --- */
 
@@ -139,7 +151,7 @@ static void on_frame(void *ctx, struct wire_frame *f) {
     if (i->resting && !i->taken) {
         if (f->type == ISOLATE_RESET_READY) {
             i->pristine = true;
-            serve_waiting(i->zygote->pool);
+            go_on(i->zygote->pool);
         }
         return;
     }
@@ -164,21 +176,41 @@ static void on_hang_up(void *ctx, const struct err *err) {
     stop_resting(i);
     kill_isolate(i);
     check_end(i); /* its owner may release it in there */
-    refill(p);
+    go_on(p);
 }
 
-static void hand_out(struct pool *p, struct isolate *i, const char *domain, pool_taken taken,
-                     void *ctx) {
+/* --- at work --- */
+
+static void begin_work(struct pool *p, struct isolate *i) {
+    i->idle = false;
+    p->stats.busy++;
+    p->busy_ms = clock_mono_ms();
+    shares_add(&p->working, i->owner);
+}
+
+static void end_work(struct pool *p, struct isolate *i) {
+    p->stats.busy--;
+    shares_remove(&p->working, i->owner);
+}
+
+/* Whether the key may have one more isolate at work now. */
+static bool has_place(const struct pool *p, const char *owner) {
+    return p->stats.busy < p->opt.max &&
+           shares_held(&p->working, owner) < share_of(owner, p->opt.max);
+}
+
+static struct isolate *hand_out(struct pool *p, struct isolate *i, const char *owner,
+                                const char *domain) {
+    p->stats.reused += i->resting;
     unlink_ready(i);
     stop_resting(i);
     i->pristine = false;
     i->taken = true;
     if (domain && !i->domain)
         i->domain = xstrdup(domain);
-    p->stats.busy++;
-    p->busy_ms = clock_mono_ms();
-    taken(ctx, i, NULL); /* the work first: a fork takes the processor from it */
-    refill(p);
+    (void)snprintf(i->owner, sizeof(i->owner), "%s", owner);
+    begin_work(p, i);
+    return i;
 }
 
 /* One that served the domain before and is as new, else one that served nobody. A process never
@@ -191,22 +223,153 @@ static struct isolate *choose(const struct pool *p, const char *domain) {
     return p->ready;
 }
 
-static void serve_waiting(struct pool *p) {
-    while (p->waiting) {
-        struct pool_ticket *t = p->waiting;
-        struct isolate *i = t->taken && p->stats.busy < p->opt.max ? choose(p, t->domain) : NULL;
-        if (t->taken && !i)
-            return;
-        p->waiting = t->next;
-        p->stats.waiting--;
-        if (i && t->taken) {
-            p->stats.reused += i->resting;
-            hand_out(p, i, t->domain, t->taken, t->ctx);
+/* --- those who wait --- */
+
+static void free_ticket(struct pool_ticket *t) {
+    struct pool *p = t->pool;
+    struct pool_ticket **at = &p->waiting;
+    while (*at != t)
+        at = &(*at)->next;
+    *at = t->next;
+    p->stats.waiting--;
+    shares_remove(&p->queued, t->owner);
+    free(t->owner);
+    free(t->domain);
+    free(t);
+}
+
+static void refuse(struct pool_ticket *t, const struct err *err) {
+    pool_taken taken = t->taken;
+    void *ctx = t->ctx;
+    t->pool->stats.refused++;
+    free_ticket(t);
+    taken(ctx, NULL, err);
+}
+
+static int too_many(const struct pool *p, struct err *err) {
+    return err_set(err, ERR_RATE, "%zu runs are waiting already (limit waiting_runs)",
+                   p->opt.max_waiting);
+}
+
+/* The one whose key has least at work, and of those the one that waits longest. */
+static struct pool_ticket *next_served(const struct pool *p) {
+    struct pool_ticket *best = NULL;
+    size_t least = SIZE_MAX;
+    for (struct pool_ticket *t = p->waiting; t && least > 0; t = t->next) {
+        size_t held = shares_held(&p->working, t->owner);
+        if (held < least && has_place(p, t->owner) && (t->own || choose(p, t->domain))) {
+            best = t;
+            least = held;
         }
-        free(t->domain);
-        free(t);
+    }
+    return best;
+}
+
+static void serve_waiting(struct pool *p) {
+    struct err err;
+    for (struct pool_ticket *t = p->waiting; t;) {
+        struct pool_ticket *next = t->next;
+        if (t->refused) {
+            (void)too_many(p, &err);
+            refuse(t, &err);
+            next = p->waiting;
+        }
+        t = next;
+    }
+    struct pool_ticket *t;
+    while (!p->stopping && (t = next_served(p))) {
+        struct isolate *i = t->own;
+        if (i)
+            begin_work(p, i);
+        else
+            i = hand_out(p, choose(p, t->domain), t->owner, t->domain);
+        pool_taken taken = t->taken;
+        void *ctx = t->ctx;
+        free_ticket(t);
+        taken(ctx, i, NULL);
     }
 }
+
+/* Makes room in the queue by refusing the youngest of the key that waits for most. */
+static bool make_way(struct pool *p, const char *owner) {
+    const char *greatest = shares_greatest(&p->queued);
+    if (!greatest || shares_held(&p->queued, greatest) <= shares_held(&p->queued, owner) + 1)
+        return false;
+    struct pool_ticket *last = NULL;
+    for (struct pool_ticket *t = p->waiting; t; t = t->next)
+        if (!t->refused && strcmp(t->owner, greatest) == 0)
+            last = t;
+    if (last)
+        last->refused = true;
+    go_on(p);
+    return last != NULL;
+}
+
+static int wait_for(struct pool *p, const struct pool_want *want, struct isolate *own,
+                    struct pool_ticket **ret_ticket, struct err *err) {
+    if (p->stats.waiting >= p->opt.max_waiting && !make_way(p, want->owner)) {
+        p->stats.refused++;
+        return too_many(p, err);
+    }
+    struct pool_ticket *t = xcalloc(1, sizeof(*t));
+    t->pool = p;
+    t->owner = xstrdup(want->owner);
+    t->domain = want->domain ? xstrdup(want->domain) : NULL;
+    t->own = own;
+    t->taken = want->taken;
+    t->ctx = want->ctx;
+    t->deadline_ms = clock_mono_ms() + p->opt.wait_ms;
+    struct pool_ticket **at = &p->waiting;
+    while (*at)
+        at = &(*at)->next;
+    *at = t;
+    p->stats.waiting++;
+    shares_add(&p->queued, t->owner);
+    go_on(p);
+    *ret_ticket = t;
+    return 0;
+}
+
+int pool_take(struct pool *p, const struct pool_want *want, struct isolate **ret_isolate,
+              struct pool_ticket **ret_ticket, struct err *err) {
+    /* When others are about to be served, they were first. */
+    bool behind = p->waiting && p->later.queue;
+    struct isolate *i = !behind && has_place(p, want->owner) ? choose(p, want->domain) : NULL;
+    *ret_isolate = NULL;
+    *ret_ticket = NULL;
+    if (!i)
+        return wait_for(p, want, NULL, ret_ticket, err);
+    *ret_isolate = hand_out(p, i, want->owner, want->domain);
+    go_on(p); /* the work first: a fork takes the processor from it */
+    return 0;
+}
+
+void isolate_idle(struct isolate *i) {
+    struct pool *p = i->zygote->pool;
+    if (i->idle)
+        return;
+    end_work(p, i);
+    i->idle = true;
+    go_on(p);
+}
+
+int isolate_work(struct isolate *i, const struct pool_want *want, struct pool_ticket **ret_ticket,
+                 struct err *err) {
+    struct pool *p = i->zygote->pool;
+    bool behind = p->waiting && p->later.queue;
+    *ret_ticket = NULL;
+    if (behind || !has_place(p, want->owner))
+        return wait_for(p, want, i, ret_ticket, err);
+    begin_work(p, i);
+    return 0;
+}
+
+void pool_cancel(struct pool_ticket *t) {
+    if (t)
+        free_ticket(t);
+}
+
+/* --- what owners do with theirs --- */
 
 void isolate_watch(struct isolate *i, const struct isolate_callbacks *callbacks, void *ctx) {
     i->callbacks = *callbacks;
@@ -243,20 +406,26 @@ static void maybe_free(struct isolate *i) {
     check_retired(z);
 }
 
+void isolate_kill(struct isolate *i) {
+    kill_isolate(i);
+}
+
+static void give_back(struct pool *p, struct isolate *i) {
+    i->taken = false;
+    if (!i->idle)
+        end_work(p, i);
+    i->idle = false;
+    go_on(p);
+}
+
 void isolate_release(struct isolate *i) {
     if (!i || !i->taken)
         return;
-    struct pool *p = i->zygote->pool;
-    i->taken = false;
-    p->stats.busy--;
+    give_back(i->zygote->pool, i);
     kill_isolate(i);
     channel_close(i->channel);
     i->channel = NULL;
     maybe_free(i);
-    if (!p->stopping) {
-        serve_waiting(p);
-        refill(p);
-    }
 }
 
 void isolate_rest(struct isolate *i) {
@@ -266,14 +435,12 @@ void isolate_rest(struct isolate *i) {
         isolate_release(i);
         return;
     }
-    i->taken = false;
+    give_back(p, i);
     i->told = false;
     i->callbacks = (struct isolate_callbacks){0};
-    p->stats.busy--;
     p->stats.resting++;
     i->resting = true;
     i->rest_ms = clock_mono_ms();
-    serve_waiting(p);
 }
 
 /* Ends those that nobody came back for, and those that do not get ready again. */
@@ -314,12 +481,10 @@ static void zygote_lost(struct zygote *z) {
 
 static void on_quiet_closed(uv_handle_t *h) {
     struct pool *p = h->data;
-    while (p->waiting) { /* their owners gave them up */
-        struct pool_ticket *t = p->waiting;
-        p->waiting = t->next;
-        free(t->domain);
-        free(t);
-    }
+    while (p->waiting)
+        free_ticket(p->waiting);
+    shares_finish(&p->working);
+    shares_finish(&p->queued);
     free(p->features);
     buf_finish(&p->plan);
     free(p);
@@ -347,6 +512,7 @@ static void on_zygote_stopped(void *ctx) {
     if (p->stopping && !p->zygotes && p->on_stopped) {
         void (*cb)(void *) = p->on_stopped;
         p->on_stopped = NULL;
+        later_cancel(&p->later);
         uv_close((uv_handle_t *)&p->timer, on_timer_closed);
         cb(p->stopped_ctx);
     }
@@ -409,10 +575,11 @@ static void on_ready(struct zygote *z, struct wire_frame *f) {
     p->ready = i;
     p->stats.ready++;
     end_outdated(p);
-    serve_waiting(p);
+    go_on(p);
 }
 
 static void on_exited(struct zygote *z, struct wire_frame *f) {
+    struct pool *p = z->pool;
     struct unpack u;
     unpack_init(&u, f->data, f->len);
     uint32_t number = unpack_u32(&u);
@@ -430,7 +597,7 @@ static void on_exited(struct zygote *z, struct wire_frame *f) {
     if (!i) { /* it died before it was ready: ask again, but not without end */
         if (z->asked > 0)
             z->asked--;
-        refill(z->pool);
+        go_on(z->pool);
         return;
     }
     z->pool->stats.ended++;
@@ -443,7 +610,7 @@ static void on_exited(struct zygote *z, struct wire_frame *f) {
         check_end(i);
     else
         maybe_free(i);
-    refill(z->pool);
+    go_on(p);
 }
 
 static void on_zygote_start(void *ctx, struct channel *channel) {
@@ -496,7 +663,7 @@ static void on_zygote_frame(void *ctx, struct wire_frame *f) {
         free(z->pool->features);
         z->pool->features = xstrndup((const char *)f->data, f->len);
         log_debug("isolate.features", "features", z->pool->features);
-        refill(z->pool);
+        go_on(z->pool);
         break;
     case ISOLATE_PLAN:
         if (z->pool->plan.len == 0)
@@ -600,24 +767,28 @@ static void on_quiet(uv_timer_t *t) {
 
 /* --- the pool --- */
 
+static void on_turn(void *ctx) {
+    struct pool *p = ctx;
+    serve_waiting(p);
+    refill(p);
+}
+
+/* In the next turn: who gives something back, or asks, is not called from in here. */
+static void go_on(struct pool *p) {
+    if (!p->stopping)
+        later_post(p->opt.later, &p->later, on_turn, p);
+}
+
 static void on_timer(uv_timer_t *t) {
     struct pool *p = t->data;
     int64_t now = clock_mono_ms();
     struct err err;
     (void)err_set(&err, ERR_RATE,
-                  "all %zu isolates are at work (limit isolates); none came free within %u ms",
+                  "all isolates that may be are at work (limit isolates: %zu); none came free "
+                  "within %u ms",
                   p->opt.max, p->opt.wait_ms);
-    while (p->waiting && (now >= p->waiting->deadline_ms || !p->waiting->taken)) {
-        struct pool_ticket *k = p->waiting;
-        p->waiting = k->next;
-        p->stats.waiting--;
-        if (k->taken) {
-            p->stats.refused++;
-            k->taken(k->ctx, NULL, &err);
-        }
-        free(k->domain);
-        free(k);
-    }
+    while (p->waiting && now >= p->waiting->deadline_ms)
+        refuse(p->waiting, &err);
     if (p->stats.busy > 0)
         p->busy_ms = now;
     end_resting(p);
@@ -642,40 +813,6 @@ struct pool *pool_create(const struct pool_options *options) {
     p->busy_ms = clock_mono_ms();
     p->current = zygote_create(p, false);
     return p;
-}
-
-struct pool_ticket *pool_take(struct pool *p, const char *domain, pool_taken taken, void *ctx) {
-    struct isolate *i = !p->waiting && p->stats.busy < p->opt.max ? choose(p, domain) : NULL;
-    if (i) {
-        p->stats.reused += i->resting;
-        hand_out(p, i, domain, taken, ctx);
-        return NULL;
-    }
-    if (p->stats.waiting >= p->opt.max_waiting) {
-        struct err err;
-        (void)err_set(&err, ERR_RATE, "%zu runs are waiting already (limit waiting_runs)",
-                      p->opt.max_waiting);
-        p->stats.refused++;
-        taken(ctx, NULL, &err);
-        return NULL;
-    }
-    struct pool_ticket *t = xcalloc(1, sizeof(*t));
-    t->taken = taken;
-    t->ctx = ctx;
-    t->domain = domain ? xstrdup(domain) : NULL;
-    t->deadline_ms = clock_mono_ms() + p->opt.wait_ms;
-    struct pool_ticket **at = &p->waiting;
-    while (*at)
-        at = &(*at)->next;
-    *at = t;
-    p->stats.waiting++;
-    refill(p);
-    return t;
-}
-
-void pool_cancel(struct pool_ticket *t) {
-    if (t)
-        t->taken = NULL;
 }
 
 struct pool_stats pool_stats(const struct pool *p) {

@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "loop/channel.h"
 #include "loop/keeper.h"
+#include "loop/later.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,10 +13,12 @@
 #include <uv.h>
 
 struct pool;
+struct pool_ticket;
 struct isolate;
 
 struct pool_options {
     uv_loop_t *loop;
+    struct later_queue *later; /* borrowed */
     int exec_fd;
     const int *joins; /* control groups of the zygotes and isolates; borrowed */
     size_t njoins;
@@ -54,16 +57,32 @@ struct isolate_callbacks {
 typedef void (*pool_taken)(void *ctx, struct isolate *isolate, const struct err *err);
 
 struct pool *pool_create(const struct pool_options *options);
-/* May call taken at once. Otherwise returns a ticket that is good until then. domain: for a pool
- * that resets, whom the isolate serves; NULL otherwise. */
-struct pool_ticket *pool_take(struct pool *p, const char *domain, pool_taken taken, void *ctx);
+struct pool_want {
+    const char *owner;  /* the key; "" for the operator */
+    const char *domain; /* for a pool that resets, whom the isolate serves; NULL otherwise */
+    pool_taken taken;
+    void *ctx;
+};
+/* Gives an isolate at once, or a ticket: then taken() comes later, from the loop, and the ticket is
+ * good until then. Who has least at work is served first; no key may have all of it. */
+int pool_take(struct pool *p, const struct pool_want *want, struct isolate **ret_isolate,
+              struct pool_ticket **ret_ticket, struct err *err);
+/* No callback comes any more. NULL is allowed. */
 void pool_cancel(struct pool_ticket *t);
+
+/* A warm isolate without a call is not at work: others may have its place... */
+void isolate_idle(struct isolate *i);
+/* ...until it is to work again: at once (no ticket), or when taken() comes. */
+int isolate_work(struct isolate *i, const struct pool_want *want, struct pool_ticket **ret_ticket,
+                 struct err *err);
 
 void isolate_watch(struct isolate *i, const struct isolate_callbacks *callbacks, void *ctx);
 bool isolate_send(struct isolate *i, const struct wire_out *out);
 void isolate_pause(struct isolate *i);
 void isolate_resume(struct isolate *i);
 pid_t isolate_pid(const struct isolate *i);
+/* Ends it; on_end tells how. */
+void isolate_kill(struct isolate *i);
 /* Ends it and gives it back; no callback comes after this. */
 void isolate_release(struct isolate *i);
 /* Gives it back to be used again by its domain, once it has put its memory back. */

@@ -28,9 +28,8 @@ struct run {
     json_t *error;
     struct guest_usage usage;
     int64_t created_ms;
+    struct err failure; /* code 0: none */
     bool recorded;
-    bool done;
-    bool starting;
 };
 
 static void destroy(struct run *run) {
@@ -53,6 +52,10 @@ const char *run_output(const struct run *run, size_t *ret_len) {
 
 const json_t *run_error(const struct run *run) {
     return run->error;
+}
+
+const struct err *run_failure(const struct run *run) {
+    return run->failure.code ? &run->failure : NULL;
 }
 
 const char *run_result(const struct run *run, size_t *ret_len) {
@@ -209,19 +212,20 @@ static void on_done(void *ctx, const struct guest_usage *usage, const struct err
     struct run *run = ctx;
     run->usage = *usage;
     run->call = NULL;
-    if (err)
+    if (err) {
+        run->failure = *err;
         set_host_error(run, err);
+    }
     const char *status = err && err->code == ERR_CANCELLED ? "cancelled"
                          : run->error                      ? "failed"
                                                            : "done";
     record_end(run, status);
-    run->done = true;
     _cleanup_(buf) struct buf record;
     buf_init(&record, RECORD_MAX_BYTES);
     write_record(run, &record, status, false);
-    run->cb.on_done(run->ctx, run, record.data, record.len);
-    if (!run->starting)
-        destroy(run);
+    if (run->cb.on_done)
+        run->cb.on_done(run->ctx, run, record.data, record.len);
+    destroy(run);
 }
 
 static int record_begin(struct run *run, const struct run_request *q, struct err *err) {
@@ -256,7 +260,6 @@ static struct run *create(struct store *store, const struct run_request *q, stru
     run->cb = q->callbacks;
     run->ctx = q->ctx;
     run->created_ms = clock_wall_ms();
-    run->starting = true;
     if (q->code) {
         size_t n = strlen(q->code);
         run->code = xstrndup(q->code, utf8_floor(q->code, n, CODE_MAX_BYTES));
@@ -283,14 +286,6 @@ static struct guest_request call_of(struct run *run, const struct run_request *q
                                   .ctx = run};
 }
 
-static struct run *started(struct run *run) {
-    run->starting = false;
-    if (!run->done)
-        return run;
-    destroy(run);
-    return NULL;
-}
-
 struct run *run_start_warm(struct runner *r, struct store *store, const struct run_request *q,
                            void (*on_end)(void *ctx), void *end_ctx, struct guest **ret_guest,
                            struct err *err) {
@@ -303,12 +298,13 @@ struct run *run_start_warm(struct runner *r, struct store *store, const struct r
                               .env = q->env,
                               .limits = q->limits,
                               .warm = ret_guest != NULL,
+                              .owner = q->owner,
                               .domain = q->domain,
                               .label = run->id};
     struct guest *g = guest_start(r, &spec, &call, on_end, end_ctx, &run->call);
     if (ret_guest)
         *ret_guest = g;
-    return started(run);
+    return run;
 }
 
 struct run *run_start(struct runner *r, struct store *store, const struct run_request *q,
@@ -322,13 +318,16 @@ struct run *run_on_guest(struct guest *g, struct store *store, const struct run_
     if (!run)
         return NULL;
     struct guest_request call = call_of(run, q);
-    struct guest_call *c = guest_call(g, &call);
-    if (!run->done)
-        run->call = c;
-    return started(run);
+    run->call = guest_call(g, &call);
+    return run;
 }
 
 void run_cancel(struct run *run) {
-    if (run && run->call)
+    if (run->call)
         guest_call_cancel(run->call);
+}
+
+void run_abandon(struct run *run) {
+    run->cb = (struct run_callbacks){0};
+    run_cancel(run);
 }

@@ -33,14 +33,17 @@ struct run_request {
     void *ctx;
 };
 
-/* store may be NULL: nothing is recorded. NULL is returned when the run is over already (on_done
- * was called) or could not be recorded (err is set and on_done was not called). */
+/* store may be NULL: nothing is recorded. NULL with err: it could not be recorded, and no callback
+ * comes. Callbacks come from the loop only. */
 struct run *run_start(struct runner *r, struct store *store, const struct run_request *q,
                       struct err *err);
 /* The same on a warm guest that the caller keeps; q->source and q->env are not read. */
 struct run *run_on_guest(struct guest *g, struct store *store, const struct run_request *q,
                          struct err *err);
+/* Its on_done comes soon, with "cancelled". */
 void run_cancel(struct run *run);
+/* The same, and no callback comes any more. */
+void run_abandon(struct run *run);
 /* Like run_start(), but gives the guest for a warm isolate. */
 struct run *run_start_warm(struct runner *r, struct store *store, const struct run_request *q,
                            void (*on_end)(void *ctx), void *end_ctx, struct guest **ret_guest,
@@ -51,4 +54,6 @@ const char *run_id(const struct run *run);
 const char *run_output(const struct run *run, size_t *ret_len);
 /* NULL if it went well; else the error object of the record. */
 const json_t *run_error(const struct run *run);
+/* Why it did not run to its end, if that was not the program's own doing; else NULL. */
+const struct err *run_failure(const struct run *run);
 const char *run_result(const struct run *run, size_t *ret_len);

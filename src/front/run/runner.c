@@ -97,6 +97,7 @@ struct runner *runner_create(const struct runner_options *o) {
     struct runner *r = xcalloc(1, sizeof(*r));
     r->loop = o->loop;
     r->config = o->config;
+    later_queue_init(&r->later, o->loop);
     const struct runner_config *c = &o->config;
     r->compiler = compiler_create(&(struct compiler_options){
         .loop = o->loop,
@@ -110,6 +111,7 @@ struct runner *runner_create(const struct runner_options *o) {
     });
     r->pool_options = (struct pool_options){
         .loop = o->loop,
+        .later = &r->later,
         .exec_fd = o->isolate_fd,
         .joins = o->joins,
         .njoins = o->njoins,
@@ -154,15 +156,19 @@ struct stop {
     void *ctx;
 };
 
-static void on_part_stopped(void *ctx) {
-    struct stop *s = ctx;
-    if (--s->left > 0)
-        return;
+static void on_later_closed(uv_handle_t *h) {
+    struct stop *s = h->data;
     compiler_destroy(s->runner->compiler);
     free(s->runner);
     if (s->on_stopped)
         s->on_stopped(s->ctx);
     free(s);
+}
+
+static void on_part_stopped(void *ctx) {
+    struct stop *s = ctx;
+    if (--s->left == 0)
+        later_queue_close(&s->runner->later, on_later_closed, s);
 }
 
 void runner_stop(struct runner *r, void (*on_stopped)(void *ctx), void *ctx) {

@@ -44,6 +44,7 @@ int runner_config_read(struct runner_config *c, const json_t *limits, struct err
 
 struct runner {
     uv_loop_t *loop;
+    struct later_queue later; /* of the pools and the guests */
     struct runner_config config;
     struct compiler *compiler;
     struct pool *pool;

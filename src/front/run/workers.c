@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "front/share.h"
 #include "loop/channel.h"
 #include "wire/isolate.h"
 #include "wire/pack.h"
@@ -24,7 +25,8 @@ struct worker {
     struct workers *workers;
     char *owner;
     char *id;
-    json_t *def;                              /* as PUT; NULL for those that came with a run */
+    bool deployed;                            /* by PUT; others came with a run */
+    json_t *def;                              /* of one that is deployed, once it was read */
     unsigned char hash[SHA256_DIGEST_LENGTH]; /* of what the guest was started with */
     struct guest *guest;
     int64_t used_ms;
@@ -80,6 +82,15 @@ static void on_guest_end(void *ctx) {
     k->guest = NULL;
 }
 
+/* The guest that takes calls, or NULL. */
+static struct guest *warm_guest(struct worker *k) {
+    if (k->guest && !guest_takes_calls(k->guest)) {
+        guest_let_go(k->guest);
+        k->guest = NULL;
+    }
+    return k->guest;
+}
+
 /* Ends those that were idle for long, and forgets those that came with a run. */
 static void on_sweep(uv_timer_t *t) {
     struct workers *w = t->data;
@@ -99,34 +110,51 @@ static void on_sweep(uv_timer_t *t) {
     }
 }
 
-/* Makes room for one more warm isolate by ending the one that was used longest ago. */
-static int make_room(struct workers *w, struct err *err) {
-    if (workers_warm(w) < w->opt.runner->config.warm_workers)
-        return 0;
+/* Ends the warm isolate of the key (NULL: of any) that has been idle longest. */
+static bool evict(struct workers *w, const char *owner) {
     struct worker *oldest = NULL;
     for (struct worker *k = w->list; k; k = k->next)
         if (k->guest && guest_active_calls(k->guest) == 0 &&
-            (!oldest || k->used_ms < oldest->used_ms))
+            (!owner || strcmp(k->owner, owner) == 0) && (!oldest || k->used_ms < oldest->used_ms))
             oldest = k;
-    if (!oldest)
+    if (oldest)
+        cool(oldest);
+    return oldest != NULL;
+}
+
+static int make_room(struct workers *w, const char *owner, struct err *err) {
+    size_t max = w->opt.runner->config.warm_workers;
+    size_t share = share_of(owner, max);
+    size_t all = 0;
+    size_t own = 0;
+    for (const struct worker *k = w->list; k; k = k->next) {
+        all += k->guest != NULL;
+        own += k->guest && strcmp(k->owner, owner) == 0;
+    }
+    if (own >= share && !evict(w, owner))
+        return err_set(err, ERR_RATE,
+                       "%zu warm isolates of this key are all at work, which may have no more of "
+                       "the %zu (limit warm_workers)",
+                       share, max);
+    if (all >= max && own < share && !evict(w, NULL))
         return err_set(err, ERR_RATE, "%zu warm isolates are all at work (limit warm_workers)",
-                       w->opt.runner->config.warm_workers);
-    cool(oldest);
+                       max);
     return 0;
 }
 
-static struct worker *find(struct workers *w, const char *owner, const char *id) {
+static struct worker *find(struct workers *w, const char *owner, const char *id, bool deployed) {
     struct worker *k = w->list;
-    while (k && (strcmp(k->owner, owner) != 0 || strcmp(k->id, id) != 0))
+    while (k && (k->deployed != deployed || strcmp(k->owner, owner) != 0 || strcmp(k->id, id) != 0))
         k = k->next;
     return k;
 }
 
-static struct worker *add(struct workers *w, const char *owner, const char *id) {
+static struct worker *add(struct workers *w, const char *owner, const char *id, bool deployed) {
     struct worker *k = xcalloc(1, sizeof(*k));
     k->workers = w;
     k->owner = xstrdup(owner);
     k->id = xstrdup(id);
+    k->deployed = deployed;
     k->used_ms = clock_mono_ms();
     k->next = w->list;
     w->list = k;
@@ -178,17 +206,17 @@ struct run *workers_run(struct workers *w, const char *owner, const struct code 
                         const struct run_request *request, struct err *err) {
     unsigned char hash[SHA256_DIGEST_LENGTH];
     hash_code(code, hash);
-    struct worker *k = find(w, owner, code->id);
-    if (k && k->guest && memcmp(k->hash, hash, sizeof(hash)) == 0) {
+    struct worker *k = find(w, owner, code->id, false);
+    if (k && warm_guest(k) && memcmp(k->hash, hash, sizeof(hash)) == 0) {
         k->used_ms = clock_mono_ms();
         return run_on_guest(k->guest, w->opt.store, request, err);
     }
     if (k && k->guest)
         cool(k);
-    if (make_room(w, err) < 0)
+    if (make_room(w, owner, err) < 0)
         return NULL;
     if (!k)
-        k = add(w, owner, code->id);
+        k = add(w, owner, code->id, false);
     memcpy(k->hash, hash, sizeof(hash));
     k->used_ms = clock_mono_ms();
     return run_start_warm(w->opt.runner, w->opt.store, request, on_guest_end, k, &k->guest, err);
@@ -236,7 +264,7 @@ int workers_put(struct workers *w, const char *owner, const char *id, const json
                           err);
     if (rc < 0)
         return rc;
-    struct worker *k = find(w, owner, id);
+    struct worker *k = find(w, owner, id, true);
     if (k) {
         if (k->guest)
             cool(k);
@@ -248,7 +276,7 @@ int workers_put(struct workers *w, const char *owner, const char *id, const json
 
 int workers_delete(struct workers *w, const char *owner, const char *id, struct err *err) {
     int rc = store_worker_delete(w->opt.store, owner, id, err);
-    struct worker *k = find(w, owner, id);
+    struct worker *k = find(w, owner, id, true);
     if (rc == 0 && k && k->guest)
         cool(k);
     if (rc == 0 && k) {
@@ -260,7 +288,7 @@ int workers_delete(struct workers *w, const char *owner, const char *id, struct 
 
 static json_t *describe(struct workers *w, const struct store_worker *s, bool whole) {
     char time[CLOCK_RFC3339_SIZE];
-    const struct worker *k = find(w, s->owner, s->id);
+    const struct worker *k = find(w, s->owner, s->id, true);
     json_t *j = json_pack("{s:s,s:s,s:s,s:b}", "id", s->id, "host", s->label, "updated_at",
                           clock_rfc3339(s->updated_ms, time), "warm", k && k->guest != NULL);
     json_t *code = whole ? json_loads(s->code, 0, NULL) : NULL;
@@ -304,7 +332,7 @@ int workers_list(struct workers *w, const char *owner, json_t **ret_json, struct
 /* The worker with its definition in memory. Either id or label is given. */
 static int load(struct workers *w, const char *owner, const char *id_or_label,
                 struct worker **ret_worker, struct err *err) {
-    struct worker *k = owner ? find(w, owner, id_or_label) : NULL;
+    struct worker *k = owner ? find(w, owner, id_or_label, true) : NULL;
     if (k && k->def) {
         *ret_worker = k;
         return 0;
@@ -313,9 +341,9 @@ static int load(struct workers *w, const char *owner, const char *id_or_label,
     int rc = store_worker_get(w->opt.store, owner, id_or_label, &s, err);
     if (rc < 0)
         return rc;
-    k = find(w, s.owner, s.id);
+    k = find(w, s.owner, s.id, true);
     if (!k)
-        k = add(w, s.owner, s.id);
+        k = add(w, s.owner, s.id, true);
     if (!k->def)
         rc = json_parse(s.code, strlen(s.code), "the worker", &k->def, err);
     store_worker_finish(&s);
@@ -328,7 +356,7 @@ static int call(struct worker *k, const struct guest_request *request, struct gu
                 struct err *err) {
     struct workers *w = k->workers;
     k->used_ms = clock_mono_ms();
-    if (k->guest) {
+    if (warm_guest(k)) {
         *ret_call = guest_call(k->guest, request);
         return 0;
     }
@@ -339,7 +367,7 @@ static int call(struct worker *k, const struct guest_request *request, struct gu
         return rc;
     rc = read_env(w, k->owner, c.env, &env, err);
     if (rc == 0)
-        rc = make_room(w, err);
+        rc = make_room(w, k->owner, err);
     if (rc < 0) {
         code_finish(&c);
         return rc;
@@ -350,8 +378,8 @@ static int call(struct worker *k, const struct guest_request *request, struct gu
                               .env = &env,
                               .limits = c.limits,
                               .warm = true,
+                              .owner = k->owner,
                               .label = k->id};
-    *ret_call = NULL;
     k->guest = guest_start(w->opt.runner, &spec, request, on_guest_end, k, ret_call);
     env_finish(&env);
     code_finish(&c);

@@ -1,0 +1,65 @@
+#include "loop/later.h"
+
+#include <stddef.h>
+
+/* An idle handle runs once in every turn and keeps the loop from sleeping. A timer of 0 ms that is
+ * started again inside its callback would run again in the same turn (libuv before 1.45). */
+
+static void unlink_item(struct later *l) {
+    *l->at = l->next;
+    if (l->next)
+        l->next->at = l->at;
+    else
+        l->queue->last = l->at;
+    l->queue = NULL;
+}
+
+static void run_first(struct later_queue *q) {
+    struct later *l = q->first;
+    unlink_item(l);
+    if (l->run)
+        l->run(l->ctx); /* its memory may be gone now */
+}
+
+/* Only what was posted before this turn: an item that posts itself again lets the loop go on. */
+static void on_turn(uv_idle_t *h) {
+    struct later_queue *q = h->data;
+    struct later end = {0};
+    later_post(q, &end, NULL, NULL);
+    while (end.queue && q->first != &end)
+        run_first(q);
+    if (!end.queue)
+        return; /* closed meanwhile */
+    unlink_item(&end);
+    if (!q->first)
+        (void)uv_idle_stop(h);
+}
+
+void later_queue_init(struct later_queue *q, uv_loop_t *loop) {
+    (void)uv_idle_init(loop, &q->idle);
+    q->idle.data = q;
+    q->first = NULL;
+    q->last = &q->first;
+}
+
+void later_queue_close(struct later_queue *q, uv_close_cb closed, void *ctx) {
+    while (q->first)
+        run_first(q);
+    q->idle.data = ctx;
+    uv_close((uv_handle_t *)&q->idle, closed);
+}
+
+void later_post(struct later_queue *q, struct later *l, void (*run)(void *ctx), void *ctx) {
+    if (l->queue)
+        return;
+    *l = (struct later){.queue = q, .at = q->last, .run = run, .ctx = ctx};
+    *q->last = l;
+    q->last = &l->next;
+    if (!uv_is_closing((uv_handle_t *)&q->idle))
+        (void)uv_idle_start(&q->idle, on_turn);
+}
+
+void later_cancel(struct later *l) {
+    if (l->queue)
+        unlink_item(l);
+}

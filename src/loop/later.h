@@ -1,0 +1,32 @@
+#pragma once
+/* Work for the next turn of the loop: how something is told without running the listener's code in
+ * the stack of whoever caused it. A queue belongs to one module, which owns its handle; an item is
+ * part of the object that it is about, and costs no allocation and no system call. */
+
+#include <stdbool.h>
+#include <uv.h>
+
+struct later_queue {
+    uv_idle_t idle;
+    struct later *first;
+    struct later **last;
+};
+
+struct later {
+    struct later_queue *queue; /* NULL: not posted */
+    struct later *next;
+    struct later **at; /* what points to it */
+    void (*run)(void *ctx);
+    void *ctx;
+};
+
+void later_queue_init(struct later_queue *q, uv_loop_t *loop);
+/* What is posted still is run first, and what that posts. The memory must stay until closed is
+ * called with the handle, whose data is ctx. */
+void later_queue_close(struct later_queue *q, uv_close_cb closed, void *ctx);
+
+/* Runs run(ctx) in the next turn, in the order of posting. One that is posted already stays in its
+ * place. */
+void later_post(struct later_queue *q, struct later *l, void (*run)(void *ctx), void *ctx);
+/* Zeroed memory and what is not posted are allowed. */
+void later_cancel(struct later *l);

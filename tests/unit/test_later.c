@@ -1,0 +1,139 @@
+#include "loop/later.h"
+#include "unit/unit.h"
+
+#include <string.h>
+
+static uv_loop_t loop;
+static struct later_queue queue;
+static char order[16];
+static size_t count;
+static bool closed;
+
+struct item {
+    struct later later;
+    char name;
+    struct item *posts;   /* another, when it runs */
+    struct item *cancels; /* another, when it runs */
+};
+
+static void on_run(void *ctx) {
+    struct item *i = ctx;
+    if (count < sizeof(order) - 1)
+        order[count++] = i->name;
+    if (i->posts)
+        later_post(&queue, &i->posts->later, on_run, i->posts);
+    if (i->cancels)
+        later_cancel(&i->cancels->later);
+}
+
+static void post(struct item *i) {
+    later_post(&queue, &i->later, on_run, i);
+}
+
+static void on_closed(uv_handle_t *h) {
+    closed = h->data == &order;
+}
+
+static int setup(void **state) {
+    (void)state;
+    count = 0;
+    closed = false;
+    memset(order, 0, sizeof(order));
+    if (uv_loop_init(&loop) != 0)
+        return -1;
+    later_queue_init(&queue, &loop);
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    later_queue_close(&queue, on_closed, &order);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    return closed && uv_loop_close(&loop) == 0 ? 0 : -1;
+}
+
+static void items_run_from_the_loop_in_order_and_once(void **state) {
+    (void)state;
+    struct item a = {.name = 'a'};
+    struct item b = {.name = 'b'};
+    post(&a);
+    post(&b);
+    post(&a);
+    assert_string_equal(order, "");
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    assert_string_equal(order, "ab");
+}
+
+static void what_an_item_posts_runs_a_turn_later(void **state) {
+    (void)state;
+    struct item a = {.name = 'a', .posts = &a};
+    post(&a);
+    (void)uv_run(&loop, UV_RUN_NOWAIT);
+    assert_string_equal(order, "a");
+    (void)uv_run(&loop, UV_RUN_NOWAIT);
+    assert_string_equal(order, "aa");
+    later_cancel(&a.later);
+}
+
+static void a_cancelled_item_does_not_run(void **state) {
+    (void)state;
+    struct item c = {.name = 'c'};
+    struct item b = {.name = 'b'};
+    struct item a = {.name = 'a', .cancels = &c};
+    post(&a);
+    post(&b);
+    post(&c);
+    later_cancel(&b.later);
+    later_cancel(&b.later);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    assert_string_equal(order, "a");
+    post(&b);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    assert_string_equal(order, "ab");
+}
+
+static void closing_runs_what_is_left(void **state) {
+    (void)state;
+    struct later_queue q;
+    struct item b = {.name = 'b'};
+    struct item a = {.name = 'a'};
+    later_queue_init(&q, &loop);
+    later_post(&q, &a.later, on_run, &a);
+    later_post(&q, &b.later, on_run, &b);
+    later_queue_close(&q, on_closed, &order);
+    assert_string_equal(order, "ab");
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    assert_true(closed);
+}
+
+static struct later_queue *inner;
+
+static void on_close_it(void *ctx) {
+    (void)ctx;
+    later_queue_close(inner, on_closed, &order);
+}
+
+static void a_queue_can_be_closed_by_one_of_its_items(void **state) {
+    (void)state;
+    struct later_queue q;
+    struct later first = {0};
+    struct item b = {.name = 'b'};
+    inner = &q;
+    later_queue_init(&q, &loop);
+    later_post(&q, &first, on_close_it, NULL);
+    later_post(&q, &b.later, on_run, &b);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    assert_string_equal(order, "b");
+    assert_true(closed);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(items_run_from_the_loop_in_order_and_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_an_item_posts_runs_a_turn_later, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_cancelled_item_does_not_run, setup, teardown),
+        cmocka_unit_test_setup_teardown(closing_runs_what_is_left, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_queue_can_be_closed_by_one_of_its_items, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
