@@ -28,6 +28,7 @@ struct guest_call {
     void *ctx;
     uv_timer_t timer;
     uint32_t wall_ms;
+    struct run_limits limits;
     int64_t start_ns;
     size_t output_seen;
     struct guest_usage usage;
@@ -116,6 +117,7 @@ static struct guest_call *add_call(struct guest *g, const struct guest_request *
     c->cb = r->callbacks;
     c->ctx = r->ctx;
     c->wall_ms = r->wall_ms;
+    c->limits = r->limits ? *r->limits : g->limits;
     c->start_ns = clock_mono_ns();
     buf_init(&c->spec, ISOLATE_FRAME_MAX);
     buf_init(&c->body, ISOLATE_FRAME_MAX);
@@ -141,9 +143,12 @@ static bool send_call(struct guest *g, struct guest_call *c, const void *spec, s
                       const void *body, size_t body_len) {
     _cleanup_(buf) struct buf b;
     buf_init(&b, ISOLATE_FRAME_MAX);
-    pack_u32(&b, g->limits.cpu_ms);
+    pack_u32(&b, c->limits.cpu_ms);
+    pack_u32(&b, c->limits.output_bytes);
+    pack_u32(&b, c->limits.binding_calls);
     pack_bytes(&b, spec, spec_len);
     pack_bytes(&b, body, body_len);
+    isolate_allow(g->isolate, guest_active_calls(g));
     return !b.full && isolate_send(g->isolate, &(struct wire_out){.type = ISOLATE_CALL,
                                                                   .id = c->id,
                                                                   .pieces = {{b.data, b.len}}});
@@ -161,9 +166,9 @@ static void on_log(struct guest *g, struct guest_call *c, const struct wire_fram
     size_t len = (size_t)(u.end - u.at);
     /* The isolate keeps to its budget; one that does not is not ours any more. */
     c->output_seen += len;
-    if (c->output_seen > 2 * (size_t)g->limits.output_bytes + 65536) {
+    if (c->output_seen > 2 * (size_t)c->limits.output_bytes + 65536) {
         struct err err;
-        (void)err_set(&err, ERR_LIMIT, "output limit of %u bytes exceeded", g->limits.output_bytes);
+        (void)err_set(&err, ERR_LIMIT, "output limit of %u bytes exceeded", c->limits.output_bytes);
         end_guest(g, &err);
         return;
     }
@@ -214,8 +219,17 @@ static void on_call_done(struct guest *g, struct guest_call *c, const struct wir
         end_guest(g, NULL);
 }
 
+/* It takes no more calls: the next one gets another guest. This one goes with its isolate. */
+static void on_ending(struct guest *g) {
+    if (g->on_end && !g->destroyed)
+        g->on_end(g->end_ctx);
+    g->on_end = NULL;
+}
+
 static void on_frame(void *ctx, struct wire_frame *f) {
     struct guest *g = ctx;
+    if (f->type == ISOLATE_ENDING)
+        on_ending(g);
     struct guest_call *c = find_call(g, f->id);
     if (!c)
         return;
@@ -422,6 +436,7 @@ static void start_running(struct guest *g) {
                            .fds = fds,
                            .nfds = g->nbindings};
     g->state = GUEST_RUNNING;
+    isolate_allow(g->isolate, 1);
     bool sent = !tail.full && !spec.full && isolate_send(g->isolate, &out);
     for (size_t i = 0; i < g->nbindings; i++)
         fd_close(&g->bindings[i].fd);
