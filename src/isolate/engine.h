@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 enum engine_function {
-    ENGINE_START, /* (id, program, spec) */
-    ENGINE_CALL,  /* (id, spec, body) */
+    ENGINE_START, /* (id, binding_calls, program, spec) */
+    ENGINE_CALL,  /* (id, binding_calls, spec, body) */
     ENGINE_REPLY, /* (binding, id, ok, text) */
     ENGINE_GONE,  /* (binding, reason) */
     ENGINE_TICK,  /* () runs one timer that is due */

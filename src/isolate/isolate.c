@@ -112,55 +112,65 @@ static void send_message(uint16_t type, uint64_t id, const void *head, size_t he
 }
 
 static void emit_line(void *arg, uint8_t level, double time_ms, const char *text, size_t len) {
-    (void)arg;
+    const struct isolate_call *call = arg;
     uint8_t head[9] = {level};
     memcpy(head + 1, &time_ms, sizeof(time_ms)); /* little endian, as pack_f64() */
-    send_frame(self->channel, ISOLATE_LOG, self->call_id, head, sizeof(head), text, len);
+    send_frame(self->channel, ISOLATE_LOG, call->id, head, sizeof(head), text, len);
 }
 
-static void send_done(uint64_t id, uint32_t flags) {
+static void send_done(const struct isolate_call *call) {
     struct rusage ru;
     getrusage(RUSAGE_SELF, &ru);
     uint64_t peak = (uint64_t)ru.ru_maxrss * 1024u;
     uint64_t base = self->base_resident_bytes;
+    uint64_t turn = call == self->current ? cpu_us() - self->turn_us : 0;
     char space[64];
     struct buf b = {.data = space, .cap = sizeof(space), .max = sizeof(space) - 1};
-    pack_u64(&b, cpu_us() - self->cpu_start_us);
+    pack_u64(&b, call->cpu_us + turn);
     pack_u64(&b, peak > base ? peak - base : 0);
-    pack_u32(&b, self->binding_calls);
-    pack_u64(&b, self->output.written_bytes);
-    pack_u64(&b, self->output.dropped_bytes);
-    pack_u32(&b, flags);
-    send_frame(self->channel, ISOLATE_DONE, id, b.data, b.len, NULL, 0);
+    pack_u32(&b, call->binding_calls);
+    pack_u64(&b, call->output.written_bytes);
+    pack_u64(&b, call->output.dropped_bytes);
+    send_frame(self->channel, ISOLATE_DONE, call->id, b.data, b.len, NULL, 0);
 }
 
 /* ---- ends that JavaScript cannot see ---- */
 
+/* What ERROR says. */
+static int end_text(char *out, size_t size, int status, const struct isolate_call *call,
+                    bool guilty) {
+    if (status == ISOLATE_EXIT_MEMORY)
+        return snprintf(out, size,
+                        "{\"kind\":\"limit\",\"name\":\"LimitError\",\"message\":\"memory limit of "
+                        "%llu MiB exceeded\"}",
+                        (unsigned long long)(self->limits.memory_bytes >> 20));
+    if (status == ISOLATE_EXIT_CPU && guilty)
+        return snprintf(out, size,
+                        "{\"kind\":\"limit\",\"name\":\"LimitError\",\"message\":\"processor time "
+                        "limit of %u ms exceeded\"}",
+                        call->cpu_ms);
+    if (status == ISOLATE_EXIT_CPU)
+        return snprintf(out, size,
+                        "{\"kind\":\"limit\",\"name\":\"LimitError\",\"message\":\"the isolate was "
+                        "ended because another call on it exceeded its processor time limit\"}");
+    return snprintf(out, size,
+                    "{\"kind\":\"error\",\"name\":\"Error\",\"message\":\"the engine failed\"}");
+}
+
+/* The front is told first that there is nobody to take another call, then what became of each. */
 static void stop_now(int status) {
     struct isolate *iso = self;
-    if (!iso || iso->channel < 0 || !iso->started || iso->active == 0)
+    if (!iso || iso->channel < 0 || !iso->started)
         _exit(status);
     self->sending = true;
-    char text[256];
-    int n;
-    if (status == ISOLATE_EXIT_MEMORY)
-        n = snprintf(
-            text, sizeof(text),
-            "{\"kind\":\"limit\",\"name\":\"LimitError\",\"message\":\"memory limit of %llu MiB "
-            "exceeded\"}",
-            (unsigned long long)(iso->limits.memory_bytes >> 20));
-    else if (status == ISOLATE_EXIT_CPU)
-        n = snprintf(
-            text, sizeof(text),
-            "{\"kind\":\"limit\",\"name\":\"LimitError\",\"message\":\"processor time limit of "
-            "%u ms exceeded\"}",
-            iso->limits.cpu_ms);
-    else
-        n = snprintf(text, sizeof(text),
-                     "{\"kind\":\"error\",\"name\":\"Error\",\"message\":\"the engine failed\"}");
-    output_flush(&iso->output);
-    send_frame(iso->channel, ISOLATE_ERROR, iso->call_id, NULL, 0, text, (size_t)n);
-    send_done(iso->call_id, ISOLATE_DONE_LAST);
+    send_frame(iso->channel, ISOLATE_ENDING, 0, NULL, 0, NULL, 0);
+    for (struct isolate_call *call = iso->calls; call; call = call->next) {
+        char text[256];
+        int n = end_text(text, sizeof(text), status, call, call == iso->current);
+        output_flush(&call->output);
+        send_frame(iso->channel, ISOLATE_ERROR, call->id, NULL, 0, text, (size_t)n);
+        send_done(call);
+    }
     _exit(status);
 }
 
@@ -169,12 +179,6 @@ static void stop_soon(int status) {
         self->stop_pending = status;
     else
         stop_now(status);
-}
-
-static void on_cpu_limit(int sig) {
-    (void)sig;
-    if (self && self->channel >= 0)
-        stop_soon(ISOLATE_EXIT_CPU);
 }
 
 /* The engine traps when the kernel gives it no more memory. Near the limit that is the program's
@@ -211,9 +215,46 @@ static void after_gc(void *arg) {
         stop_soon(ISOLATE_EXIT_MEMORY);
 }
 
-static void set_cpu_timer(uint32_t ms) {
-    struct itimerval t = {.it_value = {.tv_sec = ms / 1000, .tv_usec = (ms % 1000) * 1000}};
+static void set_cpu_timer(uint64_t us) {
+    struct itimerval t = {
+        .it_value = {.tv_sec = (time_t)(us / 1000000), .tv_usec = (suseconds_t)(us % 1000000)}};
     (void)setitimer(ITIMER_PROF, &t, NULL);
+}
+
+/* From here on processor time is this call's (NULL: nobody's), within what is left of its limit. */
+static void enter(struct isolate *iso, struct isolate_call *call) {
+    if (call == iso->current)
+        return;
+    uint64_t now = cpu_us();
+    if (iso->current)
+        iso->current->cpu_us += now - iso->turn_us;
+    iso->turn_us = now;
+    iso->current = call;
+    if (iso->statm_fd < 0)
+        return; /* a zygote's warm-up has no limit */
+    uint64_t limit = call ? (uint64_t)call->cpu_ms * 1000 : 0;
+    set_cpu_timer(!call ? 0 : limit > call->cpu_us ? limit - call->cpu_us : 1);
+}
+
+/* The timer counts in ticks, and may have been set for the call that had its turn before. */
+static void on_cpu_limit(int sig) {
+    (void)sig;
+    const struct isolate_call *call = self ? self->current : NULL;
+    if (!call)
+        return;
+    uint64_t used = call->cpu_us + cpu_us() - self->turn_us;
+    uint64_t limit = (uint64_t)call->cpu_ms * 1000;
+    if (used < limit)
+        set_cpu_timer(limit - used);
+    else
+        stop_soon(ISOLATE_EXIT_CPU);
+}
+
+static struct isolate_call *find_call(const struct isolate *iso, uint64_t id) {
+    struct isolate_call *call = iso->calls;
+    while (call && call->id != id)
+        call = call->next;
+    return call;
 }
 
 /* Lowers the walls that the zygote set for every isolate to those of this run. */
@@ -267,10 +308,10 @@ HOST(host_log) {
     HOST_UNUSED();
     size_t len;
     char *text = engine_utf8(ctx, argv[1], &len);
-    if (text && self->channel >= 0) {
+    if (text && self->current) {
         sending_begin();
-        output_add(&self->output, (uint8_t)number(ctx, argv[0]), (double)clock_wall_ms(), text,
-                   len);
+        output_add(&self->current->output, (uint8_t)number(ctx, argv[0]), (double)clock_wall_ms(),
+                   text, len);
         sending_end();
     }
     free(text);
@@ -301,20 +342,36 @@ HOST(host_body) {
     return JSValueMakeUndefined(ctx);
 }
 
+/* enter(id): what follows is that call's doing; 0: nobody's */
+HOST(host_enter) {
+    HOST_UNUSED();
+    enter(self, find_call(self, (uint64_t)number(ctx, argv[0])));
+    return JSValueMakeUndefined(ctx);
+}
+
+static void free_call(struct isolate_call *call) {
+    output_finish(&call->output);
+    free(call);
+}
+
 /* done(id): the last word of a call */
 HOST(host_done) {
     HOST_UNUSED();
     struct isolate *iso = self;
+    struct isolate_call **at = &iso->calls;
+    uint64_t id = (uint64_t)number(ctx, argv[0]);
+    while (*at && (*at)->id != id)
+        at = &(*at)->next;
+    struct isolate_call *call = *at;
+    if (!call)
+        return JSValueMakeUndefined(ctx);
     sending_begin();
-    output_flush(&iso->output);
-    send_done((uint64_t)number(ctx, argv[0]), 0);
-    size_t budget = iso->limits.output_bytes;
-    output_finish(&iso->output);
-    output_init(&iso->output, budget, emit_line, iso);
+    output_flush(&call->output);
+    send_done(call);
+    enter(iso, NULL);
+    *at = call->next;
+    free_call(call);
     sending_end();
-    iso->active--;
-    if (iso->active == 0)
-        set_cpu_timer(0);
     return JSValueMakeUndefined(ctx);
 }
 
@@ -386,7 +443,7 @@ static void stay_or_leave(const struct isolate *iso) {
     size_t pending = 0;
     for (size_t i = 0; i < iso->nbindings; i++)
         pending += iso->bindings[i].pending;
-    bool turn = stay.possible && pending == 1 && iso->active == 1 &&
+    bool turn = stay.possible && pending == 1 && iso->calls && !iso->calls->next &&
                 clock_mono_ns() - stay.woke_ns < STAY_NS;
     stay.turns = turn ? stay.turns + 1 : 0;
     if (stay.turns > STAY_TURNS)
@@ -429,7 +486,8 @@ HOST(host_bind) {
         (void)buf_add(&b->out, json, json_len);
         flush_binding(b);
         b->pending++;
-        self->binding_calls++;
+        if (self->current)
+            self->current->binding_calls++;
     }
     free(method);
     free(json);
@@ -456,12 +514,13 @@ HOST(host_is_proxy) {
     return JSValueMakeBoolean(ctx, engine_is_proxy(ctx, argv[0]));
 }
 
-/* limit(index): a number of struct isolate_limits that the prelude enforces */
+/* limit(index): result_bytes, wait_until_ms, MiB of memory, output_bytes of the call */
 HOST(host_limit) {
     HOST_UNUSED();
     const struct isolate_limits *l = &self->limits;
-    const uint32_t values[] = {l->binding_calls, l->result_bytes, l->wait_until_ms, l->output_bytes,
-                               (uint32_t)(l->memory_bytes >> 20)};
+    size_t output = self->current ? self->current->output.budget_bytes : l->output_bytes;
+    const uint32_t values[] = {l->result_bytes, l->wait_until_ms, (uint32_t)(l->memory_bytes >> 20),
+                               (uint32_t)output};
     size_t i = (size_t)number(ctx, argv[0]);
     return JSValueMakeNumber(ctx, i < ARRAY_LEN(values) ? values[i] : 0);
 }
@@ -470,6 +529,7 @@ static const struct engine_host_function host_functions[] = {
     {"evaluate", host_evaluate},
     {"log", host_log},
     {"send", host_send},
+    {"enter", host_enter},
     {"done", host_done},
     {"body", host_body},
     {"bind", host_bind},
@@ -495,15 +555,17 @@ static uint32_t or_default(uint32_t v, uint32_t fallback) {
     return v > 0 ? v : fallback;
 }
 
-static void begin_call(struct isolate *iso, uint64_t id, uint32_t cpu_ms) {
-    if (iso->active == 0) {
-        iso->cpu_start_us = cpu_us();
-        iso->binding_calls = 0;
-    }
-    iso->active++;
-    iso->call_id = id;
-    if (iso->statm_fd >= 0)
-        set_cpu_timer(cpu_ms);
+static void begin_call(struct isolate *iso, uint64_t id, uint32_t cpu_ms, uint32_t output_bytes) {
+    if (find_call(iso, id))
+        _exit(ISOLATE_EXIT_PROTOCOL);
+    struct isolate_call *call = xcalloc(1, sizeof(*call));
+    *call = (struct isolate_call){.id = id, .cpu_ms = cpu_ms};
+    output_init(&call->output, output_bytes, emit_line, call);
+    sending_begin(); /* the list is read when a limit stops us */
+    call->next = iso->calls;
+    iso->calls = call;
+    enter(iso, call);
+    sending_end();
 }
 
 static void take_bindings(struct isolate *iso, struct wire_frame *f) {
@@ -523,7 +585,7 @@ static void on_run(struct isolate *iso, struct wire_frame *f) {
     l.cpu_ms = or_default(unpack_u32(&u), ISOLATE_DEFAULT_CPU_MS);
     l.memory_bytes = unpack_u64(&u);
     l.output_bytes = or_default(unpack_u32(&u), ISOLATE_DEFAULT_OUTPUT_BYTES);
-    l.binding_calls = or_default(unpack_u32(&u), ISOLATE_DEFAULT_BINDING_CALLS);
+    l.binding_calls = unpack_u32(&u);
     l.result_bytes = or_default(unpack_u32(&u), ISOLATE_DEFAULT_RESULT_BYTES);
     l.wait_until_ms = or_default(unpack_u32(&u), ISOLATE_DEFAULT_WAIT_UNTIL_MS);
     if (l.memory_bytes == 0)
@@ -539,10 +601,10 @@ static void on_run(struct isolate *iso, struct wire_frame *f) {
     iso->warm = flags & ISOLATE_RUN_WARM;
     iso->reset = flags & ISOLATE_RUN_RESET;
     take_bindings(iso, f);
-    output_init(&iso->output, l.output_bytes, emit_line, iso);
     set_walls(iso);
-    begin_call(iso, f->id, l.cpu_ms);
+    begin_call(iso, f->id, l.cpu_ms, l.output_bytes);
     JSValueRef args[] = {JSValueMakeNumber(iso->engine.ctx, (double)f->id),
+                         JSValueMakeNumber(iso->engine.ctx, l.binding_calls),
                          engine_text(&iso->engine, program, program_len),
                          engine_text(&iso->engine, spec, spec_len)};
     call_prelude(iso, ENGINE_START, ARRAY_LEN(args), args, NULL);
@@ -552,15 +614,17 @@ static void on_call(struct isolate *iso, struct wire_frame *f) {
     struct unpack u;
     unpack_init(&u, f->data, f->len);
     uint32_t cpu_ms = or_default(unpack_u32(&u), iso->limits.cpu_ms);
+    uint32_t output_bytes = or_default(unpack_u32(&u), iso->limits.output_bytes);
+    uint32_t binding_calls = unpack_u32(&u);
     size_t spec_len;
     size_t body_len;
     const char *spec = unpack_bytes(&u, &spec_len);
     const char *body = unpack_bytes(&u, &body_len);
     if (!unpack_ok(&u) || !iso->started || !iso->warm)
         _exit(ISOLATE_EXIT_PROTOCOL);
-    iso->limits.cpu_ms = cpu_ms;
-    begin_call(iso, f->id, cpu_ms);
+    begin_call(iso, f->id, cpu_ms, output_bytes);
     JSValueRef args[] = {JSValueMakeNumber(iso->engine.ctx, (double)f->id),
+                         JSValueMakeNumber(iso->engine.ctx, binding_calls),
                          engine_text(&iso->engine, spec, spec_len),
                          engine_bytes(&iso->engine, body, body_len)};
     call_prelude(iso, ENGINE_CALL, ARRAY_LEN(args), args, NULL);
@@ -653,9 +717,9 @@ static int wait_ms(const struct isolate *iso, int max_wait_ms) {
 
 bool isolate_step(struct isolate *iso, int max_wait_ms) {
     run_timers(iso);
-    if (iso->active > 0 && !can_progress(iso))
+    if (iso->calls && !can_progress(iso))
         call_prelude(iso, ENGINE_STUCK, 0, NULL, NULL);
-    if (iso->reset && iso->active == 0)
+    if (iso->reset && !iso->calls)
         return true; /* nothing is worth waiting for */
     struct pollfd p[1 + WIRE_FDS_MAX];
     p[0] = (struct pollfd){.fd = iso->channel, .events = POLLIN};
@@ -680,7 +744,7 @@ bool isolate_step(struct isolate *iso, int max_wait_ms) {
 
 bool isolate_serve(struct isolate *iso) {
     while (isolate_step(iso, -1))
-        if (iso->reset && iso->active == 0) {
+        if (iso->reset && !iso->calls) {
             stay_leave();
             for (size_t i = 0; i < iso->nbindings; i++)
                 fd_close(&iso->bindings[i].fd);
@@ -726,7 +790,11 @@ void isolate_close(struct isolate *iso) {
         wire_reader_finish(&iso->bindings[i].reader);
         buf_finish(&iso->bindings[i].out);
     }
-    output_finish(&iso->output);
+    while (iso->calls) {
+        struct isolate_call *call = iso->calls;
+        iso->calls = call->next;
+        free_call(call);
+    }
     struct engine engine = iso->engine;
     *iso = (struct isolate){.engine = engine, .channel = -1, .statm_fd = -1, .timer_at_ms = -1};
 }

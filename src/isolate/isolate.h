@@ -27,6 +27,17 @@ struct isolate_limits {
     uint32_t wait_until_ms;
 };
 
+/* A call that is not done. What runs, prints and asks is put down to the call whose event it came
+ * from: its frame, a timer that it set, a reply that it asked for. */
+struct isolate_call {
+    struct isolate_call *next;
+    uint64_t id;
+    uint32_t cpu_ms; /* its limit */
+    uint64_t cpu_us; /* used in turns that are over */
+    uint32_t binding_calls;
+    struct output output;
+};
+
 struct isolate {
     struct engine engine;
     int channel;
@@ -34,17 +45,15 @@ struct isolate {
     struct wire_reader reader;
     struct isolate_socket bindings[WIRE_FDS_MAX];
     size_t nbindings;
-    struct isolate_limits limits;
-    struct output output;
-    double timer_at_ms; /* monotonic; negative: no timer */
-    uint32_t timers;    /* of the program */
-    uint32_t active;    /* calls that are not done */
-    uint64_t call_id;   /* of the call that began last */
-    uint32_t binding_calls;
+    struct isolate_limits limits; /* of RUN; a CALL may have others */
+    double timer_at_ms;           /* monotonic; negative: no timer */
+    uint32_t timers;              /* of the program */
+    struct isolate_call *calls;
+    struct isolate_call *current; /* whose turn it is, NULL: nobody's */
+    uint64_t turn_us;             /* processor time when its turn began */
     bool started;
     bool warm;
     bool reset; /* of this run */
-    uint64_t cpu_start_us;
     uint64_t base_size_bytes;
     uint64_t base_resident_bytes;
     /* A signal must not write into the middle of a frame. */

@@ -32,8 +32,10 @@ static int send_run(int channel, int facet_end, const char *program, struct err 
     pack_u32(&b, 0);
     pack_u32(&b, 0);
     pack_u64(&b, 0);
-    for (int i = 0; i < 4; i++)
-        pack_u32(&b, 0);
+    pack_u32(&b, 0);
+    pack_u32(&b, ISOLATE_DEFAULT_BINDING_CALLS);
+    pack_u32(&b, 0);
+    pack_u32(&b, 0);
     pack_str(&b, program);
     pack_str(&b, spec);
     struct wire_out out = {

@@ -35,6 +35,7 @@
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -55,7 +56,9 @@ struct config {
 struct child {
     pid_t pid;
     uint32_t number;
-    int channel; /* held until the isolate said that it is locked down, then the front's */
+    int64_t allowed_ns; /* of processor time, from its start */
+    bool overdrawn;     /* it used more and was killed */
+    int channel;        /* held until the isolate said that it is locked down, then the front's */
 };
 
 /* A descriptor that the engine opened and that an isolate must not share with its siblings. */
@@ -263,7 +266,7 @@ static void be_isolate(struct zygote *z, int channel, enum purpose purpose) {
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     int statm_fd = openat(z->lock.proc_fd, "self/statm", O_RDONLY | O_CLOEXEC);
     struct lock_limits limits = {.address_space_bytes = z->size_bytes + z->config.memory_max_bytes,
-                                 .cpu_s = z->config.cpu_max_s};
+                                 .cpu_s = UINT32_MAX};
     if (z->reset && reset_prepare(z->reset, z->lock.proc_fd, &err) < 0)
         _exit(ISOLATE_EXIT_SETUP);
     if (statm_fd < 0 || !own_fds(z, channel, statm_fd, purpose) ||
@@ -283,6 +286,47 @@ static void be_isolate(struct zygote *z, int channel, enum purpose purpose) {
 
 /* ---- children ---- */
 
+/* An isolate keeps to the limit of each call by a timer of its own. This is the wall behind it, for
+ * one whose engine was taken over: it is counted here, where it can change nothing. RLIMIT_CPU is
+ * of no use for that: it counts the whole life of a process that serves many calls, its hard half
+ * cannot be raised, and the signal of its soft half can be blocked. */
+static int64_t allowance_ns(const struct zygote *z) {
+    return (int64_t)z->config.cpu_max_s * 1000000000;
+}
+
+static int64_t used_ns(const struct child *c) {
+    clockid_t clock;
+    struct timespec t;
+    if (clock_getcpuclockid(c->pid, &clock) != 0 || clock_gettime(clock, &t) < 0)
+        return 0;
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Kills those that used more than they were allowed. Returns in how many milliseconds the next can
+ * have: none can use its time faster than it passes. */
+static int check_allowances(struct zygote *z) {
+    int64_t soonest = INT64_MAX;
+    for (size_t i = 0; i < z->nchildren; i++) {
+        struct child *c = &z->children[i];
+        int64_t left = c->allowed_ns - used_ns(c);
+        if (c->overdrawn)
+            continue;
+        if (left <= 0) {
+            c->overdrawn = true;
+            (void)kill(c->pid, SIGKILL);
+        } else {
+            soonest = MIN(soonest, left);
+        }
+    }
+    return soonest == INT64_MAX ? -1 : (int)MIN(soonest / 1000000 + 1, (int64_t)INT32_MAX);
+}
+
+static void allow(struct zygote *z, uint32_t number, uint32_t calls) {
+    for (size_t i = 0; i < z->nchildren; i++)
+        if (z->children[i].number == number)
+            z->children[i].allowed_ns = used_ns(&z->children[i]) + calls * allowance_ns(z);
+}
+
 static int fork_isolate(struct zygote *z, struct err *err) {
     int ends[2];
     int rc = fd_pair(ends, err);
@@ -297,8 +341,8 @@ static int fork_isolate(struct zygote *z, struct err *err) {
         close(ends[0]);
         return rc;
     }
-    z->children[z->nchildren++] =
-        (struct child){.pid = pid, .number = ++z->last_number, .channel = ends[0]};
+    z->children[z->nchildren++] = (struct child){
+        .pid = pid, .number = ++z->last_number, .allowed_ns = allowance_ns(z), .channel = ends[0]};
     return 0;
 }
 
@@ -345,7 +389,7 @@ static void child_exited(struct zygote *z, pid_t pid, int status, const struct r
         char space[64];
         struct buf b = {.data = space, .cap = sizeof(space), .max = sizeof(space) - 1};
         pack_u32(&b, c->number);
-        pack_u32(&b, (uint32_t)status);
+        pack_u32(&b, c->overdrawn ? ISOLATE_EXIT_CPU << 8 : (uint32_t)status);
         pack_u64(&b, (uint64_t)ru->ru_utime.tv_sec * 1000000u + (uint64_t)ru->ru_utime.tv_usec);
         pack_u64(&b, (uint64_t)ru->ru_stime.tv_sec * 1000000u + (uint64_t)ru->ru_stime.tv_usec);
         pack_u64(&b, (uint64_t)ru->ru_maxrss);
@@ -379,6 +423,11 @@ static int on_control(struct zygote *z, struct wire_frame *f, struct err *err) {
         if (z->wanted > CHILDREN_MAX)
             z->wanted = CHILDREN_MAX;
         break;
+    case ISOLATE_ALLOW: {
+        uint32_t number = unpack_u32(&u);
+        allow(z, number, unpack_u32(&u));
+        break;
+    }
     case ISOLATE_RETIRE:
         z->retiring = true;
         z->wanted = 0;
@@ -419,7 +468,8 @@ static int serve(struct zygote *z, struct err *err) {
         for (size_t i = 0; i < z->nchildren; i++)
             p[n++] = (struct pollfd){.fd = z->children[i].channel, .events = POLLIN};
         bool more = z->wanted > 0 && z->nchildren < CHILDREN_MAX;
-        if (poll(p, n, more ? 0 : -1) < 0 && errno != EINTR)
+        int next_ms = check_allowances(z);
+        if (poll(p, n, more ? 0 : next_ms) < 0 && errno != EINTR)
             return err_sys(err, "poll");
         for (size_t i = 2; i < n; i++)
             if (p[i].revents)

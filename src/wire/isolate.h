@@ -9,6 +9,10 @@
  *              (ISOLATE_LEVER_*), u64 memory_max_bytes, u32 cpu_max_s, bytes plan (what PLAN of an
  *              earlier zygote said, or nothing). Must be the first message.
  *     WANT     u32 n: fork n more isolates. The front keeps the pool and asks for what it lacks.
+ *     ALLOW    u32 number, u32 calls: a call begins on that isolate, so many are at work on it:
+ *              from now on it may use so many times cpu_max_s of processor time. One that uses
+ *              more is killed, and EXITED says ISOLATE_EXIT_CPU. A new isolate needs none for its
+ *              first call.
  *     RETIRE   no payload: fork no more, exit when the last isolate has.
  *   zygote -> front
  *     FEATURES JSON object: which locks and levers are active, and why one is not. Comes once, when
@@ -26,12 +30,14 @@
  *
  *   front -> isolate
  *     RUN      u32 flags (ISOLATE_RUN_*), u32 cpu_ms, u64 memory_bytes, u32 output_bytes,
- *              u32 binding_calls, u32 result_bytes, u32 wait_until_ms (each 0: the default below),
- *              bytes program (what the compiler linked: JSON), bytes spec (JSON, below);
- * descriptors: the capability sockets of the env, by index. Once per isolate (RESET: once per
- * round). CALL     u32 cpu_ms, bytes spec (JSON: "entrypoint", "method", "args", "props", "http"),
- *              bytes body. Only to an isolate that was started with ISOLATE_RUN_WARM; calls may
- *              overlap.
+ *              u32 binding_calls (0: none), u32 result_bytes, u32 wait_until_ms (0 in another: the
+ *              default below), bytes program (what the compiler linked: JSON), bytes spec (JSON,
+ *              below); descriptors: the capability sockets of the env, by index. Once per isolate
+ *              (RESET: once per round).
+ *     CALL     u32 cpu_ms, u32 output_bytes (0 in these: as RUN said), u32 binding_calls (0: none),
+ *              bytes spec (JSON: "entrypoint", "method", "args", "props", "http"), bytes body. Only
+ *              to an isolate that was started with ISOLATE_RUN_WARM; calls may overlap. Not after
+ *              ENDING: it would be told of what another call did.
  *   isolate -> front
  *     LOG      u8 level (enum isolate_log), f64 time (ms since 1970), the rest is text
  *     RESULT   JSON text, empty for undefined; tagged (below) if the call asked for it
@@ -43,12 +49,15 @@
  *              "stuck" (nothing is left that could settle the program), "limit", "load" (the
  *              program could not be loaded), "result" (the result cannot be sent)
  *     DONE     the last frame of a call: u64 cpu_us, u64 peak_memory_bytes, u32 binding_calls,
- *              u64 output_bytes (as the program wrote them), u64 output_dropped_bytes,
- *              u32 flags (ISOLATE_DONE_*)
+ *              u64 output_bytes (as the program wrote them), u64 output_dropped_bytes
+ *     ENDING   no payload, id 0: a limit or a fault ends the isolate, which takes no more calls.
+ *              ERROR and DONE of those that it has follow, then its end.
  *     RESET_READY  u32 pages put back, u32 pages dropped: the isolate is as new, RUN may follow.
- * RESULT, RESPONSE or ERROR comes as soon as it is known. What ctx.waitUntil() was given is waited
- * for afterwards, so LOG and one ERROR may follow a RESULT; DONE ends the call. The wall clock is
- * the front's: it kills by the pidfd.
+ * RESULT, RESPONSE or ERROR comes as soon as it is known: a RESULT when every microtask has run.
+ * What ctx.waitUntil() was given, and the binding calls that nobody waited for, are waited for
+ * afterwards, so LOG and one ERROR may follow a RESULT; DONE ends the call. The wall clock is the
+ * front's: it kills by the pidfd. Calls that overlap are told apart by the events that move them:
+ * LOG, ERROR, processor time and binding calls are those of the call whose event it was.
  *
  * spec of RUN: {"env": {name: {"json": value} | {"fd": index, "kind": "facet" | "worker",
  *   "methods": [names] (worker: may be missing)}}, "entrypoint": name ("default"), "method": name,
@@ -77,13 +86,14 @@
  *   key "$t" itself)
  */
 
-#define ISOLATE_VERSION    1
+#define ISOLATE_VERSION    2
 #define ISOLATE_CONTROL_FD 3
 
 enum isolate_control {
     ISOLATE_CONFIG = 1,
     ISOLATE_WANT = 2,
     ISOLATE_RETIRE = 3,
+    ISOLATE_ALLOW = 4,
     ISOLATE_FEATURES = 16,
     ISOLATE_READY = 17,
     ISOLATE_EXITED = 18,
@@ -101,6 +111,7 @@ enum isolate_message {
     ISOLATE_RESPONSE = 52,
     ISOLATE_RESET_READY = 53,
     ISOLATE_BODY = 54,
+    ISOLATE_ENDING = 55,
 };
 
 /* Frames on a capability socket: the numbers of src/wire/facet.h. */
@@ -133,10 +144,6 @@ enum isolate_lever {
 enum isolate_run_flag {
     ISOLATE_RUN_WARM = 1 << 0,  /* stay and serve CALL afterwards */
     ISOLATE_RUN_RESET = 1 << 1, /* put the memory back afterwards and send RESET_READY */
-};
-
-enum isolate_done_flag {
-    ISOLATE_DONE_LAST = 1 << 0, /* a limit was exceeded: the isolate ends and takes no more calls */
 };
 
 enum isolate_log {

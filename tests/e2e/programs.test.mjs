@@ -185,6 +185,73 @@ test('by id the isolate stays warm; another program under the id replaces it', a
   assert.equal((await code(counter)).result, 1);
 });
 
+test('a rejection nobody awaits fails the run, also when the program returns at once', async () => {
+  const lost = await code('export default async () => { Promise.reject(new Error("lost")) }');
+  assert.equal(lost.status, 'failed', JSON.stringify(lost));
+  assert.equal(lost.error.kind, 'unhandled');
+  assert.match(lost.error.message, /lost/);
+  const handled = await code('export default async () => { const p = Promise.reject(new Error("found")); queueMicrotask(() => p.catch(() => {})); return 1 }');
+  assert.equal(handled.result, 1, JSON.stringify(handled.error));
+});
+
+test('binding calls that nobody awaits are settled before the run is done', async () => {
+  const env = { db: { $facet: 'unawaited' } };
+  const many = await code('export default async (env) => { await env.db.execute("CREATE TABLE t (x)"); for (let i = 0; i < 1000; i++) env.db.execute("INSERT INTO t VALUES (1)"); return "now" }', { env });
+  assert.deepEqual([many.status, many.result], ['done', 'now'], JSON.stringify(many.error));
+  const chain = await code('export default (env) => { (async () => { for (let i = 0; i < 3; i++) await env.db.execute("INSERT INTO t VALUES (2)"); console.log("all") })() }', { env });
+  assert.equal(chain.output, 'all', JSON.stringify(chain.error));
+  const thrown = await code('export default (env) => { for (let i = 0; i < 100; i++) env.db.execute("INSERT INTO t VALUES (3)"); throw new Error("after") }', { env });
+  assert.match(thrown.error.message, /after/);
+  const { result } = await code('export default (env) => env.db.query("SELECT x, count(*) AS n FROM t GROUP BY x ORDER BY x")', { env });
+  assert.deepEqual(result, [{ x: 1, n: 1000 }, { x: 2, n: 3 }, { x: 3, n: 100 }]);
+  const wrong = await code('export default (env) => { env.db.query("SELEC"); return 1 }', { env });
+  assert.equal(wrong.status, 'failed');
+  assert.match(wrong.error.message, /syntax error/);
+});
+
+test('limits are those of each call, also on an isolate that stays', async (t) => {
+  const own = await startCay({ config: { limits: { run_cpu_ms: 1000, run_wall_ms: 20000 } } });
+  t.after(() => own.stop());
+  const warm = async (method, args, limits) => {
+    const res = await request(own, '/v1/run', {
+      method: 'POST',
+      body: JSON.stringify({
+        id: 'warm', method, args, limits, env: { db: { $facet: 'limits' } },
+        code: 'let n = 0; export default { burn(ms) { const t = Date.now(); while (Date.now() - t < ms); return ++n }, forever() { for (;;); }, print(k) { for (let i = 0; i < k; i++) console.log("0123456789"); return ++n }, ask(env) { return env.db.query("SELECT 1 AS x") } }',
+      }),
+    });
+    return res.json();
+  };
+  // Together far more than one call may use: neither a limit nor the wall behind it counts them together.
+  for (let i = 1; i <= 8; i++) {
+    const r = await warm('burn', [400]);
+    assert.equal(r.result, i, JSON.stringify(r.error));
+  }
+  assert.match((await warm('burn', [5000], { cpu_ms: 200 })).error.message, /processor time limit of 200 ms/);
+  // What ended the isolate is not told to the next call, which gets another.
+  assert.equal((await warm('burn', [1])).result, 1);
+  const cut = await warm('print', [1000], { output_bytes: 1024 });
+  assert.equal(cut.result, 2);
+  assert.ok(cut.output.length < 3000, String(cut.output.length));
+  assert.equal((await warm('print', [1000])).output.length, 10999);
+  assert.match((await warm('ask', [], { binding_calls: 0 })).error.message, /binding call limit of 0/);
+  assert.equal((await warm('ask', [])).status, 'done');
+});
+
+test('a call after one that ended its isolate is not told of it', async (t) => {
+  await request(cay, '/v1/workers/dies', {
+    method: 'PUT',
+    body: JSON.stringify({ code: 'export default { fetch(req) { if (req.method === "PUT") { const a = []; for (;;) a.push(new Uint8Array(1 << 20).fill(1)) } return new Response("fine") } }' }),
+  });
+  t.after(() => request(cay, '/v1/workers/dies', { method: 'DELETE' }));
+  const headers = { host: `dies.localhost:${cay.port}` };
+  for (let i = 0; i < 5; i++) {
+    assert.match((await request(cay, '/', { method: 'PUT', headers })).body.toString(), /memory limit/);
+    const next = await request(cay, '/', { headers });
+    assert.equal(String(next.body), 'fine');
+  }
+});
+
 test('reset isolates begin as new every time', async () => {
   const source = 'globalThis.n = (globalThis.n ?? 0) + 1; Array.prototype.map = null; setInterval(() => {}, 1e6); export default () => [globalThis.n, Math.random()]';
   const seen = new Set();

@@ -80,6 +80,11 @@ void front_start(struct front *f, const char *path, uint32_t flags, uint32_t lev
 
 void front_start_planned(struct front *f, const char *path, uint32_t flags, uint32_t levers,
                          const struct buf *plan) {
+    front_start_with(f, path, flags, levers, 120, plan);
+}
+
+void front_start_with(struct front *f, const char *path, uint32_t flags, uint32_t levers,
+                      uint32_t cpu_max_s, const struct buf *plan) {
     *f = (struct front){0};
     buf_init(&f->plan, 1 << 16);
     struct err err;
@@ -106,7 +111,7 @@ void front_start_planned(struct front *f, const char *path, uint32_t flags, uint
     pack_u32(&b, flags);
     pack_u32(&b, levers);
     pack_u64(&b, (uint64_t)2 << 30);
-    pack_u32(&b, 120);
+    pack_u32(&b, cpu_max_s);
     pack_bytes(&b, plan->data, plan->len);
     struct wire_out out = {.type = ISOLATE_CONFIG, .pieces = {{b.data, b.len}}};
     NEED(wire_send(f->control, &out) == 0, "send CONFIG");
@@ -121,6 +126,15 @@ void front_want(struct front *f, uint32_t n) {
     pack_u32(&b, n);
     struct wire_out out = {.type = ISOLATE_WANT, .pieces = {{b.data, b.len}}};
     NEED(wire_send(f->control, &out) == 0, "send WANT");
+}
+
+void front_allow(struct front *f, const struct front_isolate *i) {
+    _cleanup_(buf) struct buf b;
+    buf_init(&b, 16);
+    pack_u32(&b, i->number);
+    pack_u32(&b, 1);
+    struct wire_out out = {.type = ISOLATE_ALLOW, .pieces = {{b.data, b.len}}};
+    NEED(wire_send(f->control, &out) == 0, "send ALLOW");
 }
 
 void front_take(struct front *f, struct front_isolate *ret) {
@@ -181,6 +195,12 @@ void front_stop(struct front *f) {
     buf_finish(&f->plan);
 }
 
+static uint32_t binding_calls(const struct isolate_run_limits *l) {
+    if (l->no_binding_calls)
+        return 0;
+    return l->binding_calls > 0 ? l->binding_calls : (uint32_t)ISOLATE_DEFAULT_BINDING_CALLS;
+}
+
 void front_send_run(struct front_isolate *i, uint64_t id, const struct front_run *run) {
     _cleanup_(buf) struct buf b;
     buf_init(&b, ISOLATE_FRAME_MAX);
@@ -188,7 +208,7 @@ void front_send_run(struct front_isolate *i, uint64_t id, const struct front_run
     pack_u32(&b, run->limits.cpu_ms);
     pack_u64(&b, run->limits.memory_bytes);
     pack_u32(&b, run->limits.output_bytes);
-    pack_u32(&b, run->limits.binding_calls);
+    pack_u32(&b, binding_calls(&run->limits));
     pack_u32(&b, run->limits.result_bytes);
     pack_u32(&b, run->limits.wait_until_ms);
     _cleanup_(buf) struct buf program;
@@ -220,14 +240,26 @@ void front_send_run(struct front_isolate *i, uint64_t id, const struct front_run
     NEED(wire_send(i->channel, &out) == 0, "send RUN");
 }
 
-void front_send_call(struct front_isolate *i, uint64_t id, const char *spec, const char *body) {
+static void send_call(struct front_isolate *i, uint64_t id, const char *spec, const char *body,
+                      const struct isolate_run_limits *limits) {
     _cleanup_(buf) struct buf b;
     buf_init(&b, ISOLATE_FRAME_MAX);
-    pack_u32(&b, 0);
+    pack_u32(&b, limits->cpu_ms);
+    pack_u32(&b, limits->output_bytes);
+    pack_u32(&b, binding_calls(limits));
     pack_str(&b, spec);
     pack_str(&b, body);
     struct wire_out out = {.type = ISOLATE_CALL, .id = id, .pieces = {{b.data, b.len}}};
     NEED(wire_send(i->channel, &out) == 0, "send CALL");
+}
+
+void front_send_call(struct front_isolate *i, uint64_t id, const char *spec, const char *body) {
+    send_call(i, id, spec, body, &(struct isolate_run_limits){0});
+}
+
+void front_send_call_limited(struct front_isolate *i, uint64_t id, const char *spec,
+                             const struct isolate_run_limits *limits) {
+    send_call(i, id, spec, "", limits);
 }
 
 static void on_log(struct front_outcome *o, struct unpack *u) {
@@ -252,14 +284,16 @@ static void on_done(struct front_outcome *o, struct unpack *u) {
 static void on_message(struct front_outcome *o, uint64_t id, const struct wire_frame *m) {
     struct unpack u;
     unpack_init(&u, m->data, m->len);
-    if (m->type == ISOLATE_LOG) {
-        on_log(o, &u);
+    if (m->type == ISOLATE_ENDING) {
+        o->ending = true;
     } else if (m->type == ISOLATE_RESET_READY) {
         o->reset_ready = true;
         o->reset_restored = unpack_u32(&u);
         o->reset_dropped = unpack_u32(&u);
     } else if (m->id != id) {
         return;
+    } else if (m->type == ISOLATE_LOG) {
+        on_log(o, &u);
     } else if (m->type == ISOLATE_RESULT) {
         free(o->result);
         o->result = xstrndup((const char *)m->data, m->len);

@@ -39,7 +39,8 @@ struct front_run {
         uint32_t cpu_ms;
         uint64_t memory_bytes;
         uint32_t output_bytes;
-        uint32_t binding_calls;
+        uint32_t binding_calls; /* 0: ISOLATE_DEFAULT_BINDING_CALLS */
+        bool no_binding_calls;
         uint32_t result_bytes;
         uint32_t wait_until_ms;
     } limits;
@@ -72,10 +73,14 @@ struct front_outcome {
     uint32_t reset_restored, reset_dropped; /* pages */
     uint64_t cpu_us, peak_bytes, output_bytes, dropped_bytes;
     uint32_t binding_calls;
+    bool ending; /* ENDING came in this outcome's time */
 };
 
 /* path: the program. Fails the process on an error: tests have no use for less. */
 void front_start(struct front *f, const char *path, uint32_t flags, uint32_t levers);
+/* cpu_max_s: what an isolate may use before it is allowed more. */
+void front_start_with(struct front *f, const char *path, uint32_t flags, uint32_t levers,
+                      uint32_t cpu_max_s, const struct buf *plan);
 void front_start_planned(struct front *f, const char *path, uint32_t flags, uint32_t levers,
                          const struct buf *plan);
 void front_want(struct front *f, uint32_t n);
@@ -91,6 +96,10 @@ void front_stop(struct front *f);
 
 void front_send_run(struct front_isolate *i, uint64_t id, const struct front_run *run);
 void front_send_call(struct front_isolate *i, uint64_t id, const char *spec, const char *body);
+void front_send_call_limited(struct front_isolate *i, uint64_t id, const char *spec,
+                             const struct isolate_run_limits *limits);
+/* A call begins: the isolate may use its processor time again. */
+void front_allow(struct front *f, const struct front_isolate *i);
 /* Serves the isolate until DONE of that call, the end of the channel, or the wall. */
 void front_finish_run(struct front_isolate *i, uint64_t id, const struct front_run *run,
                       struct front_outcome *ret);

@@ -203,6 +203,9 @@ static void binding_calls_are_counted_and_limited(void **state) {
                                   .limits = {.binding_calls = 20}});
     kit_expect_result("[20,\"binding call limit of 20 reached\"]");
     assert_int_equal(r->out.binding_calls, 20);
+    (void)kit_run(&(struct kit_run){.code = "return { default: env => env.db.query('x') };",
+                                    .limits = {.no_binding_calls = true}});
+    kit_expect_error("binding call limit of 0 reached");
 }
 
 static void a_thousand_calls_at_once_come_back(void **state) {
@@ -339,6 +342,36 @@ static void an_unhandled_rejection_fails_the_run(void **state) {
     (void)kit_main(
         "const p = Promise.reject(new Error('caught later')); p.catch(() => 0); return 1;");
     kit_expect_result("1");
+}
+
+static void nothing_that_was_left_behind_is_lost(void **state) {
+    (void)state;
+    (void)kit_main("Promise.reject(new Error('at once')); return 1;");
+    kit_expect_error("\"kind\":\"unhandled\"");
+    kit_expect_error("at once");
+    (void)kit_main("env.db.fail('x'); return 1;");
+    kit_expect_error("\"kind\":\"unhandled\"");
+    kit_expect_error("no such table: nope");
+    (void)kit_main("return { toJSON() { Promise.reject(new Error('in toJSON')); return 1; } };");
+    kit_expect_error("in toJSON");
+    const struct kit_result *r =
+        kit_main("(async () => { for (let i = 0; i < 3; i++) await env.db.query('x'); "
+                 "console.log('all'); })(); return 1;");
+    kit_expect_result("1");
+    kit_expect_log("all");
+    assert_int_equal(r->out.binding_calls, 3);
+    r = kit_main("for (let i = 0; i < 100; i++) env.db.query('x').then(() => env.db.query('y'));"
+                 "throw new Error('after');");
+    kit_expect_error("after");
+    assert_true(r->out.done);
+    assert_int_equal(r->out.nerrors, 1);
+    assert_int_equal(r->out.binding_calls, 100); /* it asks nothing new */
+    (void)kit_run(&(struct kit_run){
+        .code = "return { default: env => { env.db.hang(); env.db.hang(); env.db.query('x'); "
+                "return 1; } };",
+        .limits = {.wait_until_ms = 50}});
+    kit_expect_result("1");
+    kit_expect_log("3 2 binding calls were not answered within 50 ms after the result");
 }
 
 static void a_promise_that_cannot_settle_ends_the_run(void **state) {
@@ -711,6 +744,7 @@ int main(void) {
         cmocka_unit_test(a_thrown_error_tells_where),
         cmocka_unit_test(what_is_thrown_need_not_be_an_error),
         cmocka_unit_test(an_unhandled_rejection_fails_the_run),
+        cmocka_unit_test(nothing_that_was_left_behind_is_lost),
         cmocka_unit_test(a_promise_that_cannot_settle_ends_the_run),
         cmocka_unit_test(results_that_json_cannot_hold_are_refused),
         cmocka_unit_test(eval_is_off),

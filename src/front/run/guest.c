@@ -44,6 +44,7 @@ struct guest_call {
     void *ctx;
     uv_timer_t timer;
     uint32_t wall_ms;
+    struct run_limits limits;
     int64_t start_ns;
     size_t output_seen;
     struct guest_usage usage;
@@ -174,6 +175,7 @@ static struct guest_call *add_call(struct guest *g, const struct guest_request *
     c->cb = r->callbacks;
     c->ctx = r->ctx;
     c->wall_ms = r->wall_ms;
+    c->limits = r->limits ? *r->limits : g->limits;
     c->start_ns = clock_mono_ns();
     buf_init(&c->spec, ISOLATE_FRAME_MAX);
     buf_init(&c->body, ISOLATE_FRAME_MAX);
@@ -198,11 +200,14 @@ static struct guest_call *find_call(struct guest *g, uint64_t id) {
 static bool send_call(struct guest *g, struct guest_call *c) {
     _cleanup_(buf) struct buf b;
     buf_init(&b, ISOLATE_FRAME_MAX);
-    pack_u32(&b, g->limits.cpu_ms);
+    pack_u32(&b, c->limits.cpu_ms);
+    pack_u32(&b, c->limits.output_bytes);
+    pack_u32(&b, c->limits.binding_calls);
     pack_bytes(&b, c->spec.data, c->spec.len);
     pack_bytes(&b, c->body.data, c->body.len);
     buf_finish(&c->spec);
     buf_finish(&c->body);
+    isolate_allow(g->isolate, guest_active_calls(g));
     return !b.full && isolate_send(g->isolate, &(struct wire_out){.type = ISOLATE_CALL,
                                                                   .id = c->id,
                                                                   .pieces = {{b.data, b.len}}});
@@ -232,9 +237,9 @@ static void on_log(struct guest *g, struct guest_call *c, const struct wire_fram
     size_t len = (size_t)(u.end - u.at);
     /* The isolate keeps to its budget; one that does not is not ours any more. */
     c->output_seen += len;
-    if (c->output_seen > 2 * (size_t)g->limits.output_bytes + 65536) {
+    if (c->output_seen > 2 * (size_t)c->limits.output_bytes + 65536) {
         struct err err;
-        (void)err_set(&err, ERR_LIMIT, "output limit of %u bytes exceeded", g->limits.output_bytes);
+        (void)err_set(&err, ERR_LIMIT, "output limit of %u bytes exceeded", c->limits.output_bytes);
         condemn(g, c, &err);
         return;
     }
@@ -271,14 +276,9 @@ static void on_call_done(struct guest *g, struct guest_call *c, const struct wir
     c->usage.binding_calls = unpack_u32(&u);
     c->usage.output_bytes = unpack_u64(&u);
     c->usage.output_dropped_bytes = unpack_u64(&u);
-    uint32_t flags = unpack_u32(&u);
     if (!unpack_ok(&u)) {
         protocol_error(g, "end of a call");
         return;
-    }
-    if (flags & ISOLATE_DONE_LAST && g->state == GUEST_RUNNING) {
-        g->culprit = c->id;
-        guest_move(g, GUEST_DYING);
     }
     finish_call(c, NULL);
     if (g->domain && g->state == GUEST_RUNNING) {
@@ -291,6 +291,8 @@ static void on_call_done(struct guest *g, struct guest_call *c, const struct wir
 
 static void on_frame(void *ctx, struct wire_frame *f) {
     struct guest *g = ctx;
+    if (f->type == ISOLATE_ENDING && g->state == GUEST_RUNNING)
+        guest_move(g, GUEST_DYING);
     struct guest_call *c = find_call(g, f->id);
     if (!c || g->sentence.code)
         return;
@@ -522,6 +524,7 @@ static void start_running(struct guest *g) {
                            .fds = fds,
                            .nfds = g->nbindings};
     guest_move(g, GUEST_RUNNING);
+    isolate_allow(g->isolate, 1);
     bool sent = !tail.full && !spec.full && isolate_send(g->isolate, &out);
     for (size_t i = 0; i < g->nbindings; i++)
         fd_close(&g->bindings[i].fd);

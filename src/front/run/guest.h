@@ -55,6 +55,7 @@ struct guest_request {
     const void *body;
     size_t body_len;
     uint32_t wall_ms;
+    const struct run_limits *limits; /* of this call; NULL: the guest's. Memory is the guest's */
     struct guest_callbacks callbacks;
     void *ctx;
 };

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -26,6 +27,7 @@ enum {
     PLAN_BYTES = 1 << 14,
     HEIR_FORKS = 100, /* of the first zygote, before a plan is looked for... */
     HEIR_MS = 3000,   /* ...or so long without a run */
+    ALLOW_AFTER_NS = 500000000,
 };
 
 /* One life of cay-isolate. There are two or more while one takes over from the other. */
@@ -65,6 +67,9 @@ struct isolate {
     bool pristine;       /* it has put its memory back */
     int64_t rest_ms;
     bool exited; /* the zygote reported its end */
+    /* What it may use of the processor: see isolate_allow(). */
+    int64_t allowed_from_ns;
+    size_t allowed_calls;
 };
 
 /* Somebody waits for an isolate, or to go on with one that he has. */
@@ -380,6 +385,30 @@ bool isolate_send(struct isolate *i, const struct wire_out *out) {
     return channel_send(i->channel, out);
 }
 
+int64_t isolate_cpu_ns(const struct isolate *i) {
+    clockid_t clock;
+    struct timespec t;
+    if (i->exited || clock_getcpuclockid(i->pid, &clock) != 0 || clock_gettime(clock, &t) < 0)
+        return 0;
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* The zygote is not asked for every call: only when enough was used that a call could miss it. */
+void isolate_allow(struct isolate *i, size_t calls) {
+    struct channel *channel = i->zygote->keeper ? keeper_channel(i->zygote->keeper) : NULL;
+    int64_t now = isolate_cpu_ns(i);
+    if (!channel || (now - i->allowed_from_ns < ALLOW_AFTER_NS && calls <= i->allowed_calls))
+        return;
+    i->allowed_from_ns = now;
+    i->allowed_calls = calls;
+    _cleanup_(buf) struct buf b;
+    buf_init(&b, 16);
+    pack_u32(&b, i->number);
+    pack_u32(&b, (uint32_t)calls);
+    (void)channel_send(channel,
+                       &(struct wire_out){.type = ISOLATE_ALLOW, .pieces = {{b.data, b.len}}});
+}
+
 void isolate_pause(struct isolate *i) {
     channel_pause(i->channel);
 }
@@ -550,6 +579,7 @@ static void on_ready(struct zygote *z, struct wire_frame *f) {
     i->zygote = z;
     i->number = number;
     i->pid = (pid_t)pid;
+    i->allowed_calls = 1;
     i->pidfd = steal_fd(&pidfd);
     i->next = z->isolates;
     z->isolates = i;

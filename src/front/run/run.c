@@ -279,6 +279,7 @@ static struct guest_request call_of(struct run *run, const struct run_request *q
     return (struct guest_request){.spec = q->spec,
                                   .spec_len = q->spec_len,
                                   .wall_ms = q->limits.wall_ms,
+                                  .limits = &q->limits,
                                   .callbacks = {.on_log = on_log,
                                                 .on_result = on_result,
                                                 .on_error = on_error,

@@ -3,7 +3,7 @@
 // value.
 
 // A call waits in a slot. Its id has the slot and, above it, a number that tells it from others that had the slot.
-let waiting = list(), freeSlots = list(), callNumber = 0, bindingCalls = 0, bindings = list();
+let waiting = list(), freeSlots = list(), callNumber = 0, bindings = list();
 const SLOTS = 0x100000, CALL_NUMBERS = 0xfffffff; // 48 bits together
 
 function takeWaiting(slot) {
@@ -93,20 +93,22 @@ function encodeWorker(args) {
 
 function invoke(binding, method, args) {
     return new P((resolve, reject) => {
+        const call = current;
+        if (call === null || call.failed) throw new E(`${binding.name}.${method}: the call that asks is over`);
         if (binding.gone !== null) throw new E(`${binding.name} ${binding.gone}`);
-        const max = host.limit(0);
-        if (bindingCalls >= max) throw limitError(`binding call limit of ${max} reached`);
+        if (call.asked >= call.bindingCalls) throw limitError(`binding call limit of ${call.bindingCalls} reached`);
         const text = binding.worker ? encodeWorker(args) : encodeFacet(method, args);
         const reused = freeSlots.length > 0, slot = reused ? freeSlots[freeSlots.length - 1] : waiting.length;
         if (slot >= SLOTS) throw new E(`${binding.name}.${method}: too many calls wait for their answers`);
         callNumber = (callNumber + 1) & CALL_NUMBERS;
         const id = callNumber * SLOTS + slot;
-        bindingCalls++;
+        call.asked++;
         // The stack of the call, because the reply arrives on none.
         const at = new E("");
         if (!host.bind(binding.index, id, method, text)) throw new E(`${binding.name}.${method}: the call could not be sent`);
         if (reused) freeSlots.length--;
-        waiting[slot] = { binding, method, resolve, reject, at, id };
+        waiting[slot] = { binding, method, resolve, reject, at, id, call, dropped: false };
+        call.unanswered++;
     });
 }
 
@@ -127,17 +129,36 @@ function reply(index, id, ok, text) {
     const slot = id % SLOTS, asked = slot < waiting.length ? waiting[slot] : undefined;
     if (asked === undefined || asked.id !== id || asked.binding.index !== index) return false;
     const entry = takeWaiting(slot);
+    if (entry.dropped) return true;
+    enter(entry.call);
     let value;
     try {
         value = !ok ? replyError(entry, text) : text === "" ? undefined
             : entry.binding.worker ? fromTagged(jsonParse(text)) : decodeFacet(text);
     } catch {
         entry.reject(new E(`${entry.binding.name}.${entry.method}: the reply is malformed`));
+        answered(entry.call);
         return false;
     }
     if (ok) entry.resolve(value);
     else entry.reject(value);
+    answered(entry.call);
     return true;
+}
+
+// Nobody waits for the answers of the call any more. They are still known when they come.
+function dropWaiting(call) {
+    for (let slot = 0; slot < waiting.length; slot++)
+        if (waiting[slot] !== undefined && waiting[slot].call === call) waiting[slot].dropped = true;
+    call.unanswered = 0;
+}
+
+// A call that has its result ends when all it asked for has been answered.
+function answered(call) {
+    call.unanswered--;
+    if (!call.settling) return;
+    call.answeredAt = host.now();
+    if (call.unanswered === 0) later(call, settle);
 }
 
 function gone(index, why) {
@@ -145,7 +166,10 @@ function gone(index, why) {
     for (let slot = 0; slot < waiting.length; slot++) {
         if (waiting[slot] === undefined || waiting[slot].binding.index !== index) continue;
         const entry = takeWaiting(slot);
+        if (entry.dropped) continue;
+        enter(entry.call);
         entry.reject(new E(`${entry.binding.name} ${why}`));
+        answered(entry.call);
     }
 }
 

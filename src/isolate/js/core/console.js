@@ -1,7 +1,7 @@
 // console: every method ends in one line of text for the tail. Nothing here throws at the program.
 
 const LEVEL = { __proto__: null, debug: 0, log: 1, info: 2, warn: 3, error: 4 };
-let indent = "", muted = false, counts = new MapCtor(), watches = new MapCtor();
+let counts = new MapCtor(), watches = new MapCtor();
 
 function joined(args) {
     let text = "";
@@ -14,15 +14,15 @@ function joined(args) {
 
 // A line longer than the budget goes over in pieces: its bytes are counted, not kept.
 function write(level, text) {
-    if (muted) return;
+    if (current === null || current.muted) return;
     text = stringWellFormed(text);
-    if (indent !== "") text = indented(text);
+    if (current.indent !== "") text = indented(text, current.indent);
     const max = mathMax(host.limit(3), 65536);
     for (let i = 0; i === 0 || i < text.length; i += max)
         host.log(level, text.length <= max ? text : stringSlice(text, i, i + max));
 }
 
-function indented(text) {
+function indented(text, indent) {
     const lines = splitLines(text);
     let out = "";
     for (let i = 0; i < lines.length; i++) out += (i > 0 ? "\n" : "") + indent + lines[i];
@@ -128,10 +128,10 @@ const consoleMethods = {
     },
     group: (a) => {
         if (a.length > 0) write(LEVEL.log, joined(a));
-        if (indent.length < 40) indent += "  ";
+        if (current !== null && current.indent.length < 40) current.indent += "  ";
     },
     groupCollapsed: (a) => consoleMethods.group(a),
-    groupEnd: () => { indent = stringSlice(indent, 2); },
+    groupEnd: () => { if (current !== null) current.indent = stringSlice(current.indent, 2); },
     clear: () => { },
     timeStamp: () => { },
     profile: () => { },

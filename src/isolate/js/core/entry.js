@@ -18,32 +18,70 @@ class WorkflowEntrypoint extends WorkerEntrypoint { }
 function finish(call) {
     if (call.over) return;
     call.over = true;
+    dropTimersOf(call);
     if (call.deadline !== 0) dropTimer(call.deadline);
+    if (call.patience !== 0) dropTimer(call.patience);
     mapDelete(active, call.id);
     host.done(call.id);
-    if (mapSize(active) === 0) bindingCalls = 0;
+    if (current === call) current = null;
+}
+
+// In a turn of its own: by then every microtask of this one has run, and the engine has told which
+// rejections nobody handled.
+function later(call, fn) {
+    const mine = current;
+    current = call;
+    call.soon++;
+    addTimer(() => { call.soon--; fn(call); }, 0, [], false, true);
+    current = mine;
 }
 
 function report(call, e, kind) {
+    call.failed = true;
     let text;
     try { text = jsonStringify(errorReport(e, kind)); } catch { text = `{"kind":"${kind}","name":"Error","message":"an error that cannot be shown"}`; }
     host.send(ERROR, call.id, text);
 }
 
+// The first error of a call is its answer, and the end of what it does: no timer of it runs and no
+// binding is asked any more. What is on its way is still waited for, or it might be cut off.
 function fail(call, e, kind) {
-    if (call.over) return;
+    if (call.over || call.failed) return;
     report(call, e, kind);
-    finish(call);
+    dropTimersOf(call);
+    call.settling = true;
+    later(call, settle);
 }
 
-// An error that no code of the program can see any more. With one call active it is that call's;
-// with several nobody can tell, so it goes to the log.
+// The call has its answer. It is over when what it asked its bindings for and did not wait for has
+// been answered, and what waitUntil() was given has settled.
+function settle(call) {
+    if (call.over || (call.waiting && !call.failed)) return;
+    if (call.unanswered > 0) awaitAnswers(call);
+    else if (!call.failed && call.waited < call.waits.length) waitOut(call);
+    else finish(call);
+}
+
+// Every answer counts as progress; where none comes for so long, none will.
+function awaitAnswers(call) {
+    if (call.patience !== 0) return;
+    const max = host.limit(1);
+    call.answeredAt = host.now();
+    const look = () => {
+        const left = call.answeredAt + max - host.now();
+        call.patience = 0;
+        if (call.unanswered === 0) return;
+        if (left > 0) { call.patience = addTimer(look, left, [], false, true); return; }
+        write(LEVEL.warn, `${call.unanswered} binding call${call.unanswered === 1 ? " was" : "s were"} not answered within ${max} ms after the result`);
+        dropWaiting(call);
+        settle(call);
+    };
+    call.patience = addTimer(look, max, [], false, true);
+}
+
+// An error that no code of the program can see any more: of the call whose turn it is.
 function uncaught(e, kind) {
-    if (mapSize(active) === 1) {
-        mapForEach(active, (call) => fail(call, e, kind));
-        return;
-    }
-    write(LEVEL.error, `Uncaught ${isObject(e) && isError(e) ? formatError(e) : inspect(e)}`);
+    if (current !== null) fail(current, e, kind);
 }
 
 function rejected(promise, reason) { uncaught(reason, "unhandled"); }
@@ -53,7 +91,9 @@ function stuck() {
     mapForEach(active, (call) => push(calls, call));
     for (let i = 0; i < calls.length; i++) {
         const call = calls[i];
-        if (call.answered) { finish(call); continue; } // only waitUntil() is left, and it cannot end
+        if (call.soon > 0) continue; // its turn comes
+        enter(call);
+        if (call.settling) { finish(call); continue; } // only waitUntil() is left, and it cannot end
         const e = new E("the program's promise never settled and nothing is left that could settle it");
         fail(call, e, "stuck");
     }
@@ -143,7 +183,7 @@ function sendResult(call, spec, value) {
         return;
     }
     if (!host.send(RESULT, call.id, text))
-        report(call, limitError(`the result is larger than ${host.limit(1)} bytes`), "limit");
+        report(call, limitError(`the result is larger than ${host.limit(0)} bytes`), "limit");
 }
 
 function resultText(value) {
@@ -157,39 +197,47 @@ async function perform(call, spec, body) {
     try {
         const entry = resolveEntry(call, spec, body);
         if (spec.verify) {
-            muted = true;
-            try { await entry.verify(); } finally { muted = false; }
+            call.muted = true;
+            try { await entry.verify(); } finally { call.muted = false; }
         }
-        if (call.over) return;
+        if (call.failed) return;
         value = await entry.run();
-        if (call.over) return;
+        if (call.failed) return;
         if (spec.http !== undefined) await sendResponse(call, value);
     } catch (e) {
         fail(call, e, "error");
         return;
     }
-    if (call.over) return;
-    call.answered = true;
+    if (!call.failed) later(call, () => answer(call, spec, value));
+}
+
+function answer(call, spec, value) {
+    if (call.failed) return; // a rejection that nobody handled came before it
     if (spec.http === undefined) sendResult(call, spec, value);
-    await waitOut(call);
-    finish(call);
+    call.settling = true;
+    later(call, settle); // toJSON() is the program's
 }
 
 // Waits for what waitUntil() was given, also while it grows, until the deadline.
 async function waitOut(call) {
-    if (call.waits.length === 0) return;
+    call.waiting = true;
     const late = new P((resolve) => {
-        call.deadline = addTimer(() => resolve(true), host.limit(2), [], false, true);
+        call.deadline = addTimer(() => resolve(true), host.limit(1), [], false, true);
     });
-    for (let i = 0; i < call.waits.length && !call.over; i++) {
-        const outcome = await firstOf(call.waits[i], late);
-        if (call.over) return;
+    while (call.waited < call.waits.length && !call.failed) {
+        const outcome = await firstOf(call.waits[call.waited], late);
         if (outcome === true) {
-            write(LEVEL.warn, `ctx.waitUntil() was still pending after ${host.limit(2)} ms`);
-            return;
+            write(LEVEL.warn, `ctx.waitUntil() was still pending after ${host.limit(1)} ms`);
+            call.waited = call.waits.length;
+        } else {
+            call.waited++;
+            if (outcome !== null) fail(call, outcome.e, "unhandled");
         }
-        if (outcome !== null) { fail(call, outcome.e, "unhandled"); return; }
     }
+    dropTimer(call.deadline);
+    call.deadline = 0;
+    call.waiting = false;
+    later(call, settle);
 }
 
 function firstOf(a, b) {
@@ -200,11 +248,19 @@ function firstOf(a, b) {
     });
 }
 
-const newCall = (id) => {
-    const call = { __proto__: null, id, over: false, answered: false, waits: list(), deadline: 0 };
+function newCall(id, bindingCalls) {
+    const call = {
+        __proto__: null, id, bindingCalls, asked: 0, unanswered: 0, timers: 0, waits: list(), waited: 0, deadline: 0, patience: 0, answeredAt: 0, soon: 0,
+        failed: false,    // ERROR was sent
+        settling: false,  // the answer was sent
+        waiting: false,   // waitOut() is at work
+        over: false,      // DONE was sent
+        muted: false, indent: "",
+    };
     mapSet(active, id, call);
+    current = call; // as the host has it
     return call;
-};
+}
 
 async function begin(call, text, specText) {
     let spec;
@@ -216,9 +272,9 @@ async function begin(call, text, specText) {
         fail(call, e, "load");
         return;
     }
-    if (call.over) return;
-    if (spec.main === false) { call.answered = true; host.send(RESULT, call.id, ""); finish(call); return; }
-    await perform(call, spec);
+    if (call.failed) return;
+    if (spec.main === false) later(call, () => answer(call, spec, undefined));
+    else await perform(call, spec);
 }
 
 // A program is what the compiler linked, as JSON.
@@ -245,17 +301,15 @@ const makeBuiltins = (env) => ({
     },
 });
 
-// waitUntil() of "cloudflare:workers": with several calls active, the youngest takes it.
+// waitUntil() of "cloudflare:workers": of the call whose turn it is.
 function waitUntil(promise) {
-    let last = null;
-    mapForEach(active, (call) => { last = call; });
-    if (last === null) throw new E("waitUntil() is for use during a call");
-    push(last.waits, settled(promise));
+    if (current === null) throw new E("waitUntil() is for use during a call");
+    push(current.waits, settled(promise));
 }
 
-function start(id, text, specText) { begin(newCall(id), text, specText); }
-function call(id, specText, body) {
-    const c = newCall(id);
+function start(id, bindingCalls, text, specText) { begin(newCall(id, bindingCalls), text, specText); }
+function call(id, bindingCalls, specText, body) {
+    const c = newCall(id, bindingCalls);
     let spec;
     try { spec = jsonParse(specText); } catch (e) { fail(c, e, "load"); return; }
     perform(c, spec, body);
@@ -263,10 +317,10 @@ function call(id, specText, body) {
 
 // After a warm-up: as if nothing had run.
 function clear() {
-    heap = list(); timers = new MapCtor(); timerId = timerOrder = userTimers = 0;
-    waiting = list(); freeSlots = list(); callNumber = bindingCalls = 0; bindings = list();
-    active = new MapCtor(); program = null;
-    indent = ""; muted = false; counts = new MapCtor(); watches = new MapCtor();
+    heap = list(); timers = new MapCtor(); timerId = timerOrder = userTimers = goneTimers = 0;
+    waiting = list(); freeSlots = list(); callNumber = 0; bindings = list();
+    active = new MapCtor(); program = null; current = null;
+    counts = new MapCtor(); watches = new MapCtor();
     arm();
 }
 

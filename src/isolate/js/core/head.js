@@ -101,3 +101,12 @@ const isRegExp = brand((v) => { if (v === RegExp.prototype) throw 0; regexpSourc
 const isBuffer = brand(bufferByteLength);
 const isTyped = (v) => typedTag(v) !== undefined;
 const isError = Error.isError ?? ((v) => objectToString(v) === "[object Error]" && isPrototypeOf(E.prototype, v));
+
+// The call whose event this is: a frame of its own, a timer that it set, a reply that it asked for.
+// What is printed, asked and left unhandled is put down to it, and so is the processor time.
+let current = null;
+function enter(call) {
+    if (current === call) return;
+    current = call;
+    host.enter(call === null ? 0 : call.id);
+}

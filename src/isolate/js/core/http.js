@@ -26,7 +26,6 @@ async function sendResponse(call, value) {
     host.send(RESPONSE, call.id, jsonStringify({
         __proto__: null, status: parts.status, statusText: parts.statusText, headers: parts.headers,
     }));
-    call.answered = true;
     if (body === null) host.body(call.id, new Bytes(0), true);
     else if (isTyped(body)) host.body(call.id, construct(Bytes, [body]), true);
     else await sendStream(call, body);
@@ -36,7 +35,7 @@ async function sendStream(call, stream) {
     const reader = stream.getReader();
     for (;;) {
         const { done, value } = await reader.read();
-        if (call.over) return;
+        if (call.failed) return;
         if (done) { host.body(call.id, new Bytes(0), true); return; }
         if (!isObject(value) || typedTag(value) !== "Uint8Array")
             throw new TypeErrorCtor("the body of a Response must be a stream of Uint8Array");

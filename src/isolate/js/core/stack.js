@@ -39,7 +39,7 @@ function errorReport(e, kind) {
             // One allocation too large for what is left: the engine throws before the limit stops it.
             report.kind = "limit";
             report.name = "LimitError";
-            report.message = `memory limit of ${host.limit(4)} MiB exceeded`;
+            report.message = `memory limit of ${host.limit(2)} MiB exceeded`;
             report.stack = `LimitError: ${report.message}${stringSlice(report.stack, "RangeError: Out of memory".length)}`;
         }
         const code = dataProperty(e, "code");

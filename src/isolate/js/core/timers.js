@@ -1,7 +1,8 @@
 // Timers: a binary heap by due time, then by age. tick() runs one, so that its microtasks run before
-// the next. A timer that was cleared stays in the heap until it comes up.
+// the next. A timer that was cleared stays in the heap until it comes up, or until such are the
+// greater part. A timer belongs to the call that set it and goes with it.
 
-let heap = list(), timers = new MapCtor(), timerId = 0, userTimers = 0;
+let heap = list(), timers = new MapCtor(), timerId = 0, userTimers = 0, goneTimers = 0;
 
 const before = (a, b) => a.at < b.at || (a.at === b.at && a.order < b.order);
 let timerOrder = 0;
@@ -36,8 +37,15 @@ function heapTake() {
     return first;
 }
 
+function compact() {
+    const all = heap;
+    heap = list();
+    goneTimers = 0;
+    for (let i = 0; i < all.length; i++) if (!all[i].gone) heapAdd(all[i]);
+}
+
 function arm() {
-    while (heap.length > 0 && heap[0].gone) heapTake();
+    while (heap.length > 0 && heap[0].gone) { heapTake(); goneTimers--; }
     host.arm(heap.length > 0 ? heap[0].at : -1, userTimers);
 }
 
@@ -45,9 +53,11 @@ function addTimer(fn, ms, args, repeat, internal) {
     ms = +ms;
     if (!(ms >= 1)) ms = repeat ? 1 : 0;
     if (ms > 2147483647) ms = 1;
-    const t = { __proto__: null, id: ++timerId, at: host.now() + ms, order: ++timerOrder, ms, fn, args, repeat, internal, gone: false };
+    const call = current;
+    if (call === null && !internal) return 0; // nobody would pay for what it does
+    const t = { __proto__: null, call, id: ++timerId, at: host.now() + ms, order: ++timerOrder, ms, fn, args, repeat, internal, gone: false };
     mapSet(timers, t.id, t);
-    if (!internal) userTimers++;
+    if (!internal) { userTimers++; call.timers++; }
     heapAdd(t);
     arm();
     return t.id;
@@ -59,8 +69,17 @@ function dropTimer(id) {
     t.gone = true;
     t.fn = t.args = null;
     mapDelete(timers, id);
-    if (!t.internal) userTimers--;
+    if (++goneTimers > 64 && goneTimers * 2 > heap.length) compact();
+    if (!t.internal) { userTimers--; t.call.timers--; }
     arm();
+}
+// By number, as a program has it: it may guess those that are not its own.
+function clearTimer(id) {
+    const t = mapGet(timers, id);
+    if (t !== undefined && !t.internal) dropTimer(id);
+}
+function dropTimersOf(call) {
+    if (call.timers > 0) mapForEach(timers, (t) => { if (t.call === call && !t.internal) dropTimer(t.id); });
 }
 
 function tick() {
@@ -73,9 +92,10 @@ function tick() {
         heapAdd(t);
     } else {
         mapDelete(timers, t.id);
-        if (!t.internal) userTimers--;
+        if (!t.internal) { userTimers--; t.call.timers--; }
     }
     arm();
+    enter(t.call);
     try { apply(fn, undefined, args); } catch (e) { uncaught(e, "error"); }
 }
 
@@ -90,13 +110,13 @@ define(globals, "setInterval", function setInterval(callback, delay = 0, ...args
     callable(callback, "setInterval");
     return addTimer(callback, delay, args, true, false);
 });
-define(globals, "clearTimeout", function clearTimeout(id) { dropTimer(id); });
-define(globals, "clearInterval", function clearInterval(id) { dropTimer(id); });
+define(globals, "clearTimeout", function clearTimeout(id) { clearTimer(id); });
+define(globals, "clearInterval", function clearInterval(id) { clearTimer(id); });
 define(globals, "setImmediate", function setImmediate(callback, ...args) {
     callable(callback, "setImmediate");
     return addTimer(callback, 0, args, false, false);
 });
-define(globals, "clearImmediate", function clearImmediate(id) { dropTimer(id); });
+define(globals, "clearImmediate", function clearImmediate(id) { clearTimer(id); });
 
 async function microtask(fn) {
     await undefined;
