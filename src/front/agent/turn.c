@@ -791,22 +791,31 @@ static int catch_up(struct turn *t, struct err *err) {
     return rc;
 }
 
-static void start_turn(struct turn *t) {
+/* What it answers is what is in the history now, not what comes while it waits for the loop. */
+static int prepare_turn(struct turn *t, struct err *err) {
     struct agent *a = t->agent;
-    struct err err;
-    t->running = true;
     t->saved_ms = clock_mono_ms();
     (void)snprintf(t->message_id, sizeof(t->message_id), "assistant_%lld_%08x",
                    (long long)clock_wall_ms(), (unsigned)(clock_mono_ns() & 0xffffffff));
     t->message = uimessage_new(t->message_id);
     t->said = json_array();
     _cleanup_(json) json_t *list = NULL;
-    int rc = catch_up(t, &err);
-    if (rc == 0 && t->waited)
-        rc = history_reserve(a->history, &t->place, &err);
+    int rc = catch_up(t, err);
+    if (rc == 0)
+        rc = history_reserve(a->history, &t->place, err);
     record_begin(t);
     if (rc == 0)
-        rc = history_messages(a->history, &list, &err);
+        rc = history_messages(a->history, &list, err);
+    if (rc == 0)
+        t->conversation = uimessage_to_model(list, a->agents->opt.limits.context_bytes);
+    return rc;
+}
+
+static void start_turn(struct turn *t) {
+    struct agent *a = t->agent;
+    struct err err;
+    int rc = t->message ? 0 : prepare_turn(t, &err);
+    t->running = true;
     if (rc == 0)
         rc = models_find(a->agents->opt.models,
                          a->def->model ? a->def->model : a->agents->opt.model, &t->model, &err);
@@ -814,7 +823,6 @@ static void start_turn(struct turn *t) {
         end_turn(t, "error", err.message);
         return;
     }
-    t->conversation = uimessage_to_model(list, a->agents->opt.limits.context_bytes);
     if (a->def->budget.wall_ms > 0)
         (void)uv_timer_start(&t->timer, on_turn_timeout, (uint64_t)a->def->budget.wall_ms, 0);
     emit_chunk(t, "start", "messageId", t->message_id, NULL, NULL, 0);
@@ -863,7 +871,7 @@ static void end_turn(struct turn *t, const char *outcome, const char *error) {
     while (*at != t)
         at = &(*at)->next;
     *at = t->next;
-    bool first = t->running;
+    bool first = t->message != NULL; /* it was begun */
     _cleanup_(json) json_t *text = error ? uimessage_text(error) : NULL;
     if (first) {
         stop_work(t);
@@ -1021,10 +1029,6 @@ int agent_chat(struct agent *a, const struct agent_listener *from, const struct 
         rc = check_request(a, chat->messages, user_ids, err);
     if (rc == 0)
         rc = store_messages(a, chat, err);
-    /* Before the messages of a turn that will wait for it. */
-    int64_t place = 0;
-    if (rc == 0 && !a->turns)
-        rc = history_reserve(a->history, &place, err);
     if (rc < 0)
         return rc;
     struct turn *t = xcalloc(1, sizeof(*t));
@@ -1033,7 +1037,6 @@ int agent_chat(struct agent *a, const struct agent_listener *from, const struct 
     t->from = from;
     t->user_ids = steal_ptr(&user_ids);
     t->waited = a->turns != NULL;
-    t->place = place;
     buf_init(&t->open_text, LIMIT_MODEL_REPLY_BYTES);
     (void)uv_timer_init(a->agents->opt.loop, &t->timer);
     t->timer.data = t;
@@ -1042,9 +1045,16 @@ int agent_chat(struct agent *a, const struct agent_listener *from, const struct 
         at = &(*at)->next;
     *at = t;
     agent_tell_messages(a, from);
-    if (a->turns == t)
+    if (a->turns != t)
+        return 0;
+    rc = prepare_turn(t, err);
+    if (rc < 0) {
+        a->turns = NULL;
+        uv_close((uv_handle_t *)&t->timer, on_timer_closed);
+    } else {
         later_post(&a->agents->later, &a->next_turn, start_first, a);
-    return 0;
+    }
+    return rc;
 }
 
 bool agent_cancel(struct agent *a, const char *turn) {
