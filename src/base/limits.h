@@ -15,6 +15,8 @@
 #define LIMIT_WS_QUEUE_BYTES    (8 * 1024 * 1024)
 #define LIMIT_WRITE_HIGH_BYTES  (256 * 1024)
 #define LIMIT_WRITE_LOW_BYTES   (64 * 1024)
+#define LIMIT_BODY_PACE_BYTES   4096               /* each second, over five of them */
+#define LIMIT_HELD_BYTES        (64 * 1024 * 1024) /* of bodies that are not whole, and answers */
 #define LIMIT_PAGE_ROWS         100
 
 /* A run in an isolate. */

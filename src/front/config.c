@@ -126,6 +126,8 @@ static int read_limits(struct config *c, const json_t *obj, struct err *err) {
         {"connections", &c->http.connections, NULL, 1, 1000000},
         {"ws_message_bytes", &c->http.ws_message_bytes, NULL, 1024, 1 << 30},
         {"header_timeout_ms", NULL, &c->http.header_timeout_ms, 100, 3600000},
+        {"body_pace_bytes", &c->http.body_pace_bytes, NULL, 1, (int64_t)1 << 30},
+        {"held_bytes", &c->http.held_bytes, NULL, 1 << 20, (int64_t)1 << 40},
         {"body_timeout_ms", NULL, &c->http.body_timeout_ms, 100, 3600000},
         {"idle_timeout_ms", NULL, &c->http.idle_timeout_ms, 100, 3600000},
         {"write_timeout_ms", NULL, &c->http.write_timeout_ms, 100, 3600000},

@@ -29,6 +29,7 @@ static proxy_target_fn proxy_target;
 
 static const char *const function_names[ENGINE_FUNCTION_COUNT] = {
     [ENGINE_START] = "start", [ENGINE_CALL] = "call",   [ENGINE_REPLY] = "reply",
+    [ENGINE_ROOM] = "room",   [ENGINE_INPUT] = "input", [ENGINE_CANCEL] = "cancel",
     [ENGINE_GONE] = "gone",   [ENGINE_TICK] = "tick",   [ENGINE_STUCK] = "stuck",
     [ENGINE_SEED] = "seed",   [ENGINE_CLEAR] = "clear",
 };

@@ -11,14 +11,17 @@
 #include <stdint.h>
 
 enum engine_function {
-    ENGINE_START, /* (id, binding_calls, program, spec) */
-    ENGINE_CALL,  /* (id, binding_calls, spec, body) */
-    ENGINE_REPLY, /* (binding, id, ok, text) */
-    ENGINE_GONE,  /* (binding, reason) */
-    ENGINE_TICK,  /* () runs one timer that is due */
-    ENGINE_STUCK, /* () nothing is left that could settle the active calls */
-    ENGINE_SEED,  /* (a, b, c, d) of Math.random */
-    ENGINE_CLEAR, /* () forgets the run: what a warm-up leaves */
+    ENGINE_START,  /* (id, binding_calls, program, spec) */
+    ENGINE_CALL,   /* (id, binding_calls, spec, body) */
+    ENGINE_ROOM,   /* (id, bytes) */
+    ENGINE_INPUT,  /* (id, bytes, last) */
+    ENGINE_CANCEL, /* (id) */
+    ENGINE_REPLY,  /* (binding, id, ok, text) */
+    ENGINE_GONE,   /* (binding, reason) */
+    ENGINE_TICK,   /* () runs one timer that is due */
+    ENGINE_STUCK,  /* () nothing is left that could settle the active calls */
+    ENGINE_SEED,   /* (a, b, c, d) of Math.random */
+    ENGINE_CLEAR,  /* () forgets the run: what a warm-up leaves */
     ENGINE_FUNCTION_COUNT,
 };
 

@@ -331,14 +331,36 @@ HOST(host_send) {
     return JSValueMakeBoolean(ctx, fits);
 }
 
-/* body(id, bytes, last): a piece of a response */
+/* body(id, bytes, last, from, count): a piece of a response */
 HOST(host_body) {
     HOST_UNUSED();
     JSObjectRef array = JSValueToObject(ctx, argv[1], NULL);
     size_t len = JSObjectGetTypedArrayByteLength(ctx, array, NULL);
     const void *data = len > 0 ? JSObjectGetTypedArrayBytesPtr(ctx, array, NULL) : NULL;
     uint8_t last = JSValueToBoolean(ctx, argv[2]);
-    send_message(ISOLATE_BODY, (uint64_t)number(ctx, argv[0]), &last, 1, data, data ? len : 0);
+    size_t from = (size_t)number(ctx, argv[3]);
+    size_t count = (size_t)number(ctx, argv[4]);
+    if (!data || from > len || count > len - from)
+        from = count = 0;
+    send_message(ISOLATE_BODY, (uint64_t)number(ctx, argv[0]), &last, 1,
+                 count > 0 ? (const char *)data + from : NULL, count);
+    return JSValueMakeUndefined(ctx);
+}
+
+/* taken(id, bytes): the program has read so much of the request */
+HOST(host_taken) {
+    HOST_UNUSED();
+    char space[8];
+    struct buf b = {.data = space, .cap = sizeof(space), .max = sizeof(space) - 1};
+    pack_u32(&b, (uint32_t)number(ctx, argv[1]));
+    send_message(ISOLATE_TAKEN, (uint64_t)number(ctx, argv[0]), b.data, b.len, NULL, 0);
+    return JSValueMakeUndefined(ctx);
+}
+
+/* awaits(count): how many promises only the front can settle */
+HOST(host_awaits) {
+    HOST_UNUSED();
+    self->awaits = (uint32_t)number(ctx, argv[0]);
     return JSValueMakeUndefined(ctx);
 }
 
@@ -532,6 +554,8 @@ static const struct engine_host_function host_functions[] = {
     {"enter", host_enter},
     {"done", host_done},
     {"body", host_body},
+    {"taken", host_taken},
+    {"awaits", host_awaits},
     {"bind", host_bind},
     {"now", host_now},
     {"arm", host_arm},
@@ -630,6 +654,31 @@ static void on_call(struct isolate *iso, struct wire_frame *f) {
     call_prelude(iso, ENGINE_CALL, ARRAY_LEN(args), args, NULL);
 }
 
+static void on_room(struct isolate *iso, const struct wire_frame *f) {
+    struct unpack u;
+    unpack_init(&u, f->data, f->len);
+    uint32_t bytes = unpack_u32(&u);
+    if (!unpack_ok(&u))
+        _exit(ISOLATE_EXIT_PROTOCOL);
+    JSValueRef args[] = {JSValueMakeNumber(iso->engine.ctx, (double)f->id),
+                         JSValueMakeNumber(iso->engine.ctx, bytes)};
+    call_prelude(iso, ENGINE_ROOM, ARRAY_LEN(args), args, NULL);
+}
+
+static void on_input(struct isolate *iso, const struct wire_frame *f) {
+    if (f->len == 0)
+        _exit(ISOLATE_EXIT_PROTOCOL);
+    JSValueRef args[] = {JSValueMakeNumber(iso->engine.ctx, (double)f->id),
+                         engine_bytes(&iso->engine, (const char *)f->data + 1, f->len - 1),
+                         JSValueMakeBoolean(iso->engine.ctx, f->data[0] != 0)};
+    call_prelude(iso, ENGINE_INPUT, ARRAY_LEN(args), args, NULL);
+}
+
+static void on_cancel(struct isolate *iso, const struct wire_frame *f) {
+    JSValueRef args[] = {JSValueMakeNumber(iso->engine.ctx, (double)f->id)};
+    call_prelude(iso, ENGINE_CANCEL, ARRAY_LEN(args), args, NULL);
+}
+
 static bool read_channel(struct isolate *iso) {
     struct err err;
     int rc = wire_recv(&iso->reader, iso->channel, &err);
@@ -641,6 +690,12 @@ static bool read_channel(struct isolate *iso) {
             on_run(iso, &f);
         else if (f.type == ISOLATE_CALL)
             on_call(iso, &f);
+        else if (f.type == ISOLATE_ROOM)
+            on_room(iso, &f);
+        else if (f.type == ISOLATE_INPUT)
+            on_input(iso, &f);
+        else if (f.type == ISOLATE_CANCEL)
+            on_cancel(iso, &f);
         else
             rc = -ERR_PROTOCOL;
         wire_frame_finish(&f);
@@ -692,7 +747,7 @@ static void read_binding(struct isolate *iso, size_t i) {
 
 /* True while something other than the front can move the program on. */
 static bool can_progress(const struct isolate *iso) {
-    if (iso->timers > 0)
+    if (iso->timers > 0 || iso->awaits > 0)
         return true;
     for (size_t i = 0; i < iso->nbindings; i++)
         if (iso->bindings[i].pending > 0)

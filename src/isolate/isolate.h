@@ -49,6 +49,7 @@ struct isolate {
     double timer_at_ms;           /* monotonic; negative: no timer */
     uint32_t timers;              /* of the program */
     struct isolate_call *calls;
+    uint32_t awaits;              /* promises that only the front can settle */
     struct isolate_call *current; /* whose turn it is, NULL: nobody's */
     uint64_t turn_us;             /* processor time when its turn began */
     bool started;

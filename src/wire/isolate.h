@@ -38,31 +38,39 @@
  *              bytes spec (JSON: "entrypoint", "method", "args", "props", "http"), bytes body. Only
  *              to an isolate that was started with ISOLATE_RUN_WARM; calls may overlap. Not after
  *              ENDING: it would be told of what another call did.
+ *     ROOM     u32 bytes: so many more bytes of BODY may come for this call
+ *     INPUT    u8 last, the rest is bytes: a piece of the request's body, for a call whose "http"
+ *              has "stream": true
+ *     CANCEL   no payload: nobody waits for this call any more. It goes on, but what it sends is
+ *              thrown away and what it reads breaks off.
  *   isolate -> front
  *     LOG      u8 level (enum isolate_log), f64 time (ms since 1970), the rest is text
  *     RESULT   JSON text, empty for undefined; tagged (below) if the call asked for it
  *     RESPONSE the answer of a "http" call, in the place of RESULT: JSON with "status",
- *              "statusText" and "headers": [[name, value]]
+ *              "statusText" and "headers": [[name, value]], and "length" if it is known
  *     BODY     follows RESPONSE, once or more: u8 last, the rest is bytes of the body
- *     ERROR    JSON: name, message, stack (lines "    at fn (module:line:column)"), module, line,
- *              column; "kind": "error" (thrown), "unhandled" (rejection nobody handled),
- *              "stuck" (nothing is left that could settle the program), "limit", "load" (the
- *              program could not be loaded), "result" (the result cannot be sent)
- *     DONE     the last frame of a call: u64 cpu_us, u64 peak_memory_bytes, u32 binding_calls,
- *              u64 output_bytes (as the program wrote them), u64 output_dropped_bytes
- *     ENDING   no payload, id 0: a limit or a fault ends the isolate, which takes no more calls.
- *              ERROR and DONE of those that it has follow, then its end.
- *     RESET_READY  u32 pages put back, u32 pages dropped: the isolate is as new, RUN may follow.
- * RESULT, RESPONSE or ERROR comes as soon as it is known: a RESULT when every microtask has run.
- * What ctx.waitUntil() was given, and the binding calls that nobody waited for, are waited for
- * afterwards, so LOG and one ERROR may follow a RESULT; DONE ends the call. The wall clock is the
- * front's: it kills by the pidfd. Calls that overlap are told apart by the events that move them:
- * LOG, ERROR, processor time and binding calls are those of the call whose event it was.
+ *     TAKEN    u32 bytes of INPUT that the program has read
+ * At most ISOLATE_BODY_WINDOW bytes of BODY, and as many of INPUT, are under way for a call:
+ * further ones wait for ROOM and TAKEN. So who reads slowly holds up one call, and fills nobody's
+ * memory. ERROR    JSON: name, message, stack (lines "    at fn (module:line:column)"), module,
+ * line, column; "kind": "error" (thrown), "unhandled" (rejection nobody handled), "stuck" (nothing
+ * is left that could settle the program), "limit", "load" (the program could not be loaded),
+ * "result" (the result cannot be sent) DONE     the last frame of a call: u64 cpu_us, u64
+ * peak_memory_bytes, u32 binding_calls, u64 output_bytes (as the program wrote them), u64
+ * output_dropped_bytes ENDING   no payload, id 0: a limit or a fault ends the isolate, which takes
+ * no more calls. ERROR and DONE of those that it has follow, then its end. RESET_READY  u32 pages
+ * put back, u32 pages dropped: the isolate is as new, RUN may follow. RESULT, RESPONSE or ERROR
+ * comes as soon as it is known: a RESULT when every microtask has run. What ctx.waitUntil() was
+ * given, and the binding calls that nobody waited for, are waited for afterwards, so LOG and one
+ * ERROR may follow a RESULT; DONE ends the call. The wall clock is the front's: it kills by the
+ * pidfd. Calls that overlap are told apart by the events that move them: LOG, ERROR, processor time
+ * and binding calls are those of the call whose event it was.
  *
  * spec of RUN: {"env": {name: {"json": value} | {"fd": index, "kind": "facet" | "worker",
  *   "methods": [names] (worker: may be missing)}}, "entrypoint": name ("default"), "method": name,
  *   "args": [..], "props": {..}, "verify": true (call verify() first, without its logs),
- *   "tagged": true (args and result are tagged), "http": {"method", "url", "headers": [[n, v]]}
+ *   "tagged": true (args and result are tagged), "http": {"method", "url", "headers": [[n, v]],
+ *   "stream": true (the body comes by INPUT)}
  *   (calls fetch(); a CALL's body is the request's), "main": false (only load, for a warm isolate
  * that waits for CALL)}
  *
@@ -103,6 +111,9 @@ enum isolate_control {
 enum isolate_message {
     ISOLATE_RUN = 32,
     ISOLATE_CALL = 33,
+    ISOLATE_ROOM = 34,
+    ISOLATE_INPUT = 35,
+    ISOLATE_CANCEL = 36,
     ISOLATE_HELLO = 47, /* isolate -> zygote only, before READY */
     ISOLATE_LOG = 48,
     ISOLATE_RESULT = 49,
@@ -112,6 +123,7 @@ enum isolate_message {
     ISOLATE_RESET_READY = 53,
     ISOLATE_BODY = 54,
     ISOLATE_ENDING = 55,
+    ISOLATE_TAKEN = 56,
 };
 
 /* Frames on a capability socket: the numbers of src/wire/facet.h. */
@@ -171,4 +183,5 @@ enum isolate_exit {
 #define ISOLATE_DEFAULT_BINDING_CALLS 10000
 #define ISOLATE_DEFAULT_RESULT_BYTES  (1u << 20)
 #define ISOLATE_DEFAULT_WAIT_UNTIL_MS 5000
+#define ISOLATE_BODY_WINDOW           (256u << 10)
 #define ISOLATE_FRAME_MAX             (32u << 20)

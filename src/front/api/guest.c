@@ -11,22 +11,26 @@
 /* Content that guests make, at NAME.localhost: never on our own origin. Credentials of ours are not
  * passed on, and headers that would reach over the origin are taken out of the answer. */
 
-enum { BODY_MAX_BYTES = 16 << 20 };
+enum { WHOLE_MAX_BYTES = 64 << 10 /* a larger body streams */ };
 
 struct fetch {
     struct front *front;
-    struct http_req *req;
+    struct http_req *req; /* NULL when it was answered */
     struct guest_call *call;
-    struct buf body;
-    bool too_large;
-    bool answered; /* the head of the answer is known */
+    char *label;
+    struct buf body; /* a small one, until it is whole */
+    bool stream;     /* the body goes on to the worker as it comes */
+    bool answered;   /* the head of the answer is known */
     bool streaming;
     int status;
     char *type;
+    int64_t length; /* of the answer, -1: not known */
+    size_t unread;  /* of the answer, by the client */
 };
 
 static void free_fetch(struct fetch *f) {
     buf_finish(&f->body);
+    free(f->label);
     free(f->type);
     free(f);
 }
@@ -36,7 +40,6 @@ static void fail(struct fetch *f, const struct err *err) {
     f->req = NULL;
     if (!req)
         return;
-    http_req_on_gone(req, NULL, NULL);
     if (f->streaming)
         http_stream_break(req); /* the client must see that it is not whole */
     else
@@ -94,31 +97,49 @@ static void on_response(void *ctx, const json_t *head) {
             break;
         }
     f->answered = true;
+    f->length = -1;
+    (void)json_get_int(head, "length", 0, INT64_MAX, &f->length, NULL);
     f->status = (int)status;
     f->type = type ? xstrdup(type) : NULL;
 }
 
-/* A body that comes in one piece is sent with its length; others are streamed. */
+/* The client has read what it was sent. */
+static void on_drain(void *ctx) {
+    struct fetch *f = ctx;
+    size_t unread = f->unread;
+    f->unread = 0;
+    guest_call_passed(f->call, unread);
+}
+
+static void begin_stream(struct fetch *f) {
+    f->streaming = true;
+    if (f->length >= 0)
+        http_stream_length(f->req, (uint64_t)f->length);
+    http_stream_begin(f->req, f->status, f->type);
+    http_stream_on_drain(f->req, on_drain, f);
+}
+
+/* A body that comes in one piece is sent with its length; others are streamed, as fast as the
+ * client reads. */
 static void on_body_out(void *ctx, const char *data, size_t len, bool last) {
     struct fetch *f = ctx;
     struct http_req *req = f->req;
     if (!req || !f->answered)
         return;
-    if (last) {
+    if (last)
         f->req = NULL;
-        http_req_on_gone(req, NULL, NULL);
-    }
     if (last && !f->streaming) {
         http_respond(req, f->status, f->type, data, len);
         return;
     }
-    if (!f->streaming) {
-        f->streaming = true;
-        http_stream_begin(req, f->status, f->type);
-    }
-    (void)http_stream_write(req, data, len);
+    if (!f->streaming)
+        begin_stream(f);
+    f->unread += len;
+    bool more = http_stream_write(req, data, len);
     if (last)
         http_stream_end(req);
+    else if (more)
+        on_drain(f);
 }
 
 static void on_error(void *ctx, const json_t *e) {
@@ -153,7 +174,7 @@ static void on_gone(void *ctx) {
         free_fetch(f);
 }
 
-static void write_request(struct json_writer *w, const struct http_req *req) {
+static void write_request(struct json_writer *w, const struct http_req *req, bool stream) {
     json_writer_object_begin(w);
     json_writer_key(w, "http");
     json_writer_object_begin(w);
@@ -178,32 +199,36 @@ static void write_request(struct json_writer *w, const struct http_req *req) {
         json_writer_array_end(w);
     }
     json_writer_array_end(w);
+    if (stream) {
+        json_writer_key(w, "stream");
+        json_writer_bool(w, true);
+    }
     json_writer_object_end(w);
     json_writer_object_end(w);
 }
 
-static void on_body_end(void *ctx) {
-    struct fetch *f = ctx;
+static struct workers_fetch target_of(const struct fetch *f) {
+    const struct identity *who = front_identity(f->req);
+    return (struct workers_fetch){.label = f->label,
+                                  .caller = who ? who->key_id : NULL,
+                                  .caller_required =
+                                      f->front->config->require_key || f->front->beyond_loopback};
+}
+
+static void on_room(void *ctx) {
+    const struct fetch *f = ctx;
+    if (f->req)
+        http_req_body_resume(f->req);
+}
+
+static void start_call(struct fetch *f) {
     struct err err;
-    if (f->too_large) {
-        (void)err_set(&err, ERR_TOO_LARGE, "a request to a worker may have %d bytes",
-                      BODY_MAX_BYTES);
-        fail(f, &err);
-        free_fetch(f);
-        return;
-    }
-    const char *host = http_req_host(f->req);
-    _cleanup_(free) char *label = xstrndup(host, strlen(host) - strlen(".localhost"));
     _cleanup_(buf) struct buf spec;
     buf_init(&spec, 1 << 20);
     struct json_writer w;
     json_writer_init(&w, &spec);
-    write_request(&w, f->req);
-    const struct identity *who = front_identity(f->req);
-    struct workers_fetch fetch = {.label = label,
-                                  .caller = who ? who->key_id : NULL,
-                                  .caller_required =
-                                      f->front->config->require_key || f->front->beyond_loopback};
+    write_request(&w, f->req, f->stream);
+    struct workers_fetch target = target_of(f);
     struct guest_request q = {.spec = spec.data,
                               .spec_len = spec.len,
                               .body = f->body.data,
@@ -211,28 +236,64 @@ static void on_body_end(void *ctx) {
                               .wall_ms = f->front->runner->config.limits.wall_ms,
                               .callbacks = {.on_response = on_response,
                                             .on_body = on_body_out,
+                                            .on_room = on_room,
                                             .on_error = on_error,
                                             .on_done = on_done},
                               .ctx = f};
-    if (workers_call_label(f->front->workers, &fetch, &q, &f->call, &err) < 0) {
+    if (workers_call_label(f->front->workers, &target, &q, &f->call, &err) < 0) {
         fail(f, &err);
         free_fetch(f);
     }
 }
 
+static void on_input(struct fetch *f, const char *data, size_t len, bool last) {
+    /* Nobody reads the rest of a body whose request was answered. */
+    if (f->req && !guest_call_input(f->call, data, len, last) && !last)
+        http_req_body_pause(f->req);
+}
+
 static void on_body(void *ctx, const char *data, size_t len) {
     struct fetch *f = ctx;
-    if (!buf_add(&f->body, data, len))
-        f->too_large = true;
+    if (f->stream)
+        on_input(f, data, len, false);
+    else
+        (void)buf_add(&f->body, data, len);
+}
+
+static void on_body_end(void *ctx) {
+    struct fetch *f = ctx;
+    if (f->stream)
+        on_input(f, NULL, 0, true);
+    else
+        start_call(f);
+}
+
+/* A body that is small, or none, is handed over whole. */
+static bool is_large(const struct http_req *req) {
+    const char *length = http_req_header(req, "content-length");
+    return length ? strtoull(length, NULL, 10) > WHOLE_MAX_BYTES
+                  : http_req_header(req, "transfer-encoding") != NULL;
 }
 
 void api_guest(struct http_req *req, void *ctx) {
     if (api_port(req, ctx))
         return;
     struct fetch *f = xcalloc(1, sizeof(*f));
+    const char *host = http_req_host(req);
     f->front = ctx;
     f->req = req;
-    buf_init(&f->body, BODY_MAX_BYTES);
+    f->label = xstrndup(host, strlen(host) - strlen(".localhost"));
+    f->stream = is_large(req);
+    buf_init(&f->body, WHOLE_MAX_BYTES);
+    struct workers_fetch target = target_of(f);
+    struct err err;
+    if (workers_check_label(f->front->workers, &target, &err) < 0) {
+        fail(f, &err); /* before any of its body is read */
+        free_fetch(f);
+        return;
+    }
     http_req_on_gone(req, on_gone, f);
     http_req_on_body(req, on_body, on_body_end, f);
+    if (f->stream)
+        start_call(f);
 }

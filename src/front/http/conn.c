@@ -13,7 +13,14 @@
  * loop's shared read buffer or, when a piece had to be kept, the connection's own `in`. Reading
  * stops while an answer is being made and more than a head is already waiting. */
 
-enum { LINGER_MS = 2000, REFUSED_MAX = 64, REQUESTS_PER_TURN = 16 };
+enum {
+    LINGER_MS = 2000,
+    REFUSED_MAX = 64,
+    REQUESTS_PER_TURN = 16,
+    PACE_MS = 5000,
+    SMALL_BODY = 16384,  /* counts for nothing */
+    SMALL_QUEUE = 16384, /* what an answer may have unread while all together have too much */
+};
 
 static uint64_t now_ms(const struct http_conn *c) {
     return uv_now(c->server->opt.loop);
@@ -122,10 +129,13 @@ struct write {
     char data[];
 };
 
+static size_t high_mark(const struct http_server *s);
+
 static void on_written(uv_write_t *r, int status) {
     struct write *w = (struct write *)r;
     struct http_conn *c = w->conn;
     c->queued -= w->len;
+    c->server->stats.unread_bytes -= w->len;
     free(w);
     if (status < 0) {
         conn_close(c);
@@ -136,7 +146,7 @@ static void on_written(uv_write_t *r, int status) {
     c->write_deadline_ms = c->queued ? now_ms(c) + c->server->opt.limits.write_timeout_ms : 0;
     if (c->queued == 0 && c->state == CONN_HEAD && !c->head_begun)
         c->deadline_ms = now_ms(c) + c->server->opt.limits.idle_timeout_ms;
-    if (c->throttled && c->queued <= LIMIT_WRITE_LOW_BYTES) {
+    if (c->throttled && c->queued <= MIN(LIMIT_WRITE_LOW_BYTES, high_mark(c->server))) {
         c->throttled = false;
         if (c->ws)
             ws_drained(c->ws);
@@ -159,6 +169,12 @@ void conn_break(struct http_conn *c) {
 static bool write_failed(struct http_conn *c) {
     conn_break(c);
     return false;
+}
+
+/* When clients that do not read make the server hold much, each may have less. */
+static size_t high_mark(const struct http_server *s) {
+    return s->stats.unread_bytes > s->opt.limits.held_bytes / 2 ? SMALL_QUEUE
+                                                                : LIMIT_WRITE_HIGH_BYTES;
 }
 
 bool conn_write(struct http_conn *c, const uv_buf_t *pieces, unsigned n) {
@@ -193,10 +209,12 @@ bool conn_write(struct http_conn *c, const uv_buf_t *pieces, unsigned n) {
     if (c->queued == 0)
         c->write_deadline_ms = now_ms(c) + c->server->opt.limits.write_timeout_ms;
     c->queued += w->len;
-    if (c->queued > LIMIT_WRITE_HIGH_BYTES)
+    c->server->stats.unread_bytes += w->len;
+    if (c->queued > high_mark(c->server))
         c->throttled = true;
     if (uv_write(&w->req, &c->uv.stream, &b, 1, on_written) < 0) {
         c->queued -= w->len;
+        c->server->stats.unread_bytes -= w->len;
         free(w);
         return write_failed(c);
     }
@@ -231,6 +249,20 @@ static void fail_body(struct http_conn *c, const struct err *err) {
     fail(c, err, 0);
 }
 
+/* Counts what the body takes; false: all of them together take too much. */
+static bool hold(struct http_req *req) {
+    struct http_stats *stats = &req->server->stats;
+    size_t now = req->body.len > SMALL_BODY ? req->body.cap : 0;
+    stats->held_bytes += now - req->held;
+    req->held = now;
+    return now == 0 || stats->held_bytes <= req->server->opt.limits.held_bytes;
+}
+
+void conn_body_released(struct http_req *req) {
+    req->server->stats.held_bytes -= req->held;
+    req->held = 0;
+}
+
 void conn_feed_body(struct http_conn *c, const char *data, size_t len) {
     struct http_req *req = c->req;
     if (!req || c->state != CONN_BODY)
@@ -245,6 +277,13 @@ void conn_feed_body(struct http_conn *c, const char *data, size_t len) {
     }
     if (!streams_body(req)) {
         (void)buf_add(&req->body, data, len);
+        if (!hold(req)) {
+            struct err err;
+            (void)err_set(&err, ERR_UNAVAILABLE,
+                          "the server holds too many bodies that are not whole (limit held_bytes); "
+                          "try again");
+            fail_body(c, &err);
+        }
         return;
     }
     if (!req->body_paused)
@@ -264,10 +303,27 @@ static void message_complete(struct http_conn *c) {
     c->state = CONN_HANDLE;
     c->deadline_ms = 0;
     req->body_done = true;
+    conn_body_released(req);
     if (!streams_body(req))
         start_handler(req);
     else if (req->on_end)
         req->on_end(req->body_ctx);
+}
+
+static void pace_begin(struct http_conn *c) {
+    c->pace_ms = now_ms(c);
+    c->pace_seen = c->req ? c->req->body_seen : 0;
+}
+
+/* Whether a body comes as fast as it must. */
+static bool keeps_pace(struct http_conn *c) {
+    uint64_t now = now_ms(c);
+    if (c->state != CONN_BODY || !c->req || now < c->pace_ms + PACE_MS)
+        return true;
+    size_t least = c->server->opt.limits.body_pace_bytes * (PACE_MS / 1000);
+    bool kept = c->req->body_paused || c->req->body_seen - c->pace_seen >= least;
+    pace_begin(c);
+    return kept;
 }
 
 /* Parses one head. Returns the bytes used, 0 if more are needed. */
@@ -307,6 +363,7 @@ static size_t take_head(struct http_conn *c, const char *data, size_t len) {
     req->body_done = !req->has_body;
     c->state = req->has_body ? CONN_BODY : CONN_HANDLE;
     c->deadline_ms = req->has_body ? now_ms(c) + s->opt.limits.body_timeout_ms : 0;
+    pace_begin(c);
     if (!router_admit(s, req))
         return (size_t)end;
     size_t max = body_max(req);
@@ -471,6 +528,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *b) {
 void conn_body_paused(struct http_conn *c, bool paused) {
     if (c->state == CONN_BODY)
         c->deadline_ms = paused ? 0 : now_ms(c) + c->server->opt.limits.body_timeout_ms;
+    pace_begin(c);
     if (paused)
         conn_read_stop(c);
     else if (c->in.len > 0 || c->eof)
@@ -631,6 +689,8 @@ void conn_sweep(struct http_server *s) {
         if (c->write_deadline_ms && now > c->write_deadline_ms)
             conn_close(c);
         else if (c->deadline_ms && now > c->deadline_ms && !(c->state == CONN_HEAD && c->queued))
+            on_deadline(c);
+        else if (!keeps_pace(c))
             on_deadline(c);
         else if (c->ws)
             ws_tick(c->ws, now);

@@ -52,6 +52,8 @@ struct http_req {
 
     struct buf body;
     size_t body_seen;
+    size_t held;    /* of the server's held_bytes, while the body is not whole */
+    int64_t length; /* of the answer's body, -1: not known before its end */
     bool keep_alive;
     bool http10;
     bool has_body;
@@ -97,6 +99,8 @@ struct http_conn {
     struct later later;         /* goes on with it, or ends it, in the next turn of the loop */
     uint64_t deadline_ms;       /* of the present state, 0: none */
     uint64_t write_deadline_ms; /* while bytes wait to be written */
+    uint64_t pace_ms;           /* when the pace of a body was looked at last */
+    size_t pace_seen;           /* what had come of it until then */
     size_t queued;
     bool local;
     bool reading;
@@ -164,6 +168,8 @@ void conn_read_start(struct http_conn *c);
 void conn_read_stop(struct http_conn *c);
 void conn_linger(struct http_conn *c);
 void conn_end_after_writes(struct http_conn *c);
+/* The body of the request is not held any more. */
+void conn_body_released(struct http_req *req);
 void conn_feed_body(struct http_conn *c, const char *data, size_t len);
 
 /* head.c */

@@ -99,6 +99,7 @@ struct http_req *req_create(struct http_server *s) {
     memset(&req->nheaders, 0, sizeof(*req) - offsetof(struct http_req, nheaders));
     req->server = s;
     req->start_ns = clock_mono_ns();
+    req->length = -1;
     char *p = put(req->id, s->id_prefix);
     *p++ = '-';
     *put_hex(p, ++s->next_id) = 0;
@@ -111,6 +112,7 @@ void req_destroy(struct http_req *req) {
         return;
     if (req->free_user)
         req->free_user(req->user);
+    conn_body_released(req);
     for (size_t i = 0; i < req->nparams; i++)
         free(req->params[i]);
     buf_finish(&req->body);
@@ -477,6 +479,10 @@ void req_fail(struct http_conn *c, const struct err *err, int status) {
     req_destroy(req);
 }
 
+void http_stream_length(struct http_req *req, uint64_t len) {
+    req->length = (int64_t)len;
+}
+
 void http_stream_begin(struct http_req *req, int status, const char *type) {
     req->status = status;
     req->streaming = true;
@@ -484,11 +490,11 @@ void http_stream_begin(struct http_req *req, int status, const char *type) {
     if (!c)
         return;
     req->bodyless = req->method == HTTP_METHOD_HEAD || has_no_body(status);
-    req->chunked = !req->http10 && !has_no_body(status);
-    if (req->http10 && !req->bodyless)
+    req->chunked = !req->http10 && !has_no_body(status) && req->length < 0;
+    if (req->http10 && !req->bodyless && req->length < 0)
         req->keep_alive = false;
     char head[HEAD_MAX];
-    size_t n = make_head(req, head, status, type, -1);
+    size_t n = make_head(req, head, status, type, (ssize_t)req->length);
     uv_buf_t pieces[3] = {uv_buf_init(head, (unsigned)n),
                           uv_buf_init(req->extra.data, (unsigned)req->extra.len),
                           uv_buf_init((char *)"\r\n", 2)};
@@ -500,6 +506,11 @@ bool http_stream_write(struct http_req *req, const void *data, size_t len) {
     /* A chunk of no bytes would end the body. */
     if (!c || len == 0 || req->bodyless)
         return true;
+    /* More than was promised would be taken for the next answer. */
+    if (req->length >= 0) {
+        len = MIN(len, (size_t)req->length);
+        req->length -= (int64_t)len;
+    }
     char size[24];
     uv_buf_t pieces[3];
     unsigned k = 0;
@@ -521,6 +532,10 @@ void http_stream_on_drain(struct http_req *req, void (*on_drain)(void *ctx), voi
 }
 
 void http_stream_end(struct http_req *req) {
+    if (req->conn && req->length > 0 && !req->bodyless) {
+        http_stream_break(req); /* less than was promised: the client must see it */
+        return;
+    }
     req->on_gone = NULL;
     if (req->conn && req->chunked && !req->bodyless) {
         uv_buf_t b = uv_buf_init((char *)"0\r\n\r\n", 5);

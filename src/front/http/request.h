@@ -100,6 +100,8 @@ void http_respond_empty(struct http_req *req, int status);
 /* {"error":{"code","message","request_id"}} with the status of the error's code. */
 void http_respond_err(struct http_req *req, const struct err *err);
 
+/* Before http_stream_begin(): how many bytes will come. */
+void http_stream_length(struct http_req *req, uint64_t len);
 void http_stream_begin(struct http_req *req, int status, const char *type);
 /* True if more may be written now; false: wait for on_drain. */
 bool http_stream_write(struct http_req *req, const void *data, size_t len);

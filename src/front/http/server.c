@@ -18,6 +18,8 @@ struct http_limits http_limits_default(void) {
         .body_bytes = LIMIT_BODY_BYTES,
         .connections = LIMIT_CONNECTIONS,
         .ws_message_bytes = LIMIT_WS_MESSAGE_BYTES,
+        .body_pace_bytes = LIMIT_BODY_PACE_BYTES,
+        .held_bytes = LIMIT_HELD_BYTES,
         .header_timeout_ms = LIMIT_HEADER_TIMEOUT_MS,
         .body_timeout_ms = LIMIT_BODY_TIMEOUT_MS,
         .idle_timeout_ms = LIMIT_IDLE_TIMEOUT_MS,

@@ -17,6 +17,8 @@ struct http_limits {
     size_t body_bytes;
     size_t connections;
     size_t ws_message_bytes;
+    size_t body_pace_bytes; /* each second: who sends a body more slowly is cut off */
+    size_t held_bytes; /* bodies that are not whole, and answers that are not read: all of them */
     unsigned header_timeout_ms;
     unsigned body_timeout_ms;
     unsigned idle_timeout_ms;
@@ -73,7 +75,9 @@ int http_server_listen(struct http_server *s, int fd, struct err *err);
 struct http_stats {
     size_t connections;
     size_t websockets;
-    size_t requests; /* alive: read, handled or owed an answer */
+    size_t requests;     /* alive: read, handled or owed an answer */
+    size_t held_bytes;   /* of bodies that are not whole */
+    size_t unread_bytes; /* of answers that clients have not read */
     uint64_t accepted_total;
     uint64_t refused_total; /* connections over the limit */
     uint64_t requests_total;

@@ -50,6 +50,16 @@ struct guest_call {
     struct guest_usage usage;
     struct buf spec; /* until it is sent */
     struct buf body;
+    bool sent;
+    /* The window of the response's body: what may still come, and what was passed on since that was
+     * told. */
+    size_t room;
+    size_t passed;
+    /* The window of the request's: what the program has not read, and what waits for `sent`. */
+    size_t unread;
+    struct buf input;
+    bool input_whole;
+    bool input_full; /* on_room is owed */
     /* How it ended; told in the next turn of the loop. */
     struct later over;
     struct err err; /* code 0: it ran to its end */
@@ -101,6 +111,7 @@ static void on_call_closed(uv_handle_t *h) {
     struct guest_call *c = h->data;
     buf_finish(&c->spec);
     buf_finish(&c->body);
+    buf_finish(&c->input);
     json_decref(c->error);
     free(c);
 }
@@ -179,6 +190,8 @@ static struct guest_call *add_call(struct guest *g, const struct guest_request *
     c->start_ns = clock_mono_ns();
     buf_init(&c->spec, ISOLATE_FRAME_MAX);
     buf_init(&c->body, ISOLATE_FRAME_MAX);
+    buf_init(&c->input, ISOLATE_FRAME_MAX);
+    c->room = ISOLATE_BODY_WINDOW;
     (void)uv_timer_init(g->runner->loop, &c->timer);
     c->timer.data = c;
     uv_update_time(g->runner->loop); /* the loop's clock may be old: the time begins now */
@@ -197,6 +210,26 @@ static struct guest_call *find_call(struct guest *g, uint64_t id) {
     return c;
 }
 
+static bool send_input(struct guest *g, const struct guest_call *c, const void *data, size_t len,
+                       bool last) {
+    uint8_t head = last;
+    return isolate_send(g->isolate, &(struct wire_out){.type = ISOLATE_INPUT,
+                                                       .id = c->id,
+                                                       .pieces = {{&head, 1}, {data, len}}});
+}
+
+/* The call has gone to the isolate, and what came of its body follows. */
+static bool call_sent(struct guest *g, struct guest_call *c) {
+    c->sent = true;
+    buf_finish(&c->spec);
+    buf_finish(&c->body);
+    bool ok = c->input.len == 0 && !c->input_whole;
+    if (!ok)
+        ok = send_input(g, c, c->input.data, c->input.len, c->input_whole);
+    buf_finish(&c->input);
+    return ok;
+}
+
 static bool send_call(struct guest *g, struct guest_call *c) {
     _cleanup_(buf) struct buf b;
     buf_init(&b, ISOLATE_FRAME_MAX);
@@ -205,12 +238,12 @@ static bool send_call(struct guest *g, struct guest_call *c) {
     pack_u32(&b, c->limits.binding_calls);
     pack_bytes(&b, c->spec.data, c->spec.len);
     pack_bytes(&b, c->body.data, c->body.len);
-    buf_finish(&c->spec);
-    buf_finish(&c->body);
     isolate_allow(g->isolate, guest_active_calls(g));
-    return !b.full && isolate_send(g->isolate, &(struct wire_out){.type = ISOLATE_CALL,
-                                                                  .id = c->id,
-                                                                  .pieces = {{b.data, b.len}}});
+    return !b.full &&
+           isolate_send(g->isolate, &(struct wire_out){.type = ISOLATE_CALL,
+                                                       .id = c->id,
+                                                       .pieces = {{b.data, b.len}}}) &&
+           call_sent(g, c);
 }
 
 /* Calls that came while it could not take them, from c on. */
@@ -262,10 +295,32 @@ static void on_response(struct guest *g, struct guest_call *c, const struct wire
 }
 
 static void on_body(struct guest *g, struct guest_call *c, const struct wire_frame *f) {
-    if (f->len == 0)
+    size_t len = f->len - 1;
+    if (f->len == 0 || len > c->room) {
         protocol_error(g, "body");
-    else if (c->cb.on_body)
-        c->cb.on_body(c->ctx, (const char *)f->data + 1, f->len - 1, f->data[0] != 0);
+        return;
+    }
+    c->room -= len;
+    if (c->cb.on_body)
+        c->cb.on_body(c->ctx, (const char *)f->data + 1, len, f->data[0] != 0);
+    else
+        guest_call_passed(c, len);
+}
+
+static void on_taken_input(struct guest *g, struct guest_call *c, const struct wire_frame *f) {
+    struct unpack u;
+    unpack_init(&u, f->data, f->len);
+    uint32_t bytes = unpack_u32(&u);
+    if (!unpack_ok(&u) || bytes > c->unread) {
+        protocol_error(g, "size of what was read");
+        return;
+    }
+    c->unread -= bytes;
+    if (!c->input_full || c->unread > ISOLATE_BODY_WINDOW / 2)
+        return;
+    c->input_full = false;
+    if (c->cb.on_room)
+        c->cb.on_room(c->ctx);
 }
 
 static void on_call_done(struct guest *g, struct guest_call *c, const struct wire_frame *f) {
@@ -311,6 +366,9 @@ static void on_frame(void *ctx, struct wire_frame *f) {
         break;
     case ISOLATE_BODY:
         on_body(g, c, f);
+        break;
+    case ISOLATE_TAKEN:
+        on_taken_input(g, c, f);
         break;
     case ISOLATE_ERROR: {
         _cleanup_(json) json_t *j = NULL;
@@ -530,10 +588,8 @@ static void start_running(struct guest *g) {
         fd_close(&g->bindings[i].fd);
     program_unref(g->program);
     g->program = NULL;
-    if (first) {
-        buf_finish(&first->spec);
-        buf_finish(&first->body);
-    }
+    if (sent && first)
+        sent = call_sent(g, first);
     if (!sent) {
         struct err err;
         (void)err_set(&err, ERR_UNAVAILABLE, "the isolate did not take the program; run it again");
@@ -683,6 +739,38 @@ static void abandon(struct guest *g, const struct guest_call *c) {
         add_call(g, &(struct guest_request){.wall_ms = (uint32_t)MAX(left_ms, 1),
                                             .callbacks = {.on_done = on_nobody}});
     ghost->id = c->id;
+    ghost->room = c->room;
+    ghost->unread = c->unread;
+    ghost->sent = true;
+    (void)isolate_send(g->isolate, &(struct wire_out){.type = ISOLATE_CANCEL, .id = c->id});
+}
+
+void guest_call_passed(struct guest_call *c, size_t bytes) {
+    c->passed += bytes;
+    if (c->over.queue || c->guest->state != GUEST_RUNNING || c->passed < ISOLATE_BODY_WINDOW / 4)
+        return;
+    _cleanup_(buf) struct buf b;
+    buf_init(&b, 16);
+    pack_u32(&b, (uint32_t)c->passed);
+    c->room += c->passed;
+    c->passed = 0;
+    (void)isolate_send(
+        c->guest->isolate,
+        &(struct wire_out){.type = ISOLATE_ROOM, .id = c->id, .pieces = {{b.data, b.len}}});
+}
+
+bool guest_call_input(struct guest_call *c, const void *data, size_t len, bool last) {
+    if (c->over.queue)
+        return true;
+    c->unread += len;
+    if (!c->sent) {
+        (void)buf_add(&c->input, data, len);
+        c->input_whole = last;
+    } else if (c->guest->state == GUEST_RUNNING) {
+        (void)send_input(c->guest, c, data, len, last);
+    }
+    c->input_full = c->unread >= ISOLATE_BODY_WINDOW;
+    return !c->input_full;
 }
 
 void guest_call_cancel(struct guest_call *c) {

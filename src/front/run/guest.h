@@ -27,7 +27,11 @@ struct guest_callbacks {
     void (*on_result)(void *ctx, const char *json, size_t len);
     /* The answer of a "http" call: its head, then its body in pieces. */
     void (*on_response)(void *ctx, const json_t *head);
+    /* Who passes them on says so by guest_call_passed(): no more than a window of them comes before
+     * that. on_body NULL throws them away. */
     void (*on_body)(void *ctx, const char *data, size_t len, bool last);
+    /* guest_call_input() may be given more. */
+    void (*on_room)(void *ctx);
     /* {"name","message","stack","module","line","column","kind"}; strings of the program's making.
      */
     void (*on_error)(void *ctx, const json_t *error);
@@ -68,6 +72,11 @@ struct guest *guest_start(struct runner *r, const struct guest_spec *spec,
 /* False when it is about to end: then it should be let go, and another one started. */
 bool guest_takes_calls(const struct guest *g);
 struct guest_call *guest_call(struct guest *g, const struct guest_request *request);
+/* So much of what on_body gave has gone on its way. */
+void guest_call_passed(struct guest_call *c, size_t bytes);
+/* A piece of the request's body, for a call whose spec says {"http": {"stream": true}}. False: no
+ * more until on_room. */
+bool guest_call_input(struct guest_call *c, const void *data, size_t len, bool last);
 /* Ends the call: its on_done comes with ERR_CANCELLED. A one-shot guest ends with it. */
 void guest_call_cancel(struct guest_call *c);
 size_t guest_active_calls(const struct guest *g);

@@ -361,7 +361,7 @@ static int call(struct worker *k, const struct guest_request *request, struct gu
         return 0;
     }
     struct code c;
-    struct env env;
+    struct env env = {0};
     int rc = code_read(&c, k->def, &w->opt.runner->config.limits, err);
     if (rc < 0)
         return rc;
@@ -369,6 +369,7 @@ static int call(struct worker *k, const struct guest_request *request, struct gu
     if (rc == 0)
         rc = make_room(w, k->owner, err);
     if (rc < 0) {
+        env_finish(&env);
         code_finish(&c);
         return rc;
     }
@@ -386,18 +387,31 @@ static int call(struct worker *k, const struct guest_request *request, struct gu
     return 0;
 }
 
-int workers_call_label(struct workers *w, const struct workers_fetch *fetch,
-                       const struct guest_request *request, struct guest_call **ret_call,
+static int find_served(struct workers *w, const struct workers_fetch *fetch, struct worker **ret_k,
                        struct err *err) {
     struct worker *k = NULL;
     int rc = load(w, NULL, fetch->label, &k, err);
     if (rc < 0)
         return rc;
+    *ret_k = k;
     bool public = json_is_true(json_object_get(k->def, "public"));
     if (fetch->caller_required && !public &&
         (!fetch->caller || (*fetch->caller && strcmp(fetch->caller, k->owner) != 0)))
         return err_set(err, ERR_NOT_FOUND, "there is no worker at this host name");
-    return call(k, request, ret_call, err);
+    return 0;
+}
+
+int workers_check_label(struct workers *w, const struct workers_fetch *fetch, struct err *err) {
+    struct worker *k;
+    return find_served(w, fetch, &k, err);
+}
+
+int workers_call_label(struct workers *w, const struct workers_fetch *fetch,
+                       const struct guest_request *request, struct guest_call **ret_call,
+                       struct err *err) {
+    struct worker *k;
+    int rc = find_served(w, fetch, &k, err);
+    return rc < 0 ? rc : call(k, request, ret_call, err);
 }
 
 /* --- bindings: calls from one worker to another --- */
@@ -427,6 +441,7 @@ static void end_peer(struct peer *p) {
 
 struct peer_call {
     struct peer *peer;
+    struct guest_call *call;
     uint64_t id;
     bool answered;
     json_t *head;    /* of a fetch() */
@@ -473,6 +488,7 @@ static void on_peer_response(void *ctx, const json_t *head) {
 static void on_peer_body(void *ctx, const char *data, size_t len, bool last) {
     struct peer_call *c = ctx;
     (void)buf_add(&c->body, data, len);
+    guest_call_passed(c->call, len);
     if (!last || !c->head)
         return;
     if (c->body.full) {
@@ -579,7 +595,6 @@ static void on_peer_frame(void *ctx, struct wire_frame *f) {
         rc = load(p->workers, p->owner, p->id, &k, &err);
     if (rc == 0)
         rc = write_call(p, method, n, args, args_len, &spec, &body, &err);
-    struct guest_call *unused = NULL;
     if (rc == 0)
         rc = call(k,
                   &(struct guest_request){.spec = spec.data,
@@ -593,7 +608,7 @@ static void on_peer_frame(void *ctx, struct wire_frame *f) {
                                                         .on_error = on_peer_error,
                                                         .on_done = on_peer_done},
                                           .ctx = c},
-                  &unused, &err);
+                  &c->call, &err);
     if (rc < 0)
         on_peer_done(c, NULL, &err);
 }

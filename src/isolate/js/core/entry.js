@@ -22,6 +22,7 @@ function finish(call) {
     if (call.deadline !== 0) dropTimer(call.deadline);
     if (call.patience !== 0) dropTimer(call.patience);
     mapDelete(active, call.id);
+    wake(call);
     host.done(call.id);
     if (current === call) current = null;
 }
@@ -125,10 +126,10 @@ function rpcMethod(instance, name, entrypoint) {
     throw new TypeErrorCtor(`entrypoint '${entrypoint}' has no method '${name}'`);
 }
 
-function argumentList(spec, body) {
+function argumentList(call, spec, body) {
     if (spec.http !== undefined) {
         const one = list();
-        push(one, makeRequest(spec.http, body));
+        push(one, makeRequest(call, spec.http, body));
         return one;
     }
     const args = spec.args ?? [], out = list();
@@ -139,7 +140,7 @@ function argumentList(spec, body) {
 // The function to call for a spec, bound to its arguments.
 function resolveEntry(call, spec, body) {
     const name = spec.entrypoint ?? "default", exported = program.linked.get(name);
-    const ctx = makeContext(call, spec.props), env = program.env, args = argumentList(spec, body);
+    const ctx = makeContext(call, spec.props), env = program.env, args = argumentList(call, spec, body);
     const method = spec.method ?? (spec.http !== undefined ? "fetch" : "run");
     if (exported === undefined)
         throw new TypeErrorCtor(name === "default" ? "the program has no default export: export a function, an object or a class"
@@ -256,6 +257,8 @@ function newCall(id, bindingCalls) {
         waiting: false,   // waitOut() is at work
         over: false,      // DONE was sent
         muted: false, indent: "",
+        room: WINDOW, wakeSender: null, input: list(), inputAt: 0, inputWhole: false, wakeReader: null,
+        cancelled: false, // nobody waits for it
     };
     mapSet(active, id, call);
     current = call; // as the host has it
@@ -321,10 +324,11 @@ function clear() {
     waiting = list(); freeSlots = list(); callNumber = 0; bindings = list();
     active = new MapCtor(); program = null; current = null;
     counts = new MapCtor(); watches = new MapCtor();
+    awaiting = 0;
     arm();
 }
 
 if (host.probe !== undefined) define(globals, "probe", host.probe); // the test build
 
-return { __proto__: null, start, call, reply, gone, tick, stuck, seed, clear, rejected };
+return { __proto__: null, start, call, room, input, cancel, reply, gone, tick, stuck, seed, clear, rejected };
 })

@@ -1,5 +1,4 @@
-// HTTP calls: a Request in, a Response out. The body of a request is whole; that of a response goes
-// out in pieces as the program makes them.
+// HTTP calls: a Request in, a Response out. Bodies that are not small move in pieces.
 
 const RESPONSE = 52;
 const web = installWeb(webHost, {
@@ -13,22 +12,103 @@ const web = installWeb(webHost, {
 web.warm(["URL", "URLSearchParams", "TextEncoder", "TextDecoder", "structuredClone", "crypto", "Headers", "Request",
     "Response", "AbortController", "atob", "Event", "DOMException"]);
 
-function makeRequest(http, body) {
-    return web.makeRequest({
-        __proto__: null, method: http.method ?? "GET", url: http.url, headers: http.headers ?? [],
-        body: body !== undefined && typedLength(body) > 0 ? body : null,
+// Bodies move within a window (ISOLATE_BODY_WINDOW), in both directions: what the client has not read
+// yet, and what the program has not, waits where it is made.
+const WINDOW = 262144;
+let awaiting = 0;
+
+// A promise that the front settles: while there is one, the program is not stuck.
+function fromFront(keep) {
+    host.awaits(++awaiting);
+    return new P((resolve) => {
+        let kept = true;
+        keep(() => {
+            if (kept) host.awaits(--awaiting);
+            kept = false;
+            resolve();
+        });
     });
+}
+
+function wake(call) {
+    const { wakeSender, wakeReader } = call;
+    call.wakeSender = call.wakeReader = null;
+    if (wakeSender !== null) wakeSender();
+    if (wakeReader !== null) wakeReader();
+}
+
+function room(id, bytes) {
+    const call = mapGet(active, id);
+    if (call === undefined) return;
+    enter(call);
+    call.room += bytes;
+    wake(call);
+}
+
+function input(id, bytes, last) {
+    const call = mapGet(active, id);
+    if (call === undefined) return;
+    enter(call);
+    if (typedLength(bytes) > 0) push(call.input, bytes);
+    call.inputWhole = last;
+    wake(call);
+}
+
+function cancel(id) {
+    const call = mapGet(active, id);
+    if (call === undefined) return;
+    enter(call);
+    call.cancelled = true;
+    wake(call);
+}
+
+async function readInput(call) {
+    while (call.inputAt === call.input.length && !call.inputWhole && !call.cancelled && !call.over)
+        await fromFront((w) => { call.wakeReader = w; });
+    if (call.inputAt < call.input.length) {
+        const bytes = call.input[call.inputAt];
+        call.input[call.inputAt++] = null;
+        if (call.inputAt === call.input.length) call.input.length = call.inputAt = 0;
+        if (!call.over) host.taken(call.id, typedLength(bytes));
+        return bytes;
+    }
+    if (!call.inputWhole) throw new TypeErrorCtor("the body of the request broke off");
+    return null;
+}
+
+function makeRequest(call, http, body) {
+    const method = http.method ?? "GET";
+    if (method === "GET" || method === "HEAD") body = null;
+    else if (http.stream) body = web.streamFrom(() => readInput(call));
+    else if (body === undefined || typedLength(body) === 0) body = null;
+    return web.makeRequest({ __proto__: null, method, url: http.url, headers: http.headers ?? [], body });
 }
 
 async function sendResponse(call, value) {
     if (!web.isResponse(value)) throw new TypeErrorCtor(`fetch() returned ${inspect(value)}, not a Response`);
-    const parts = web.responseParts(value), { body } = parts;
-    host.send(RESPONSE, call.id, jsonStringify({
-        __proto__: null, status: parts.status, statusText: parts.statusText, headers: parts.headers,
-    }));
-    if (body === null) host.body(call.id, new Bytes(0), true);
-    else if (isTyped(body)) host.body(call.id, construct(Bytes, [body]), true);
+    const parts = web.responseParts(value), { body } = parts, whole = body === null || isTyped(body);
+    const head = { __proto__: null, status: parts.status, statusText: parts.statusText, headers: parts.headers };
+    const bytes = body === null ? new Bytes(0) : whole ? construct(Bytes, [body]) : null;
+    if (whole) head.length = typedLength(bytes);
+    host.send(RESPONSE, call.id, jsonStringify(head));
+    if (whole) await sendBytes(call, bytes, true);
     else await sendStream(call, body);
+}
+
+// True if all of it was sent.
+async function sendBytes(call, bytes, last) {
+    const n = typedLength(bytes);
+    let at = 0;
+    do {
+        while (call.room === 0 && n > 0 && !call.failed && !call.cancelled)
+            await fromFront((w) => { call.wakeSender = w; });
+        if (call.failed || call.cancelled) return false;
+        const k = mathMin(call.room, n - at);
+        call.room -= k;
+        host.body(call.id, bytes, last && at + k === n, at, k);
+        at += k;
+    } while (at < n);
+    return true;
 }
 
 async function sendStream(call, stream) {
@@ -36,11 +116,14 @@ async function sendStream(call, stream) {
     for (;;) {
         const { done, value } = await reader.read();
         if (call.failed) return;
-        if (done) { host.body(call.id, new Bytes(0), true); return; }
+        if (done) { await sendBytes(call, new Bytes(0), true); return; }
         if (!isObject(value) || typedTag(value) !== "Uint8Array")
             throw new TypeErrorCtor("the body of a Response must be a stream of Uint8Array");
         // A copy: taking the pointer of a buffer pins it, and this one is the program's.
-        host.body(call.id, construct(Bytes, [value]), false);
+        if (typedLength(value) > 0 && !await sendBytes(call, construct(Bytes, [value]), false)) {
+            if (call.cancelled) reader.cancel(new E("the client is gone"));
+            return;
+        }
     }
 }
 

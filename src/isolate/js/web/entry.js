@@ -118,6 +118,7 @@ module.exports = function install(host, core) {
     isResponse: (v) => modules.fetch().isResponse(v),
     responseParts: (v) => modules.fetch().responseParts(v),
     makeRequest: (parts) => modules.fetch().makeRequest(parts),
+    streamFrom: (next, cancel) => modules.streams().streamFrom(next, cancel),
     makeResponse: (parts) => modules.fetch().makeResponse(parts),
     // fn(request parts, signal) => promise of response parts; null means no network
     setOutbound(fn) {

@@ -32,6 +32,19 @@ module.exports.streamOf = (bytes) => new ReadableStream({
   },
 });
 
+// A byte stream whose pieces come from next(): a promise of a Uint8Array, or of null at the end.
+module.exports.streamFrom = (next, cancel) => new ReadableStream({
+  __proto__: null,
+  type: "bytes",
+  pull: (controller) => p.promiseThen(next(), (bytes) => {
+    if (bytes !== null) return controller.enqueue(bytes);
+    controller.close();
+    const asked = controller.byobRequest;
+    if (asked !== null) asked.respond(0);
+  }),
+  cancel,
+});
+
 // Reads a stream of Uint8Arrays to its end: a promise of one Uint8Array.
 module.exports.readAll = (stream) => {
   const reader = getReader(stream);
