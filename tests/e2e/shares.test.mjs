@@ -97,6 +97,12 @@ describe('a greedy key and a modest one', () => {
     }
   });
 
+  test('a deployed worker opens its own database', async () => {
+    const code = 'export default { async fetch(request, env) { return Response.json(await env.db.query("SELECT 5 AS five")) } }';
+    const put = await request(cay, '/v1/workers/data', { method: 'PUT', headers: bearer(modest), body: JSON.stringify({ code, env: { db: { $facet: 'new' } } }) });
+    assert.equal((await request(cay, '/', { headers: { Host: `${put.json().host}.localhost`, ...bearer(modest) } })).body, '[{"five":5}]');
+  });
+
   test('a program with the id of a deployed worker does not replace it', async () => {
     const put = await request(cay, '/v1/workers/shop', { method: 'PUT', headers: bearer(modest), body: JSON.stringify({ code: 'export default { fetch() { return new Response("deployed") } }' }) });
     const { host } = put.json();

@@ -627,8 +627,10 @@ static int run(struct serve *s, struct err *err) {
                                                        .joins = s->joins,
                                                        .njoins = s->njoins,
                                                        .facet_fd = s->program_fds[2]});
-    f->workers = workers_create(&(struct workers_options){
-        .runner = f->runner, .store = f->store, .data_dir = s->config.data_dir});
+    f->workers = workers_create(&(struct workers_options){.facet_open = &f->facet_open,
+                                                          .runner = f->runner,
+                                                          .store = f->store,
+                                                          .data_dir = s->config.data_dir});
     f->tails = tails_create(&s->loop, f->store, s->config.tail_origins, s->config.ntail_origins);
     int rc = models_create(&s->loop,
                            &(struct models_options){.file = s->config.models_file,

@@ -235,8 +235,11 @@ static void make_label(const char *owner, const char *id, char label[64]) {
 static int read_env(struct workers *w, const char *owner, const json_t *env, struct env *ret_env,
                     struct err *err) {
     _cleanup_(free) char *dir = workers_facets_dir(w, owner);
-    return code_read_env(env, &(struct env_scope){.facets_dir = dir, .owner = owner, .workers = w},
-                         ret_env, err);
+    int rc = code_read_env(
+        env, &(struct env_scope){.facets_dir = dir, .owner = owner, .workers = w}, ret_env, err);
+    if (rc == 0)
+        ret_env->facet_open = w->opt.facet_open;
+    return rc;
 }
 
 int workers_put(struct workers *w, const char *owner, const char *id, const json_t *json,

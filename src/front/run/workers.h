@@ -11,6 +11,7 @@
 struct workers;
 
 struct workers_options {
+    const struct facet_open *facet_open; /* how their databases are opened; borrowed */
     struct runner *runner;
     struct store *store; /* NULL: nothing outlives the process */
     const char *data_dir;
