@@ -263,6 +263,67 @@ static void what_json_lacks_is_inspected(void **state) {
     assert_string_equal(kit_logs(), want);
 }
 
+/* Each of these killed the run: by memory, or by time. */
+static void big_values_are_looked_at_in_part(void **state) {
+    (void)state;
+    const struct {
+        const char *make;
+        const char *shows;
+    } big[] = {
+        {"new Array(1e6).fill(7)", "7, … 999900 more items ]\n"},
+        {"[new Array(1e6).fill(7)]", "7, … 999900 more items ] ]\n"},
+        {"new Float64Array(1e6)", "1 Float64Array(1000000) [ 0, 0,"},
+        {"new Uint8Array(2e7)", "… 19999900 more items ]\n"},
+        {"(() => { const a = []; a[2e8] = 1; return a })()", "1 [ <10000 empty items>, … "},
+        {"new Array(4e9)", "1 [ <10000 empty items>, … 3999990000 more items ]\n"},
+        {"(() => { const a = []; for (let i = 0; i < 2e6; i += 2) a[i] = i; return a })()",
+         "… 1999899 more items ]\n"},
+        {"new Map(Array.from({ length: 1e5 }, (_, i) => [i, i]))",
+         "1 Map(100000) { 0 => 0, 1 => 1,"},
+        {"new Set(Array.from({ length: 1e5 }, (_, i) => i))", "99, … 99900 more items }\n"},
+        {"Object.fromEntries(Array.from({ length: 1e5 }, (_, i) => ['k' + i, i]))",
+         "k99: 99, … 99900 more keys }\n"},
+        {"{ s: 'x'.repeat(2e7) }", "x\"… 19990000 more characters }\n"},
+        {"{ ['x'.repeat(2e7)]: 1 }", "x\"… 19990000 more characters: 1 }\n"},
+        {"Array.from({ length: 1000 }, () => new Array(1000).fill(0))", "… "},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(big); i++) {
+        _cleanup_(free) char *code =
+            xasprintf("return { default: () => { const v = %s; console.log(v); console.table(v); "
+                      "return 1; } };",
+                      big[i].make);
+        const struct kit_result *r = kit_run(
+            &(struct kit_run){.code = code, .limits = {.cpu_ms = 3000, .output_bytes = 4 << 20}});
+        if (!r->out.result || r->out.error)
+            fail_msg("%s: %s", big[i].make, r->out.error ? r->out.error : "no result");
+        kit_expect_log(big[i].shows);
+    }
+    /* What is not big is shown wholly, as before. */
+    (void)kit_main("console.log(Array.from({ length: 500 }, (_, i) => ({ id: i, n: 'x' + i })))");
+    kit_expect_log(",{\"id\":499,\"n\":\"x499\"}]\n");
+}
+
+static void a_format_is_filled_in(void **state) {
+    (void)state;
+    (void)kit_main(
+        "console.log('a %s b', 'x', 'y'); console.log('%d %i %f', '42', 42.9, '1.5z');"
+        "console.log('%o %O %j', { a: 1 }, [2], 'q'); console.log('%c red', 'color: red');"
+        "console.log('100%', 5); console.log('%s'); console.log('%s %s', 1);"
+        "console.log('%% %x %s', 2); console.log(5, '%s', 'x'); console.log('%d', {}, 7n);"
+        "console.log('%s %s', Symbol('s'), null); console.error('%s!', 'e');");
+    assert_string_equal(kit_logs(), "1 a x b y\n1 42 42 1.5\n1 {\"a\":1} [2] \"q\"\n1  red\n"
+                                    "1 100% 5\n1 %s\n1 1 %s\n1 % %x 2\n1 5 %s x\n1 NaN 7n\n"
+                                    "1 Symbol(s) null\n4 e!\n");
+}
+
+static void lines_that_were_left_out_are_counted(void **state) {
+    (void)state;
+    const struct kit_result *r = kit_run(&(struct kit_run){
+        .code = "return { default: () => { for (let i = 0; i < 5e4; i++) console.log(''); } };"});
+    assert_int_equal(r->out.output_bytes, 0);
+    kit_expect_log("3 … 33616 lines and 0 bytes left out\n");
+}
+
 static void errors_print_their_stack(void **state) {
     (void)state;
     (void)kit_main("function inner() { throw new RangeError('deep') } try { inner() } catch (e) { "
@@ -738,6 +799,9 @@ int main(void) {
         cmocka_unit_test(json_prints_as_json),
         cmocka_unit_test(levels_are_kept),
         cmocka_unit_test(what_json_lacks_is_inspected),
+        cmocka_unit_test(big_values_are_looked_at_in_part),
+        cmocka_unit_test(a_format_is_filled_in),
+        cmocka_unit_test(lines_that_were_left_out_are_counted),
         cmocka_unit_test(errors_print_their_stack),
         cmocka_unit_test(the_rest_of_console_works),
         cmocka_unit_test(timers_run_in_order),
