@@ -455,6 +455,30 @@ static void results_that_json_cannot_hold_are_refused(void **state) {
     kit_expect_error("the result is larger than 1048576 bytes");
 }
 
+static void maps_sets_and_errors_are_results(void **state) {
+    (void)state;
+    (void)kit_main("return new Map([['a', new Map([[1, 2]])], [{ b: 1 }, new Set([1, [2]])]])");
+    kit_expect_result("[[\"a\",[[1,2]]],[{\"b\":1},[1,[2]]]]");
+    (void)kit_main(
+        "const e = Object.assign(new TypeError('bad', { cause: new Error('deep') }), { code: "
+        "'E', extra: [1] }); e.stack = ''; e.cause.stack = ''; return { e }");
+    kit_expect_result(
+        "{\"e\":{\"name\":\"TypeError\",\"message\":\"bad\",\"code\":\"E\",\"extra\":[1],"
+        "\"cause\":{\"name\":\"Error\",\"message\":\"deep\",\"stack\":\"Error: deep\\n    at "
+        "user.js:1\"},"
+        "\"stack\":\"TypeError: bad\\n    at user.js:1\\nCaused by: Error: deep\\n    at "
+        "user.js:1\"}}");
+    (void)kit_main("class M extends Map { toJSON() { return 'mine' } } class P { x = 1 } "
+                   "return [new M(), new P(), new Date(0), Object.create(null)]");
+    kit_expect_result("[\"mine\",{\"x\":1},\"1970-01-01T00:00:00.000Z\",{}]");
+    (void)kit_main("const m = new Map(); m.set('me', m); return m");
+    kit_expect_error("\"kind\":\"result\"");
+    (void)kit_main(
+        "Array.prototype.toJSON = () => 'taken'; Object.prototype.toJSON = () => 'taken'; "
+        "return new Map([[1, 2]])");
+    kit_expect_result("\"taken\"");
+}
+
 static void eval_is_off(void **state) {
     (void)state;
     (void)kit_main(
@@ -811,6 +835,7 @@ int main(void) {
         cmocka_unit_test(nothing_that_was_left_behind_is_lost),
         cmocka_unit_test(a_promise_that_cannot_settle_ends_the_run),
         cmocka_unit_test(results_that_json_cannot_hold_are_refused),
+        cmocka_unit_test(maps_sets_and_errors_are_results),
         cmocka_unit_test(eval_is_off),
         cmocka_unit_test(random_differs_between_isolates),
         cmocka_unit_test(globals_are_pristine_in_every_isolate),
