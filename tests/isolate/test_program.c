@@ -194,6 +194,20 @@ static void a_worker_binding_carries_every_value(void **state) {
         "[\"DataCloneError\",\"DataCloneError\",\"DataCloneError\",\"DataCloneError\"]");
 }
 
+static void a_call_that_is_too_large_fails_alone(void **state) {
+    (void)state;
+    (void)kit_main("const out = []; for (const n of [5e6, 4e6, 1e3]) try { out.push((await "
+                   "env.db.echo('x'.repeat(n)))[0].length) } catch (e) { out.push(e.name + ': ' + "
+                   "e.message) } return out;");
+    kit_expect_result(
+        "[\"LimitError: env.db.echo: limit of 4194304 bytes for one call exceeded: its "
+        "arguments have 5000012\",4000000,1000]");
+    (void)kit_main(
+        "try { await env.peer.first('x'.repeat(34e6)) } catch (e) { return [e.name, (await "
+        "env.peer.first('y'.repeat(5e6))).length] }");
+    kit_expect_result("[\"LimitError\",5000000]");
+}
+
 static void binding_calls_are_counted_and_limited(void **state) {
     (void)state;
     const struct kit_result *r =
@@ -580,6 +594,9 @@ static void a_worker_answers_http(void **state) {
             " if (request.method === 'PUT') return new Response(new ReadableStream({ async "
             "start(c) { for (let i = 0; i < 3; i++) { c.enqueue(new TextEncoder().encode('part' + "
             "i)); await new Promise(r => setTimeout(r, 1)) } c.close() } }));"
+            " if (request.method === 'OPTIONS') return Response.error();"
+            " if (request.method === 'LONG') return new Response('x', { headers: { 'x-long': "
+            "'y'.repeat(+await request.text()) } });"
             " if (request.method === 'DELETE') return 'no response'; if (request.method === "
             "'PATCH') throw new Error('broken');"
             " return new Response((await request.text()).toUpperCase()) } } }))",
@@ -607,6 +624,18 @@ static void a_worker_answers_http(void **state) {
     front_outcome_finish(&o);
     http(&iso, 6, ",\"method\":\"PATCH\"", "", &o);
     assert_non_null(strstr(o.error, "broken"));
+    front_outcome_finish(&o);
+    http(&iso, 7, ",\"method\":\"OPTIONS\"", "", &o);
+    assert_non_null(o.error);
+    assert_non_null(strstr(o.error, "Response.error()"));
+    front_outcome_finish(&o);
+    http(&iso, 8, ",\"method\":\"LONG\"", "61440", &o);
+    assert_non_null(o.error);
+    assert_non_null(strstr(o.error, "headers of the response have 614"));
+    assert_int_equal(o.response.len, 0);
+    front_outcome_finish(&o);
+    http(&iso, 9, ",\"method\":\"LONG\"", "61000", &o);
+    assert_non_null(strstr(o.response.data, "yyyy"));
     front_outcome_finish(&o);
     front_drop(&iso);
 }
@@ -818,6 +847,7 @@ int main(void) {
         cmocka_unit_test(a_facets_failure_is_an_error),
         cmocka_unit_test(an_unknown_method_is_no_function),
         cmocka_unit_test(a_worker_binding_carries_every_value),
+        cmocka_unit_test(a_call_that_is_too_large_fails_alone),
         cmocka_unit_test(binding_calls_are_counted_and_limited),
         cmocka_unit_test(a_thousand_calls_at_once_come_back),
         cmocka_unit_test(json_prints_as_json),

@@ -105,7 +105,8 @@ function invoke(binding, method, args) {
         call.asked++;
         // The stack of the call, because the reply arrives on none.
         const at = new E("");
-        if (!host.bind(binding.index, id, method, text)) throw new E(`${binding.name}.${method}: the call could not be sent`);
+        const refused = host.bind(binding.index, id, method, text, binding.worker);
+        if (refused !== "") throw (stringStartsWith(refused, "limit") ? limitError : newError)(`${binding.name}.${method}: ${refused}`);
         if (reused) freeSlots.length--;
         waiting[slot] = { binding, method, resolve, reject, at, id, call, dropped: false };
         call.unanswered++;

@@ -22,9 +22,13 @@ function makeRequest(http, body) {
 
 async function sendResponse(call, value) {
     if (!web.isResponse(value)) throw new TypeErrorCtor(`fetch() returned ${inspect(value)}, not a Response`);
-    const parts = web.responseParts(value), { body } = parts;
+    const parts = web.responseParts(value), { body, headers } = parts;
+    if (parts.status === 0) throw new TypeErrorCtor("fetch() returned Response.error(), which stands for a network error and cannot be sent");
+    let size = 0;
+    for (let i = 0; i < headers.length; i++) size += headers[i][0].length + headers[i][1].length + 4;
+    if (size > host.limit(4)) throw limitError(`the headers of the response have ${size} bytes; the limit is ${host.limit(4)}`);
     host.send(RESPONSE, call.id, jsonStringify({
-        __proto__: null, status: parts.status, statusText: parts.statusText, headers: parts.headers,
+        __proto__: null, status: parts.status, statusText: parts.statusText, headers,
     }));
     if (body === null) host.body(call.id, new Bytes(0), true);
     else if (isTyped(body)) host.body(call.id, construct(Bytes, [body]), true);
