@@ -140,22 +140,21 @@ static void send_done(const struct isolate_call *call) {
 /* What ERROR says. */
 static int end_text(char *out, size_t size, int status, const struct isolate_call *call,
                     bool guilty) {
+    char why[128] = "the engine failed";
     if (status == ISOLATE_EXIT_MEMORY)
-        return snprintf(out, size,
-                        "{\"kind\":\"limit\",\"name\":\"LimitError\",\"message\":\"memory limit of "
-                        "%llu MiB exceeded\"}",
-                        (unsigned long long)(self->limits.memory_bytes >> 20));
-    if (status == ISOLATE_EXIT_CPU && guilty)
-        return snprintf(out, size,
-                        "{\"kind\":\"limit\",\"name\":\"LimitError\",\"message\":\"processor time "
-                        "limit of %u ms exceeded\"}",
-                        call->cpu_ms);
-    if (status == ISOLATE_EXIT_CPU)
-        return snprintf(out, size,
-                        "{\"kind\":\"limit\",\"name\":\"LimitError\",\"message\":\"the isolate was "
-                        "ended because another call on it exceeded its processor time limit\"}");
+        (void)snprintf(why, sizeof(why), "memory limit of %llu MiB exceeded",
+                       (unsigned long long)(self->limits.memory_bytes >> 20));
+    else if (status == ISOLATE_EXIT_CPU && guilty)
+        (void)snprintf(why, sizeof(why), "processor time limit of %u ms exceeded", call->cpu_ms);
+    else if (status == ISOLATE_EXIT_CPU)
+        (void)snprintf(why, sizeof(why),
+                       "the isolate was ended because another call on it "
+                       "exceeded its processor time limit");
+    bool limit = status == ISOLATE_EXIT_MEMORY || status == ISOLATE_EXIT_CPU;
+    const char *name = limit ? "LimitError" : "Error";
     return snprintf(out, size,
-                    "{\"kind\":\"error\",\"name\":\"Error\",\"message\":\"the engine failed\"}");
+                    "{\"kind\":\"%s\",\"name\":\"%s\",\"message\":\"%s\",\"stack\":\"%s: %s\"}",
+                    limit ? "limit" : "error", name, why, name, why);
 }
 
 /* The front is told first that there is nobody to take another call, then what became of each. */
@@ -166,7 +165,7 @@ static void stop_now(int status) {
     self->sending = true;
     send_frame(iso->channel, ISOLATE_ENDING, 0, NULL, 0, NULL, 0);
     for (struct isolate_call *call = iso->calls; call; call = call->next) {
-        char text[256];
+        char text[512];
         int n = end_text(text, sizeof(text), status, call, call == iso->current);
         output_flush(&call->output);
         send_frame(iso->channel, ISOLATE_ERROR, call->id, NULL, 0, text, (size_t)n);

@@ -57,6 +57,32 @@ test('an error names the line and column of the source', async () => {
   assert.equal(ts.error.line, 3);
 });
 
+test('an error has its own name, message and code, and one word for every limit', async () => {
+  const errorOf = async (...args) => (await code(...args)).error;
+  const dom = await errorOf('export default () => { throw new DOMException("gone", "AbortError") }');
+  assert.deepEqual([dom.name, dom.message, dom.kind], ['AbortError', 'gone', 'error']);
+  assert.equal((await errorOf('export default () => { throw Object.assign(new Error("x"), { code: "E_MINE" }) }')).code, 'E_MINE');
+  const env = { db: { $facet: 'kinds' } };
+  assert.equal((await errorOf('export default (env) => env.db.query("SELECT nope")', { env })).code, 'SQLITE_ERROR');
+  for (const [source, rest] of [
+    ['for (;;);', { limits: { wall_ms: 200 } }],
+    ['for (;;);', { limits: { cpu_ms: 100 } }],
+    ['const a = []; for (;;) a.push(new Uint8Array(1 << 20).fill(1))'],
+    ['for (;;) await env.db.query("SELECT 1")', { limits: { binding_calls: 2 } }],
+    ['env.db.query("SELECT 1"); env.db.query("SELECT 1")', { limits: { binding_calls: 1 } }],
+    ['await env.db.query("SELECT ?", "x".repeat(5e6))'],
+    ['await env.db.query("WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c")'],
+    ['return "x".repeat(2e6)'],
+  ]) {
+    const e = await errorOf(`export default async (env) => { ${source} }`, { env, ...rest });
+    assert.deepEqual([e.name, e.kind, /limit|larger/.test(e.message), e.stack.startsWith('LimitError: ')], ['LimitError', 'limit', true, true], JSON.stringify(e));
+  }
+});
+
+test('an empty first line is a line', async () => {
+  assert.equal((await code('export default () => { console.log(""); console.log("a"); console.log("") }')).output, '\na\n');
+});
+
 test('what does not compile is an error with a position', async () => {
   const r = await code('export default () => {\n  const x = ;\n}');
   assert.equal(r.error.name, 'SyntaxError');

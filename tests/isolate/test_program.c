@@ -402,6 +402,27 @@ static void what_is_thrown_need_not_be_an_error(void **state) {
     kit_expect_error("[Proxy]");
 }
 
+static void names_and_messages_may_be_getters(void **state) {
+    (void)state;
+    (void)kit_main("throw new DOMException('gone', 'AbortError')");
+    kit_expect_error(
+        "\"name\":\"AbortError\",\"message\":\"gone\",\"stack\":\"AbortError: gone\\n");
+    (void)kit_main("AbortSignal.abort().throwIfAborted()");
+    kit_expect_error("\"name\":\"AbortError\"");
+    (void)kit_main("class Mine extends Error { get name() { return 'Mine' } get message() { return "
+                   "'own' } } throw new Mine()");
+    kit_expect_error("\"name\":\"Mine\",\"message\":\"own\"");
+    (void)kit_main("class Bad extends Error { get name() { throw 1 } get message() { return {} } } "
+                   "throw new Bad()");
+    kit_expect_error("\"name\":\"Error\",\"message\":\"\"");
+    (void)kit_main("throw Object.assign(new Error('x'), { code: 'E_MINE' })");
+    kit_expect_error("\"code\":\"E_MINE\"");
+    (void)kit_main("throw Object.assign(new Error('x'), { code: 7 })");
+    kit_expect_error("\"code\":7");
+    (void)kit_main("await env.db.fail('x')");
+    kit_expect_error("\"code\":\"SQLITE_ERROR\"");
+}
+
 static void an_unhandled_rejection_fails_the_run(void **state) {
     (void)state;
     (void)kit_main(
@@ -861,6 +882,7 @@ int main(void) {
         cmocka_unit_test(timers_run_in_order),
         cmocka_unit_test(a_thrown_error_tells_where),
         cmocka_unit_test(what_is_thrown_need_not_be_an_error),
+        cmocka_unit_test(names_and_messages_may_be_getters),
         cmocka_unit_test(an_unhandled_rejection_fails_the_run),
         cmocka_unit_test(nothing_that_was_left_behind_is_lost),
         cmocka_unit_test(a_promise_that_cannot_settle_ends_the_run),
