@@ -142,14 +142,18 @@ test('entrypoints: named classes, props, objects, waitUntil', async () => {
 test('facets: rows, blobs, big integers, methods that were not granted', async () => {
   const env = { db: { $facet: 'types' } };
   const r = await code(
-    'export default async (env) => { await env.db.execute("CREATE TABLE IF NOT EXISTS t (b BLOB, i INTEGER, s TEXT)"); await env.db.execute("INSERT INTO t VALUES (?, ?, ?)", new Uint8Array([1, 2]), 9007199254740993n, "x"); const [row] = await env.db.query("SELECT * FROM t"); return [row.b instanceof Uint8Array, [...row.b], String(row.i), row.s] }',
+    'export default async (env) => { await env.db.execute("CREATE TABLE IF NOT EXISTS t (b BLOB, i INTEGER, s TEXT)"); await env.db.execute("INSERT INTO t VALUES (?, ?, ?)", new Uint8Array([1, 2]), 9007199254740993n, "x"); const [row] = await env.db.query("SELECT *, CAST(i AS TEXT) AS digits FROM t"); return [row.b instanceof Uint8Array, [...row.b], row.i, row.digits, row.s] }',
     { env },
   );
-  assert.deepEqual(r.result, [true, [1, 2], '9007199254740993', 'x'], JSON.stringify(r.error));
+  assert.deepEqual(r.result, [true, [1, 2], 9007199254740992, '9007199254740993', 'x'], JSON.stringify(r.error));
   const only = await code('export default async (env) => { await env.db.execute("DELETE FROM t") }', { env: { db: { $facet: 'types', methods: ['query'] } } });
   assert.equal(only.status, 'failed');
   const write = await code('export default async (env) => env.db.query("DELETE FROM t")', { env });
   assert.match(write.error.message, /only reads/);
+  const returning = 'export default (env) => env.db.query("INSERT INTO t (s) VALUES (?), (?) RETURNING s", "a", "b")';
+  assert.deepEqual((await code(returning, { env })).result, [{ s: 'a' }, { s: 'b' }]);
+  assert.equal((await code(returning, { env: { db: { $facet: 'types', methods: ['query'] } } })).error.code, 'READ_ONLY');
+  assert.deepEqual((await code('export default (env) => env.db.query("SELECT count(*) AS n FROM t")', { env })).result, [{ n: 3 }]);
 });
 
 test('isolates of the same facet see each other\'s data, of another facet not', async () => {

@@ -13,9 +13,11 @@ function takeWaiting(slot) {
     return entry;
 }
 
+// An integer beyond 2^53 becomes the nearest number, as in the original: a BigInt would fail in every
+// sum and every result. CAST(x AS TEXT) has all of its digits.
 function decodeCell(cell) {
     if (typeof cell !== "object" || cell === null) return cell;
-    return cell[0] === "b" ? bytesFromBase64(cell[1]) : BigIntFn(cell[1]);
+    return cell[0] === "b" ? bytesFromBase64(cell[1]) : N(cell[1]);
 }
 
 // {"columns": [..], "rows": [[..]]} as an array of objects. Plain assignment is safe unless a
@@ -42,6 +44,7 @@ function decodeFacet(text) {
     const reply = jsonParse(text);
     if (typeof reply === "object" && reply !== null && !isArray(reply) && hasOwn(reply, "columns") && hasOwn(reply, "rows"))
         return decodeRows(reply);
+    if (isObject(reply) && hasOwn(reply, "lastInsertRowid")) reply.lastInsertRowid = decodeCell(reply.lastInsertRowid);
     return reply;
 }
 
