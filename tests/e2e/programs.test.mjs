@@ -37,6 +37,8 @@ test('a program: console lines, result, record', async () => {
   assert.match(record.detail.code, /export default/);
 });
 
+test('the engines keep quiet about their options', () => assert.doesNotMatch(cay.stderr(), /gigacage/i));
+
 test('console shows what JSON cannot', async () => {
   const r = await code(`export default () => { console.log(new Map([[1, 2]]), new Set(["a"]), undefined, 10n, Symbol("s")); const o = {}; o.o = o; console.log(o) }`);
   assert.match(r.output, /Map/);
