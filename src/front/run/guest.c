@@ -30,6 +30,7 @@ struct guest_call {
     uint32_t wall_ms;
     struct run_limits limits;
     int64_t start_ns;
+    int64_t cpu_from_ns; /* what the isolate had used before */
     size_t output_seen;
     struct guest_usage usage;
     struct buf spec; /* while the guest prepares */
@@ -102,6 +103,9 @@ static void on_wall(uv_timer_t *t) {
     struct err err;
     (void)err_set(&err, ERR_LIMIT, "time limit of %u ms exceeded", c->wall_ms);
     struct guest *g = c->guest;
+    /* The isolate is not asked: it may not answer. */
+    int64_t used_ns = g->isolate ? isolate_cpu_ns(g->isolate) - c->cpu_from_ns : 0;
+    c->usage.cpu_us = used_ns > 0 ? (uint64_t)used_ns / 1000 : 0;
     finish_call(c, &err);
     /* What runs in the isolate cannot be stopped but by ending it. */
     (void)err_set(&err, ERR_LIMIT,
@@ -149,6 +153,7 @@ static bool send_call(struct guest *g, struct guest_call *c, const void *spec, s
     pack_bytes(&b, spec, spec_len);
     pack_bytes(&b, body, body_len);
     isolate_allow(g->isolate, guest_active_calls(g));
+    c->cpu_from_ns = isolate_cpu_ns(g->isolate);
     return !b.full && isolate_send(g->isolate, &(struct wire_out){.type = ISOLATE_CALL,
                                                                   .id = c->id,
                                                                   .pieces = {{b.data, b.len}}});
@@ -437,6 +442,8 @@ static void start_running(struct guest *g) {
                            .nfds = g->nbindings};
     g->state = GUEST_RUNNING;
     isolate_allow(g->isolate, 1);
+    if (first)
+        first->cpu_from_ns = isolate_cpu_ns(g->isolate);
     bool sent = !tail.full && !spec.full && isolate_send(g->isolate, &out);
     for (size_t i = 0; i < g->nbindings; i++)
         fd_close(&g->bindings[i].fd);
