@@ -20,11 +20,14 @@
 #define LIMIT_PAGE_ROWS         100
 
 /* A run in an isolate. */
-#define LIMIT_RUN_WALL_MS         30000
-#define LIMIT_RUN_CPU_MS          10000
-#define LIMIT_RUN_MEMORY_BYTES    (128ULL * 1024 * 1024)
-#define LIMIT_RUN_OUTPUT_BYTES    (256 * 1024)
-#define LIMIT_RUN_BINDING_CALLS   10000
+#define LIMIT_RUN_WALL_MS       30000
+#define LIMIT_RUN_CPU_MS        10000
+#define LIMIT_RUN_MEMORY_BYTES  (128ULL * 1024 * 1024)
+#define LIMIT_RUN_OUTPUT_BYTES  (256 * 1024)
+#define LIMIT_RUN_BINDING_CALLS 10000
+#define LIMIT_RESPONSE_HEAD_BYTES                                                                  \
+    (60 * 1024) /* headers of a worker's response; ours come on top                                \
+                 */
 #define LIMIT_RUN_MODULE_BYTES    (4 * 1024 * 1024)
 #define LIMIT_ISOLATES            32
 #define LIMIT_READY_ISOLATES      8

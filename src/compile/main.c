@@ -230,8 +230,14 @@ static int run(bool cold, struct err *err) {
     JSGlobalContextRef ctx = NULL;
     JSObjectRef fn = NULL;
     int rc = lock_enter(&lock, &(struct lock_options){.sends_messages = true}, err);
-    if (rc == 0)
+    /* The engine says on standard error what its options already say. */
+    _cleanup_(close) int error_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 64);
+    if (rc == 0) {
+        (void)dup2(lock.null_fd, STDERR_FILENO);
         rc = start_engine(cold ? 0 : WARM_ROUNDS, &ctx, &fn, err);
+        (void)dup2(error_fd, STDERR_FILENO);
+    }
+    fd_close(&error_fd);
     struct lock_limits limits = {.address_space_bytes = address_space_now() + MEMORY_BYTES,
                                  .cpu_s = UINT32_MAX};
     if (rc == 0)

@@ -360,6 +360,44 @@ static bool run_read(struct db *db, struct db_call *c, struct args *a, struct js
     return ok;
 }
 
+static bool begin(struct db *db, struct db_call *c) {
+    int rc = db_begin(db);
+    return rc == SQLITE_OK ? true : sqlite_failed(db, c, rc);
+}
+
+static bool commit(struct db *db, struct db_call *c) {
+    int rc = db_commit(db);
+    return rc == SQLITE_OK ? true : sqlite_failed(db, c, rc);
+}
+
+/* query() of a statement that writes and has rows, for a holder that may write. */
+static bool run_returning(struct db *db, struct db_call *c, struct args *a, struct json_writer *w) {
+    struct db_stmt *s = NULL;
+    const char *more = NULL;
+    c->code[0] = 0;
+    buf_clear(&db->out);
+    json_writer_init(w, &db->out);
+    bool ok = compile(db, c, DB_MODE_WRITE, c->sql, c->sql_len, &s, &more) &&
+              one_statement(db, c, more) && bind_all(db, c, s->stmt, a);
+    if (ok && sqlite3_column_count(s->stmt) == 0) {
+        db_fail(db, c, "SqliteError", "READ_ONLY",
+                "query() only reads: use execute() to write, or add RETURNING");
+        ok = false;
+    }
+    int64_t before = sqlite3_total_changes64(db->sqlite);
+    ok = ok && begin(db, c) && step_rows(db, c, s->stmt, w);
+    db_release(db, s);
+    if (ok && sqlite3_total_changes64(db->sqlite) != before)
+        c->changes = (uint64_t)sqlite3_changes64(db->sqlite);
+    return ok && commit(db, c);
+}
+
+/* What a holder reads; what it may execute it may also write this way, as long as it has rows. */
+static bool run_query(struct db *db, struct db_call *c, struct args *a, struct json_writer *w) {
+    return run_read(db, c, a, w) ||
+           (db->denied_write && c->may_write && run_returning(db, c, a, w));
+}
+
 /* Runs the statement and writes {"success":true,...}. */
 static bool step_write(struct db *db, struct db_call *c, sqlite3_stmt *s, struct json_writer *w) {
     int64_t before = sqlite3_total_changes64(db->sqlite);
@@ -378,16 +416,6 @@ static bool step_write(struct db *db, struct db_call *c, sqlite3_stmt *s, struct
     put_int(w, sqlite3_last_insert_rowid(db->sqlite));
     json_writer_object_end(w);
     return result_fits(db, c);
-}
-
-static bool begin(struct db *db, struct db_call *c) {
-    int rc = db_begin(db);
-    return rc == SQLITE_OK ? true : sqlite_failed(db, c, rc);
-}
-
-static bool commit(struct db *db, struct db_call *c) {
-    int rc = db_commit(db);
-    return rc == SQLITE_OK ? true : sqlite_failed(db, c, rc);
 }
 
 /* Several statements without parameters: one transaction, the rows are dropped. */
@@ -493,7 +521,7 @@ static bool run(struct db *db, struct db_call *c, struct args *a, struct json_wr
         return bad_argument(db, c, a->error);
     switch (c->method) {
     case DB_METHOD_QUERY:
-        return take_sql(db, c, a) && run_read(db, c, a, w);
+        return take_sql(db, c, a) && run_query(db, c, a, w);
     case DB_METHOD_EXECUTE:
         return take_sql(db, c, a) && run_write(db, c, a, w, true);
     case DB_METHOD_BATCH:

@@ -64,7 +64,8 @@ struct db_call {
     unsigned method; /* DB_METHOD_..., or DB_METHOD_NAMED + index */
     const char *args;
     size_t args_len;
-    int64_t rowid; /* last_insert_rowid() as this holder sees it; updated */
+    bool may_write; /* the holder has execute() too */
+    int64_t rowid;  /* last_insert_rowid() as this holder sees it; updated */
     bool ok;
     char code[40]; /* the error's code, empty for success */
     uint32_t rows;

@@ -379,6 +379,7 @@ static bool admit(struct server *s, struct grant *g, const char *name, size_t le
         g->tokens -= 1;
     }
     c->method = (unsigned)method;
+    c->may_write = g->methods >> DB_METHOD_EXECUTE & 1;
     return true;
 }
 

@@ -3,6 +3,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/limits.h"
 #include "base/mem.h"
 #include "base/rand.h"
 #include "isolate/probe.h"
@@ -139,22 +140,21 @@ static void send_done(const struct isolate_call *call) {
 /* What ERROR says. */
 static int end_text(char *out, size_t size, int status, const struct isolate_call *call,
                     bool guilty) {
+    char why[128] = "the engine failed";
     if (status == ISOLATE_EXIT_MEMORY)
-        return snprintf(out, size,
-                        "{\"kind\":\"limit\",\"name\":\"LimitError\",\"message\":\"memory limit of "
-                        "%llu MiB exceeded\"}",
-                        (unsigned long long)(self->limits.memory_bytes >> 20));
-    if (status == ISOLATE_EXIT_CPU && guilty)
-        return snprintf(out, size,
-                        "{\"kind\":\"limit\",\"name\":\"LimitError\",\"message\":\"processor time "
-                        "limit of %u ms exceeded\"}",
-                        call->cpu_ms);
-    if (status == ISOLATE_EXIT_CPU)
-        return snprintf(out, size,
-                        "{\"kind\":\"limit\",\"name\":\"LimitError\",\"message\":\"the isolate was "
-                        "ended because another call on it exceeded its processor time limit\"}");
+        (void)snprintf(why, sizeof(why), "memory limit of %llu MiB exceeded",
+                       (unsigned long long)(self->limits.memory_bytes >> 20));
+    else if (status == ISOLATE_EXIT_CPU && guilty)
+        (void)snprintf(why, sizeof(why), "processor time limit of %u ms exceeded", call->cpu_ms);
+    else if (status == ISOLATE_EXIT_CPU)
+        (void)snprintf(why, sizeof(why),
+                       "the isolate was ended because another call on it "
+                       "exceeded its processor time limit");
+    bool limit = status == ISOLATE_EXIT_MEMORY || status == ISOLATE_EXIT_CPU;
+    const char *name = limit ? "LimitError" : "Error";
     return snprintf(out, size,
-                    "{\"kind\":\"error\",\"name\":\"Error\",\"message\":\"the engine failed\"}");
+                    "{\"kind\":\"%s\",\"name\":\"%s\",\"message\":\"%s\",\"stack\":\"%s: %s\"}",
+                    limit ? "limit" : "error", name, why, name, why);
 }
 
 /* The front is told first that there is nobody to take another call, then what became of each. */
@@ -165,7 +165,7 @@ static void stop_now(int status) {
     self->sending = true;
     send_frame(iso->channel, ISOLATE_ENDING, 0, NULL, 0, NULL, 0);
     for (struct isolate_call *call = iso->calls; call; call = call->next) {
-        char text[256];
+        char text[512];
         int n = end_text(text, sizeof(text), status, call, call == iso->current);
         output_flush(&call->output);
         send_frame(iso->channel, ISOLATE_ERROR, call->id, NULL, 0, text, (size_t)n);
@@ -485,35 +485,54 @@ static void flush_binding(struct isolate_socket *b) {
     }
 }
 
-/* bind(binding, id, method, json): a CALL on a capability socket. False if it was not sent:
- * the socket is gone, or too much waits to go out already. */
+/* Why a call of so many bytes does not go out, NULL if it does. */
+static const char *refuse_call(const struct isolate_socket *b, size_t payload, bool worker,
+                               char *space, size_t size) {
+    size_t max = worker ? ISOLATE_FRAME_MAX : LIMIT_FACET_CALL_BYTES;
+    if (payload > max)
+        (void)snprintf(space, size,
+                       "limit of %zu bytes for one call exceeded: its arguments have %zu", max,
+                       payload);
+    else if (b->out.len + WIRE_HEAD_SIZE + payload > b->out.max)
+        (void)snprintf(space, size, "limit of %zu bytes that wait to be sent exceeded: await calls",
+                       b->out.max);
+    else
+        return NULL;
+    return space;
+}
+
+/* bind(binding, id, method, json, worker): a CALL on a capability socket. An empty text if it was
+ * sent, else why not; then the binding is as it was. */
 HOST(host_bind) {
     HOST_UNUSED();
     size_t i = (size_t)number(ctx, argv[0]);
     struct isolate_socket *b = i < self->nbindings ? &self->bindings[i] : NULL;
     if (!b || b->fd < 0)
-        return JSValueMakeBoolean(ctx, false);
+        return engine_text(&self->engine, "it is gone", 10);
+    _cleanup_(free) char *method = NULL;
+    _cleanup_(free) char *json = NULL;
     size_t method_len = 0;
     size_t json_len = 0;
-    char *method = engine_utf8(ctx, argv[2], &method_len);
-    char *json = engine_utf8(ctx, argv[3], &json_len);
-    size_t total = WIRE_HEAD_SIZE + 4 + method_len + json_len;
-    bool ok = method && json && b->out.len + total <= b->out.max;
-    if (ok) {
-        uint8_t head[WIRE_HEAD_SIZE];
-        wire_head_encode(head, ISOLATE_BINDING_CALL, (uint64_t)number(ctx, argv[1]) | stay_hint(),
-                         total - WIRE_HEAD_SIZE, 0);
-        (void)buf_add(&b->out, head, sizeof(head));
-        pack_bytes(&b->out, method, method_len);
-        (void)buf_add(&b->out, json, json_len);
-        flush_binding(b);
-        b->pending++;
-        if (self->current)
-            self->current->binding_calls++;
-    }
-    free(method);
-    free(json);
-    return JSValueMakeBoolean(ctx, ok);
+    method = engine_utf8(ctx, argv[2], &method_len);
+    json = engine_utf8(ctx, argv[3], &json_len);
+    size_t payload = 4 + method_len + json_len;
+    char space[160];
+    const char *why = !method || !json ? "out of memory"
+                                       : refuse_call(b, payload, JSValueToBoolean(ctx, argv[4]),
+                                                     space, sizeof(space));
+    if (why)
+        return engine_text(&self->engine, why, strlen(why));
+    uint8_t head[WIRE_HEAD_SIZE];
+    wire_head_encode(head, ISOLATE_BINDING_CALL, (uint64_t)number(ctx, argv[1]) | stay_hint(),
+                     payload, 0);
+    (void)buf_add(&b->out, head, sizeof(head));
+    pack_bytes(&b->out, method, method_len);
+    (void)buf_add(&b->out, json, json_len);
+    flush_binding(b);
+    b->pending++;
+    if (self->current)
+        self->current->binding_calls++;
+    return engine_text(&self->engine, "", 0);
 }
 
 /* now(): monotonic milliseconds */
@@ -536,13 +555,14 @@ HOST(host_is_proxy) {
     return JSValueMakeBoolean(ctx, engine_is_proxy(ctx, argv[0]));
 }
 
-/* limit(index): result_bytes, wait_until_ms, MiB of memory, output_bytes of the call */
+/* limit(index): result_bytes, wait_until_ms, MiB of memory, output_bytes of the call, bytes of the
+ * headers of a response */
 HOST(host_limit) {
     HOST_UNUSED();
     const struct isolate_limits *l = &self->limits;
     size_t output = self->current ? self->current->output.budget_bytes : l->output_bytes;
     const uint32_t values[] = {l->result_bytes, l->wait_until_ms, (uint32_t)(l->memory_bytes >> 20),
-                               (uint32_t)output};
+                               (uint32_t)output, LIMIT_RESPONSE_HEAD_BYTES};
     size_t i = (size_t)number(ctx, argv[0]);
     return JSValueMakeNumber(ctx, i < ARRAY_LEN(values) ? values[i] : 0);
 }
@@ -597,7 +617,7 @@ static void take_bindings(struct isolate *iso, struct wire_frame *f) {
         struct isolate_socket *b = &iso->bindings[iso->nbindings++];
         *b = (struct isolate_socket){.fd = wire_frame_take_fd(f, i)};
         wire_reader_init(&b->reader, ISOLATE_FRAME_MAX);
-        buf_init(&b->out, ISOLATE_FRAME_MAX);
+        buf_init(&b->out, WIRE_HEAD_SIZE + ISOLATE_FRAME_MAX);
     }
 }
 

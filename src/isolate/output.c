@@ -42,6 +42,7 @@ static size_t whole_prefix(const char *text, size_t n) {
 static void drop_first(struct output *o) {
     struct output_line *line = tail_at(o, 0);
     o->dropped_bytes += line->len;
+    o->dropped_lines++;
     o->tail_bytes -= line->len + LINE_COST;
     free(line->text);
     o->tail_first = (o->tail_first + 1) % o->tail_cap;
@@ -56,6 +57,7 @@ static void keep(struct output *o, uint8_t level, double time_ms, const char *te
     }
     if (max <= LINE_COST) {
         o->dropped_bytes += len;
+        o->dropped_lines++;
         return;
     }
     if (len > max - LINE_COST) {
@@ -91,10 +93,11 @@ void output_add(struct output *o, uint8_t level, double time_ms, const char *tex
 }
 
 void output_flush(struct output *o) {
-    if (o->dropped_bytes > 0) {
-        char note[64];
-        int n = snprintf(note, sizeof(note), "\xe2\x80\xa6 %llu bytes left out",
-                         (unsigned long long)o->dropped_bytes);
+    if (o->dropped_bytes > 0 || o->dropped_lines > 0) {
+        char note[96];
+        int n =
+            snprintf(note, sizeof(note), "\xe2\x80\xa6 %llu lines and %llu bytes left out",
+                     (unsigned long long)o->dropped_lines, (unsigned long long)o->dropped_bytes);
         double time_ms = o->tail_count > 0 ? tail_at(o, 0)->time_ms : 0;
         o->emit(o->arg, ISOLATE_LOG_WARN, time_ms, note, (size_t)n);
     }

@@ -20,6 +20,7 @@ struct output {
     size_t head_left;
     uint64_t written_bytes; /* by the program, whether they went out or not */
     uint64_t dropped_bytes;
+    uint64_t dropped_lines;   /* wholly */
     struct output_line *tail; /* a ring, made when the head is used up */
     size_t tail_cap;
     size_t tail_first;

@@ -234,6 +234,9 @@ void webhost_install_crypto(JSContextRef ctx, JSObjectRef host) {
     for (size_t i = 0; ok && i < CIPHER_COUNT; i++)
         for (size_t k = 0; ok && k < 3; k++)
             ok = (ciphers[i][k] = EVP_CIPHER_fetch(NULL, cipher_names[i][k], NULL)) != NULL;
+    /* Keys of 2048 bits and more ask libcrypto's generator how strong it is, though ours makes the
+     * numbers. It is made here, because that takes a system call which isolates do not have. */
+    ok = ok && RAND_get0_private(NULL) && RAND_get0_public(NULL);
     ok = ok && (hkdf = EVP_KDF_fetch(NULL, "HKDF", NULL)) != NULL;
     if (!ok)
         abort();

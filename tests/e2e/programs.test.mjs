@@ -37,6 +37,8 @@ test('a program: console lines, result, record', async () => {
   assert.match(record.detail.code, /export default/);
 });
 
+test('the engines keep quiet about their options', () => assert.doesNotMatch(cay.stderr(), /gigacage/i));
+
 test('console shows what JSON cannot', async () => {
   const r = await code(`export default () => { console.log(new Map([[1, 2]]), new Set(["a"]), undefined, 10n, Symbol("s")); const o = {}; o.o = o; console.log(o) }`);
   assert.match(r.output, /Map/);
@@ -55,6 +57,37 @@ test('an error names the line and column of the source', async () => {
   const ts = await run({ mainModule: 'a.ts', modules: { 'a.ts': 'interface T { x: number }\nexport default (): T => {\n  throw new RangeError("no" as string);\n}' } });
   assert.equal(ts.error.name, 'RangeError');
   assert.equal(ts.error.line, 3);
+});
+
+test('an error has its own name, message and code, and one word for every limit', async () => {
+  const errorOf = async (...args) => (await code(...args)).error;
+  const dom = await errorOf('export default () => { throw new DOMException("gone", "AbortError") }');
+  assert.deepEqual([dom.name, dom.message, dom.kind], ['AbortError', 'gone', 'error']);
+  assert.equal((await errorOf('export default () => { throw Object.assign(new Error("x"), { code: "E_MINE" }) }')).code, 'E_MINE');
+  const env = { db: { $facet: 'kinds' } };
+  assert.equal((await errorOf('export default (env) => env.db.query("SELECT nope")', { env })).code, 'SQLITE_ERROR');
+  for (const [source, rest] of [
+    ['for (;;);', { limits: { wall_ms: 200 } }],
+    ['for (;;);', { limits: { cpu_ms: 100 } }],
+    ['const a = []; for (;;) a.push(new Uint8Array(1 << 20).fill(1))'],
+    ['for (;;) await env.db.query("SELECT 1")', { limits: { binding_calls: 2 } }],
+    ['env.db.query("SELECT 1"); env.db.query("SELECT 1")', { limits: { binding_calls: 1 } }],
+    ['await env.db.query("SELECT ?", "x".repeat(5e6))'],
+    ['await env.db.query("WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c")'],
+    ['return "x".repeat(2e6)'],
+  ]) {
+    const e = await errorOf(`export default async (env) => { ${source} }`, { env, ...rest });
+    assert.deepEqual([e.name, e.kind, /limit|larger/.test(e.message), e.stack.startsWith('LimitError: ')], ['LimitError', 'limit', true, true], JSON.stringify(e));
+  }
+});
+
+test('usage tells the processor time of a run that was ended by its time limit', async () => {
+  const r = await code('export default () => { for (;;); }', { limits: { wall_ms: 1000 } });
+  assert.ok(r.usage.cpu_ms > 100 && r.usage.cpu_ms < 1200, JSON.stringify(r.usage));
+});
+
+test('an empty first line is a line', async () => {
+  assert.equal((await code('export default () => { console.log(""); console.log("a"); console.log("") }')).output, '\na\n');
 });
 
 test('what does not compile is an error with a position', async () => {
@@ -116,14 +149,18 @@ test('entrypoints: named classes, props, objects, waitUntil', async () => {
 test('facets: rows, blobs, big integers, methods that were not granted', async () => {
   const env = { db: { $facet: 'types' } };
   const r = await code(
-    'export default async (env) => { await env.db.execute("CREATE TABLE IF NOT EXISTS t (b BLOB, i INTEGER, s TEXT)"); await env.db.execute("INSERT INTO t VALUES (?, ?, ?)", new Uint8Array([1, 2]), 9007199254740993n, "x"); const [row] = await env.db.query("SELECT * FROM t"); return [row.b instanceof Uint8Array, [...row.b], String(row.i), row.s] }',
+    'export default async (env) => { await env.db.execute("CREATE TABLE IF NOT EXISTS t (b BLOB, i INTEGER, s TEXT)"); await env.db.execute("INSERT INTO t VALUES (?, ?, ?)", new Uint8Array([1, 2]), 9007199254740993n, "x"); const [row] = await env.db.query("SELECT *, CAST(i AS TEXT) AS digits FROM t"); return [row.b instanceof Uint8Array, [...row.b], row.i, row.digits, row.s] }',
     { env },
   );
-  assert.deepEqual(r.result, [true, [1, 2], '9007199254740993', 'x'], JSON.stringify(r.error));
+  assert.deepEqual(r.result, [true, [1, 2], 9007199254740992, '9007199254740993', 'x'], JSON.stringify(r.error));
   const only = await code('export default async (env) => { await env.db.execute("DELETE FROM t") }', { env: { db: { $facet: 'types', methods: ['query'] } } });
   assert.equal(only.status, 'failed');
   const write = await code('export default async (env) => env.db.query("DELETE FROM t")', { env });
   assert.match(write.error.message, /only reads/);
+  const returning = 'export default (env) => env.db.query("INSERT INTO t (s) VALUES (?), (?) RETURNING s", "a", "b")';
+  assert.deepEqual((await code(returning, { env })).result, [{ s: 'a' }, { s: 'b' }]);
+  assert.equal((await code(returning, { env: { db: { $facet: 'types', methods: ['query'] } } })).error.code, 'READ_ONLY');
+  assert.deepEqual((await code('export default (env) => env.db.query("SELECT count(*) AS n FROM t")', { env })).result, [{ n: 3 }]);
 });
 
 test('isolates of the same facet see each other\'s data, of another facet not', async () => {

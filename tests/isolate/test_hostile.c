@@ -200,7 +200,7 @@ static void replaced_intrinsics_neither_break_nor_hijack(void **state) {
         "return { n: rows.length, name: rows[0].name, big: typeof odd[0].big, later, seen: "
         "seen.length === 0 ? 'none' : seen[0] };");
     kit_expect_result(
-        "{\"n\":2,\"name\":\"one\",\"big\":\"bigint\",\"later\":\"timer\",\"seen\":\"none\"}");
+        "{\"n\":2,\"name\":\"one\",\"big\":\"number\",\"later\":\"timer\",\"seen\":\"none\"}");
     kit_expect_log("1 hello {\"a\":1} 2 [1]\n");
 }
 

@@ -88,6 +88,23 @@ static void random_differs_between_rounds(void **state) {
     }
 }
 
+static void keys_differ_between_rounds(void **state) {
+    (void)state;
+    char seen[3][400];
+    for (size_t i = 0; i < 3; i++) {
+        const struct kit_result *r = body(
+            "const k = await crypto.subtle.generateKey({ name: 'RSA-PSS', modulusLength: 2048, "
+            "publicExponent: new Uint8Array([1, 0, 1]), hash: 'SHA-256' }, true, ['sign', "
+            "'verify']); "
+            "return (await crypto.subtle.exportKey('jwk', k.publicKey)).n");
+        expect_reset(r);
+        (void)snprintf(seen[i], sizeof(seen[i]), "%s", r->out.result);
+        assert_int_equal(strlen(seen[i]), 344); /* 2048 bits and two quotes */
+        for (size_t k = 0; k < i; k++)
+            assert_string_not_equal(seen[i], seen[k]);
+    }
+}
+
 static void rounds_leave_no_memory_behind(void **state) {
     (void)state;
     pid_t pid = 0;
@@ -207,6 +224,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_of_a_run_is_left),
         cmocka_unit_test(random_differs_between_rounds),
+        cmocka_unit_test(keys_differ_between_rounds),
         cmocka_unit_test(rounds_leave_no_memory_behind),
         cmocka_unit_test(large_runs_are_undone),
         cmocka_unit_test(failed_runs_reset_too),

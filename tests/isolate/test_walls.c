@@ -134,6 +134,32 @@ static void what_programs_need_is_allowed(void **state) {
                       "\"string\",1048576,196418]");
 }
 
+static void keys_of_every_kind_are_made(void **state) {
+    (void)state;
+    (void)kit_main(
+        "const s = crypto.subtle, e = new Uint8Array([1, 0, 1]), data = new Uint8Array([1, 2, 3]), "
+        "out = [];"
+        "for (const n of [1024, 2048, 3072]) { const a = { name: 'RSA-PSS', modulusLength: n, "
+        "publicExponent: e, hash: 'SHA-256', saltLength: 32 }; const k = await s.generateKey(a, "
+        "true, "
+        "['sign', 'verify']); out.push(await s.verify(a, k.publicKey, await s.sign(a, "
+        "k.privateKey, "
+        "data), data)); }"
+        "const o = await s.generateKey({ name: 'RSA-OAEP', modulusLength: 2048, publicExponent: e, "
+        "hash: 'SHA-256' }, true, ['encrypt', 'decrypt']); out.push((await s.decrypt('RSA-OAEP', "
+        "o.privateKey, await s.encrypt('RSA-OAEP', o.publicKey, data))).byteLength);"
+        "for (const c of ['P-256', 'P-384', 'P-521']) { const a = { name: 'ECDSA', namedCurve: c, "
+        "hash: 'SHA-256' }; const k = await s.generateKey(a, true, ['sign', 'verify']); "
+        "out.push(await "
+        "s.verify(a, k.publicKey, await s.sign(a, k.privateKey, data), data)); }"
+        "const d = await s.generateKey('Ed25519', true, ['sign', 'verify']); out.push(await "
+        "s.verify('Ed25519', d.publicKey, await s.sign('Ed25519', d.privateKey, data), data));"
+        "await s.generateKey('X25519', true, ['deriveBits']);"
+        "await s.generateKey({ name: 'AES-GCM', length: 256 }, true, ['encrypt']);"
+        "await s.generateKey({ name: 'HMAC', hash: 'SHA-512' }, true, ['sign']); return out;");
+    kit_expect_result("[true,true,true,3,true,true,true,true]");
+}
+
 static void every_corner_of_intl_is_within_reach(void **state) {
     (void)state;
     (void)kit_file("intl.js");
@@ -296,6 +322,7 @@ int main(void) {
     const struct CMUnitTest filtered[] = {
         cmocka_unit_test(a_forbidden_call_kills_the_isolate_alone),
         cmocka_unit_test(what_programs_need_is_allowed),
+        cmocka_unit_test(keys_of_every_kind_are_made),
         cmocka_unit_test(every_corner_of_intl_is_within_reach),
         cmocka_unit_test(features_say_that_every_wall_stands),
         cmocka_unit_test(siblings_share_no_open_file),

@@ -214,7 +214,6 @@ static void queries_only_read(void **state) {
     static const char *const NO[] = {
         "INSERT INTO t(a) VALUES (9)",
         "WITH x AS (SELECT 1) INSERT INTO t(a) SELECT * FROM x",
-        "INSERT INTO t(a) VALUES (9) RETURNING id",
         "UPDATE t SET a = 9",
         "DELETE FROM t",
         "REPLACE INTO t(id) VALUES (1)",
@@ -233,6 +232,41 @@ static void queries_only_read(void **state) {
     /* Compiled for one purpose is not compiled for the other. */
     fine("UPDATE t SET a = a");
     query_refused("UPDATE t SET a = a", "READ_ONLY");
+    assert_unharmed();
+}
+
+/* Who may execute may also ask a writing statement for its rows; who may only query may not. */
+static void a_query_writes_only_for_a_holder_that_may(void **state) {
+    (void)state;
+    static const char *const WRITES[] = {
+        "INSERT INTO t(a) VALUES (9) RETURNING id",
+        "UPDATE t SET a = a RETURNING id",
+        "DELETE FROM t WHERE id < 0 RETURNING id",
+        "WITH x AS (SELECT 1) INSERT INTO t(a) SELECT * FROM x RETURNING a",
+    };
+    struct holder reader;
+    assert_int_equal(client_grant(&c, "query", 0, &reader), 0);
+    for (size_t i = 0; i < ARRAY_LEN(WRITES); i++)
+        assert_code(WRITES[i], holder_query(&reader, WRITES[i]), "READ_ONLY");
+    holder_finish(&reader);
+    assert_unharmed();
+    fine("CREATE TABLE w(id INTEGER PRIMARY KEY, a)");
+    query_fine("INSERT INTO w(a) VALUES ('x'), ('y') RETURNING id, a");
+    assert_contains("{\"columns\":[\"id\",\"a\"],\"rows\":[[1,\"x\"],[2,\"y\"]]}");
+    query_fine("UPDATE w SET a = a || 'z' WHERE id = 2 RETURNING a");
+    assert_contains("[[\"yz\"]]");
+    query_fine("DELETE FROM w WHERE id = 1 RETURNING id");
+    query_fine("SELECT * FROM w");
+    assert_contains("\"rows\":[[2,\"yz\"]]");
+    /* All or nothing, also where the rows do not fit. */
+    query_refused("WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 20000) "
+                  "INSERT INTO w(a) SELECT x FROM n RETURNING id",
+                  "LIMIT_ROWS");
+    query_refused("INSERT INTO w(id) VALUES (3), (2) RETURNING id", "SQLITE_CONSTRAINT_PRIMARYKEY");
+    query_refused("INSERT INTO w(a) VALUES (1) RETURNING id; DELETE FROM w", "SQLITE_ERROR");
+    query_fine("SELECT count(*) FROM w");
+    assert_contains("\"rows\":[[1]]");
+    fine("DROP TABLE w");
     assert_unharmed();
 }
 
@@ -720,6 +754,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup_teardown(pragmas_only_read, setup_open, teardown),
         cmocka_unit_test_setup_teardown(transactions_are_ours, setup_open, teardown),
         cmocka_unit_test_setup_teardown(queries_only_read, setup_open, teardown),
+        cmocka_unit_test_setup_teardown(a_query_writes_only_for_a_holder_that_may, setup_open,
+                                        teardown),
         cmocka_unit_test_setup_teardown(nothing_temporary_stays, setup_open, teardown),
         cmocka_unit_test_setup_teardown(the_schema_cannot_be_forged, setup_open, teardown),
         cmocka_unit_test_setup_teardown(modules_are_few, setup_open, teardown),

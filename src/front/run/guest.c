@@ -46,6 +46,7 @@ struct guest_call {
     uint32_t wall_ms;
     struct run_limits limits;
     int64_t start_ns;
+    int64_t cpu_from_ns; /* what the isolate had used before */
     size_t output_seen;
     struct guest_usage usage;
     struct buf spec; /* until it is sent */
@@ -138,11 +139,13 @@ static void finish_call(struct guest_call *c, const struct err *err) {
     later_post(&g->runner->later, &c->over, on_call_over, c);
 }
 
-/* What runs in an isolate cannot be stopped but by ending it. How it ended, and what it has used
- * until then, is known when it has. */
-static void condemn(struct guest *g, const struct guest_call *c, const struct err *err) {
+/* What runs in an isolate cannot be stopped but by ending it. The calls are told when it has. */
+static void condemn(struct guest *g, struct guest_call *c, const struct err *err) {
     if (g->state != GUEST_RUNNING)
         return;
+    /* The isolate is not asked what it used: it may not answer. */
+    int64_t used_ns = isolate_cpu_ns(g->isolate) - c->cpu_from_ns;
+    c->usage.cpu_us = used_ns > 0 ? (uint64_t)used_ns / 1000 : 0;
     g->culprit = c->id;
     g->sentence = *err;
     guest_move(g, GUEST_DYING);
@@ -238,7 +241,7 @@ static bool send_call(struct guest *g, struct guest_call *c) {
     pack_u32(&b, c->limits.binding_calls);
     pack_bytes(&b, c->spec.data, c->spec.len);
     pack_bytes(&b, c->body.data, c->body.len);
-    isolate_allow(g->isolate, guest_active_calls(g));
+    c->cpu_from_ns = isolate_allow(g->isolate, guest_active_calls(g));
     return !b.full &&
            isolate_send(g->isolate, &(struct wire_out){.type = ISOLATE_CALL,
                                                        .id = c->id,
@@ -415,8 +418,6 @@ static void on_isolate_end(void *ctx, const struct isolate_end *end) {
     struct guest *g = ctx;
     struct err err;
     struct guest_call *c = g->culprit ? find_call(g, g->culprit) : NULL;
-    if (!g->warm && g->calls)
-        g->calls->usage.cpu_us = MAX(g->calls->usage.cpu_us, end->cpu_us);
     if (c && g->sentence.code)
         finish_call(c, &g->sentence);
     if (g->culprit)
@@ -582,7 +583,9 @@ static void start_running(struct guest *g) {
                            .fds = fds,
                            .nfds = g->nbindings};
     guest_move(g, GUEST_RUNNING);
-    isolate_allow(g->isolate, 1);
+    int64_t cpu_from_ns = isolate_allow(g->isolate, 1);
+    if (first)
+        first->cpu_from_ns = cpu_from_ns;
     bool sent = !tail.full && !spec.full && isolate_send(g->isolate, &out);
     for (size_t i = 0; i < g->nbindings; i++)
         fd_close(&g->bindings[i].fd);

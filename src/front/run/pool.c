@@ -394,11 +394,11 @@ int64_t isolate_cpu_ns(const struct isolate *i) {
 }
 
 /* The zygote is not asked for every call: only when enough was used that a call could miss it. */
-void isolate_allow(struct isolate *i, size_t calls) {
+int64_t isolate_allow(struct isolate *i, size_t calls) {
     struct channel *channel = i->zygote->keeper ? keeper_channel(i->zygote->keeper) : NULL;
     int64_t now = isolate_cpu_ns(i);
     if (!channel || (now - i->allowed_from_ns < ALLOW_AFTER_NS && calls <= i->allowed_calls))
-        return;
+        return now;
     i->allowed_from_ns = now;
     i->allowed_calls = calls;
     _cleanup_(buf) struct buf b;
@@ -407,6 +407,7 @@ void isolate_allow(struct isolate *i, size_t calls) {
     pack_u32(&b, (uint32_t)calls);
     (void)channel_send(channel,
                        &(struct wire_out){.type = ISOLATE_ALLOW, .pieces = {{b.data, b.len}}});
+    return now;
 }
 
 void isolate_pause(struct isolate *i) {

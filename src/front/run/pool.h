@@ -83,8 +83,9 @@ void isolate_resume(struct isolate *i);
 pid_t isolate_pid(const struct isolate *i);
 /* Processor time that it used since its start. */
 int64_t isolate_cpu_ns(const struct isolate *i);
-/* A call begins: as many as that are at work on it now, each of which may use the limit. */
-void isolate_allow(struct isolate *i, size_t calls);
+/* A call begins: as many as that are at work on it now, each of which may use the limit. Returns
+ * what it has used until now. */
+int64_t isolate_allow(struct isolate *i, size_t calls);
 /* Ends it; on_end tells how. */
 void isolate_kill(struct isolate *i);
 /* Ends it and gives it back; no callback comes after this. */

@@ -67,11 +67,11 @@ static void on_log(void *ctx, int level, double time_ms, const char *text, size_
     struct run *run = ctx;
     const char *name =
         level >= 0 && level < (int)ARRAY_LEN(level_names) ? level_names[level] : "log";
-    if (run->output.len > 0)
+    if (run->logs.len > 0) { /* a first line may be empty */
         (void)buf_add_char(&run->output, '\n');
-    (void)buf_add(&run->output, text, len);
-    if (run->logs.len > 0)
         (void)buf_add_char(&run->logs, ',');
+    }
+    (void)buf_add(&run->output, text, len);
     size_t from = run->logs.len;
     struct json_writer w;
     json_writer_init(&w, &run->logs);
@@ -121,6 +121,10 @@ static void on_error(void *ctx, const json_t *e) {
     for (size_t i = 0; i < ARRAY_LEN(texts); i++)
         if (i < 4 || json_object_get(e, texts[i]))
             (void)json_object_set_new(out, texts[i], text_field(e, texts[i]));
+    const json_t *code = json_object_get(e, "code");
+    if (code)
+        (void)json_object_set_new(
+            out, "code", json_is_string(code) ? text_field(e, "code") : number_field(e, "code"));
     (void)json_object_set_new(out, "line", number_field(e, "line"));
     (void)json_object_set_new(out, "column", number_field(e, "column"));
     set_error(ctx, out);
@@ -130,10 +134,10 @@ static void on_error(void *ctx, const json_t *e) {
 static void set_host_error(struct run *run, const struct err *err) {
     char *stack =
         xasprintf("%s: %s", err->code == ERR_LIMIT ? "LimitError" : "Error", err->message);
-    set_error(run,
-              json_pack("{s:s,s:s,s:s,s:n,s:n,s:n,s:s}", "name",
-                        err->code == ERR_LIMIT ? "LimitError" : "Error", "message", err->message,
-                        "stack", stack, "module", "line", "column", "kind", err_name(err->code)));
+    set_error(run, json_pack("{s:s,s:s,s:s,s:n,s:n,s:n,s:s}", "name",
+                             err->code == ERR_LIMIT ? "LimitError" : "Error", "message",
+                             err->message, "stack", stack, "module", "line", "column", "kind",
+                             err->code == ERR_LIMIT ? "limit" : err_name(err->code)));
     free(stack);
 }
 

@@ -13,9 +13,11 @@ function takeWaiting(slot) {
     return entry;
 }
 
+// An integer beyond 2^53 becomes the nearest number, as in the original: a BigInt would fail in every
+// sum and every result. CAST(x AS TEXT) has all of its digits.
 function decodeCell(cell) {
     if (typeof cell !== "object" || cell === null) return cell;
-    return cell[0] === "b" ? bytesFromBase64(cell[1]) : BigIntFn(cell[1]);
+    return cell[0] === "b" ? bytesFromBase64(cell[1]) : N(cell[1]);
 }
 
 // {"columns": [..], "rows": [[..]]} as an array of objects. Plain assignment is safe unless a
@@ -42,6 +44,7 @@ function decodeFacet(text) {
     const reply = jsonParse(text);
     if (typeof reply === "object" && reply !== null && !isArray(reply) && hasOwn(reply, "columns") && hasOwn(reply, "rows"))
         return decodeRows(reply);
+    if (isObject(reply) && hasOwn(reply, "lastInsertRowid")) reply.lastInsertRowid = decodeCell(reply.lastInsertRowid);
     return reply;
 }
 
@@ -105,7 +108,8 @@ function invoke(binding, method, args) {
         call.asked++;
         // The stack of the call, because the reply arrives on none.
         const at = new E("");
-        if (!host.bind(binding.index, id, method, text)) throw new E(`${binding.name}.${method}: the call could not be sent`);
+        const refused = host.bind(binding.index, id, method, text, binding.worker);
+        if (refused !== "") throw (stringStartsWith(refused, "limit") ? limitError : newError)(`${binding.name}.${method}: ${refused}`);
         if (reused) freeSlots.length--;
         waiting[slot] = { binding, method, resolve, reject, at, id, call, dropped: false };
         call.unanswered++;

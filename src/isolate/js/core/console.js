@@ -3,13 +3,52 @@
 const LEVEL = { __proto__: null, debug: 0, log: 1, info: 2, warn: 3, error: 4 };
 let counts = new MapCtor(), watches = new MapCtor();
 
+const shown = (v) => typeof v === "string" ? v : inspect(v);
+
 function joined(args) {
-    let text = "";
-    for (let i = 0; i < args.length; i++) {
-        const v = args[i];
-        text += (i > 0 ? " " : "") + (typeof v === "string" ? v : inspect(v));
+    let from = 0, text = "";
+    if (args.length > 1 && typeof args[0] === "string" && stringIndexOf(args[0], "%") >= 0) {
+        const f = formatted(args);
+        text = f.text;
+        from = f.used;
     }
+    for (let i = from; i < args.length; i++) text += (i > 0 ? " " : "") + shown(args[i]);
     return text;
+}
+
+const numeric = (v, whole) => {
+    if (typeof v === "bigint") return `${bigintToString(v)}n`;
+    if (isObject(v) || typeof v === "symbol") return "NaN";
+    const n = whole ? parseWhole(v) : N(v);
+    return objectIs(n, -0) ? "-0" : `${n}`;
+};
+const parseWhole = parseInt, parseReal = parseFloat;
+const directives = {
+    __proto__: null,
+    s: shown,
+    d: (v) => numeric(v, false),
+    i: (v) => numeric(v, true),
+    f: (v) => isObject(v) || typeof v === "symbol" ? "NaN" : `${parseReal(v)}`,
+    j: (v) => inspect(v),
+    o: (v) => inspect(v),
+    O: (v) => inspect(v),
+    c: () => "", // a style
+};
+
+// The first argument with its directives replaced (%s %d %i %f %j %o %O %c, %% for one percent
+// sign), and how many arguments that took. A directive without an argument stays as it is.
+function formatted(args) {
+    const format = args[0];
+    let text = "", from = 0, used = 1;
+    for (let at; (at = stringIndexOf(format, "%", from)) >= 0 && at + 1 < format.length;) {
+        const letter = format[at + 1], directive = directives[letter];
+        text += stringSlice(format, from, at);
+        from = at + 2;
+        if (letter === "%") text += "%";
+        else if (directive !== undefined && used < args.length) text += directive(args[used++]);
+        else { text += "%"; from = at + 1; }
+    }
+    return { __proto__: null, text: text + stringSlice(format, from), used };
 }
 
 // A line longer than the budget goes over in pieces: its bytes are counted, not kept.
@@ -35,6 +74,9 @@ const elapsed = (from) => {
     return ms >= 1000 ? `${numberToFixed(ms / 1000, 3)}s` : `${numberToFixed(ms, 3)}ms`;
 };
 
+const MAX_CELL = 200;
+const cell = (text) => text.length > MAX_CELL ? stringSlice(text, 0, MAX_CELL) + "…" : text;
+
 // The rows of console.table: what Object.entries would see, without calling getters.
 function tableText(data, columns) {
     if (!isObject(data) || host.isProxy(data)) return inspect(data);
@@ -46,13 +88,20 @@ function tableText(data, columns) {
         if (isObject(v) && typeof v !== "function" && !host.isProxy(v)) {
             const keys = objectKeys(v);
             for (let i = 0; i < keys.length && i < 50; i++) {
-                if (!mapHas(known, keys[i])) { mapSet(known, keys[i], true); push(names, keys[i]); }
-                mapSet(cells, keys[i], inspect(dataProperty(v, keys[i])));
+                if (!mapHas(known, keys[i])) {
+                    if (names.length >= 100) continue;
+                    mapSet(known, keys[i], true);
+                    push(names, keys[i]);
+                }
+                mapSet(cells, keys[i], cell(inspect(dataProperty(v, keys[i]))));
             }
-        } else { plain = true; mapSet(cells, "Values", typeof v === "string" ? quote(v) : inspect(v)); }
-        push(rows, { __proto__: null, index, cells });
+        } else { plain = true; mapSet(cells, "Values", cell(typeof v === "string" ? quote(v) : inspect(v))); }
+        push(rows, { __proto__: null, index: cell(index), cells });
     };
-    if (isMap(data)) mapForEach(data, (v, k) => addRow(typeof k === "string" ? k : inspect(k), v));
+    if (isArray(data) || isTyped(data)) {
+        const n = mathMin(isArray(data) ? data.length : typedLength(data), 1000);
+        for (let i = 0; i < n; i++) if (hasOwn(data, i)) addRow(`${i}`, dataProperty(data, i));
+    } else if (isMap(data)) mapForEach(data, (v, k) => addRow(typeof k === "string" ? k : inspect(k), v));
     else if (isSet(data)) { let i = 0; setForEach(data, (v) => addRow(`${i++}`, v)); }
     else { const keys = objectKeys(data); for (let i = 0; i < keys.length; i++) addRow(keys[i], dataProperty(data, keys[i])); }
     let heads = list();
@@ -60,14 +109,14 @@ function tableText(data, columns) {
     else { heads = names; if (plain) push(heads, "Values"); }
     const width = list();
     push(width, 7);
-    for (let c = 0; c < heads.length; c++) push(width, heads[c].length);
+    for (let c = 0; c < heads.length; c++) push(width, cell(heads[c]).length);
     for (let r = 0; r < rows.length; r++) {
         width[0] = mathMax(width[0], rows[r].index.length);
         for (let c = 0; c < heads.length; c++) width[c + 1] = mathMax(width[c + 1], (mapGet(rows[r].cells, heads[c]) ?? "").length);
     }
-    const line = (first, cell) => {
+    const line = (first, text) => {
         let out = `│ ${stringPadEnd(first, width[0])} │`;
-        for (let c = 0; c < heads.length; c++) out += ` ${stringPadEnd(cell(c), width[c + 1])} │`;
+        for (let c = 0; c < heads.length; c++) out += ` ${stringPadEnd(text(c), width[c + 1])} │`;
         return out;
     };
     const rule = (l, m, r) => {
@@ -75,7 +124,7 @@ function tableText(data, columns) {
         for (let c = 0; c < width.length; c++) out += (c > 0 ? m : "") + stringRepeat("─", width[c] + 2);
         return out + r;
     };
-    let out = `${rule("┌", "┬", "┐")}\n${line("(index)", (c) => heads[c])}\n${rule("├", "┼", "┤")}`;
+    let out = `${rule("┌", "┬", "┐")}\n${line("(index)", (c) => cell(heads[c]))}\n${rule("├", "┼", "┤")}`;
     for (let r = 0; r < rows.length; r++) out += `\n${line(rows[r].index, (c) => mapGet(rows[r].cells, heads[c]) ?? "")}`;
     return `${out}\n${rule("└", "┴", "┘")}`;
 }

@@ -190,7 +190,35 @@ function sendResult(call, spec, value) {
 function resultText(value) {
     if (typeof value === "function" || typeof value === "symbol")
         throw new TypeErrorCtor(`the result is ${describe(value, 0, { path: list(), left: 1000 })}, which JSON cannot represent`);
-    return jsonStringify(value) ?? "null";
+    return jsonStringify(value, isObject(value) ? forJson : undefined) ?? "null";
+}
+
+// What JSON.stringify would make {} of: a Map as its entries, a Set as its values, an Error as its
+// name, message, code, stack and cause with its own properties. A toJSON() has been asked before.
+function forJson(key, v) {
+    if (typeof v !== "object" || v === null || isArray(v) || host.isProxy(v)) return v;
+    const proto = getPrototypeOf(v);
+    if (proto === objectProto || proto === null) return v;
+    if (isMap(v)) {
+        const out = list();
+        mapForEach(v, (value, k) => push(out, pair(k, value)));
+        return out;
+    }
+    if (isSet(v)) {
+        const out = list();
+        setForEach(v, (value) => push(out, value));
+        return out;
+    }
+    if (!isError(v)) return v;
+    const out = { __proto__: null, name: errorText(v, "name") || "Error", message: errorText(v, "message") };
+    const own = objectKeys(v);
+    for (let i = 0; i < own.length; i++)
+        defineProperty(out, own[i], { __proto__: null, value: v[own[i]], writable: true, enumerable: true, configurable: true });
+    const code = dataProperty(v, "code"), cause = dataProperty(v, "cause");
+    if (code !== undefined) out.code = code;
+    if (cause !== undefined) out.cause = cause;
+    out.stack = clip(formatError(v), MAX_STACK);
+    return out;
 }
 
 async function perform(call, spec, body) {

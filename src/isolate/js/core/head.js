@@ -27,6 +27,8 @@ const mapClear = uncurry(Map.prototype.clear), mapForEach = uncurry(Map.prototyp
 const mapSize = uncurry(getOwnPropertyDescriptor(Map.prototype, "size").get);
 const setAdd = uncurry(Set.prototype.add), setHas = uncurry(Set.prototype.has);
 const setForEach = uncurry(Set.prototype.forEach);
+const mapIterator = uncurry(Map.prototype.entries), mapIteratorNext = uncurry(getPrototypeOf(new Map().entries()).next);
+const setIterator = uncurry(Set.prototype.values), setIteratorNext = uncurry(getPrototypeOf(new Set().values()).next);
 const setSize = uncurry(getOwnPropertyDescriptor(Set.prototype, "size").get);
 const weakSetAdd = uncurry(WeakSet.prototype.add), weakSetHas = uncurry(WeakSet.prototype.has);
 const hasOwn = uncurry(Object.prototype.hasOwnProperty);
@@ -81,6 +83,7 @@ const push = (array, value) => { array[array.length] = value; };
 const pair = (a, b) => { const p = list(); push(p, a); push(p, b); return p; };
 const define = (object, name, value) =>
     defineProperty(object, name, { __proto__: null, value, writable: true, enumerable: false, configurable: true });
+const newError = (message) => new E(message);
 const limitError = (message) => { const e = new E(message); define(e, "name", "LimitError"); return e; };
 // String.prototype.split asks its separator for Symbol.split, which a program can put there.
 const splitLines = (text) => {

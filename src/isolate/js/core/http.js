@@ -86,8 +86,12 @@ function makeRequest(call, http, body) {
 
 async function sendResponse(call, value) {
     if (!web.isResponse(value)) throw new TypeErrorCtor(`fetch() returned ${inspect(value)}, not a Response`);
-    const parts = web.responseParts(value), { body } = parts, whole = body === null || isTyped(body);
-    const head = { __proto__: null, status: parts.status, statusText: parts.statusText, headers: parts.headers };
+    const parts = web.responseParts(value), { body, headers } = parts, whole = body === null || isTyped(body);
+    if (parts.status === 0) throw new TypeErrorCtor("fetch() returned Response.error(), which stands for a network error and cannot be sent");
+    let size = 0;
+    for (let i = 0; i < headers.length; i++) size += headers[i][0].length + headers[i][1].length + 4;
+    if (size > host.limit(4)) throw limitError(`the headers of the response have ${size} bytes; the limit is ${host.limit(4)}`);
+    const head = { __proto__: null, status: parts.status, statusText: parts.statusText, headers };
     const bytes = body === null ? new Bytes(0) : whole ? construct(Bytes, [body]) : null;
     if (whole) head.length = typedLength(bytes);
     host.send(RESPONSE, call.id, jsonStringify(head));

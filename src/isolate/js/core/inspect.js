@@ -3,30 +3,36 @@
 // getter and calls nothing of the program.
 
 const MAX_DEPTH = 6, MAX_ITEMS = 100, MAX_KEYS = 100, MAX_STRING = 10000, MAX_INSPECT = 100000;
-const JSON_DEPTH = 100;
+// What is printed as JSON is looked at wholly, so it has bounds; beyond them the first hundred are
+// described. Listing the keys of an array makes a text of each index, and holes are passed one by one.
+const JSON_DEPTH = 100, JSON_VALUES = 20000, JSON_CHARACTERS = 1000000, MAX_LISTED = 20000, MAX_HOLES = 10000;
 
 // True if JSON.stringify(v) says all there is to say about v.
 function isPlainJson(v, depth, seen) {
     switch (typeof v) {
-    case "string": case "boolean": return true;
+    case "string": return (seen.characters -= v.length) >= 0;
+    case "boolean": return true;
     case "number": return isFinite(v) && !objectIs(v, -0);
     case "object": break;
     default: return false;
     }
     if (v === null) return true;
-    if (depth > JSON_DEPTH || seen.left-- <= 0 || host.isProxy(v)) return false;
+    if (depth > JSON_DEPTH || seen.left <= 0 || host.isProxy(v)) return false;
     const proto = getPrototypeOf(v), array = isArray(v);
     if (array ? proto !== arrayProto : proto !== objectProto && proto !== null)
         return proto === dateProto && isDate(v) && ownKeys(v).length === 0 &&
             dateProto.toJSON === dateToJSON && isFinite(dateGetTime(v));
     for (let i = 0; i < seen.path.length; i++) if (seen.path[i] === v) return false;
     push(seen.path, v);
+    if (array && v.length > seen.left) return false;
     const keys = ownKeys(v);
     if (array && keys.length !== v.length + 1) return false;
+    if ((seen.left -= keys.length) <= 0) return false;
     for (let i = 0; i < keys.length; i++) {
         const key = keys[i];
         if (typeof key !== "string" || key === "toJSON") return false;
         if (array && key === "length") continue;
+        if (!array && (seen.characters -= key.length) < 0) return false;
         const d = getOwnPropertyDescriptor(v, key);
         if (d === undefined || !hasOwn(d, "value") || !d.enumerable) return false;
         if (!isPlainJson(d.value, depth + 1, seen)) return false;
@@ -42,7 +48,7 @@ const identifier = /^[A-Za-z_$][\w$]*$/;
 const quote = (s) => jsonStringify(s.length > MAX_STRING ? stringSlice(s, 0, MAX_STRING) : s) +
     (s.length > MAX_STRING ? `… ${s.length - MAX_STRING} more characters` : "");
 const keyText = (key) => typeof key === "symbol" ? `[${symbolToString(key)}]`
-    : regexpExec(identifier, key) !== null ? key : jsonStringify(key);
+    : key.length <= MAX_STRING && regexpExec(identifier, key) !== null ? key : quote(key);
 
 // The name of the class of v, found without calling anything.
 function className(v) {
@@ -108,29 +114,34 @@ function describeObject(v, depth, state) {
     if (isArray(v)) {
         open = "["; close = "]"; skip = v.length;
         if (name !== "Array") head = `${name ?? "[null prototype]"}(${v.length}) `;
-        let i = 0, shown = 0;
-        for (; i < v.length && shown < MAX_ITEMS && state.left > 0; shown++) {
+        let i = 0, shown = 0, holes = 0;
+        for (; i < v.length && shown < MAX_ITEMS && holes < MAX_HOLES && state.left > 0; shown++) {
             const d = getOwnPropertyDescriptor(v, i);
             if (d === undefined) {
                 const from = i;
-                while (i < v.length && i - from < 1e6 && !hasOwn(v, i)) i++;
+                while (i < v.length && holes < MAX_HOLES && !hasOwn(v, i)) { i++; holes++; }
                 add(`<${i - from} empty item${i - from === 1 ? "" : "s"}>`);
             } else { add(propertyText(d, depth, state)); i++; }
         }
         more(v.length - i, "items");
     } else if (isMap(v)) {
         head = `${name ?? "Map"}(${mapSize(v)}) `;
-        let n = 0;
-        mapForEach(v, (value, key) => {
-            if (n++ < MAX_ITEMS && state.left > 0)
-                add(`${describe(key, depth + 1, state)} => ${describe(value, depth + 1, state)}`);
-        });
-        more(n - items.length, "entries");
+        const entries = mapIterator(v);
+        for (let i = 0; i < MAX_ITEMS && state.left > 0; i++) {
+            const { done, value } = mapIteratorNext(entries);
+            if (done) break;
+            add(`${describe(value[0], depth + 1, state)} => ${describe(value[1], depth + 1, state)}`);
+        }
+        more(mapSize(v) - items.length, "entries");
     } else if (isSet(v)) {
         head = `${name ?? "Set"}(${setSize(v)}) `;
-        let n = 0;
-        setForEach(v, (value) => { if (n++ < MAX_ITEMS && state.left > 0) add(describe(value, depth + 1, state)); });
-        more(n - items.length, "items");
+        const values = setIterator(v);
+        for (let i = 0; i < MAX_ITEMS && state.left > 0; i++) {
+            const { done, value } = setIteratorNext(values);
+            if (done) break;
+            add(describe(value, depth + 1, state));
+        }
+        more(setSize(v) - items.length, "items");
     } else if (isTyped(v)) {
         const n = typedLength(v);
         head = `${typedTag(v)}(${n}) `; open = "["; close = "]"; skip = n;
@@ -145,7 +156,7 @@ function describeObject(v, depth, state) {
     }
     const tag = dataProperty(v, toStringTag);
     if (typeof tag === "string" && tag !== "" && tag !== name) head += `[${tag}] `;
-    const keys = ownKeys(v);
+    const keys = skip > MAX_LISTED ? list() : ownKeys(v);
     let shown = 0, hidden = 0;
     for (let i = 0; i < keys.length; i++) {
         const key = keys[i];
@@ -169,7 +180,7 @@ function propertyText(d, depth, state) {
 
 function inspect(v) {
     try {
-        if (isPlainJson(v, 0, { path: list(), left: 200000 }) && !hasToJson()) {
+        if (isPlainJson(v, 0, { path: list(), left: JSON_VALUES, characters: JSON_CHARACTERS }) && !hasToJson()) {
             const text = jsonStringify(v);
             return isDate(v) ? jsonParse(text) : text;
         }

@@ -3,18 +3,15 @@
 
 const formatError = loader.formatStack;
 
-// A property of an error that a program made, without calling anything of the program.
+// A text property of an error that a program made. A getter is called, as formatError() does:
+// DOMException has them, and so may any class.
 function errorText(e, key) {
     try {
-        if (host.isProxy(e)) return "";
-        for (let p = e, i = 0; p !== null && i < 20; p = getPrototypeOf(p), i++) {
-            if (host.isProxy(p)) return "";
-            const d = getOwnPropertyDescriptor(p, key);
-            if (d === undefined) continue;
-            return typeof d.value === "string" ? d.value : "";
-        }
-    } catch { }
-    return "";
+        const v = host.isProxy(e) ? undefined : e[key];
+        return typeof v === "string" ? v : "";
+    } catch {
+        return "";
+    }
 }
 
 const firstFrame = /\n    at (?:[^\n]* \()?([^\n]*?):(\d+)(?::(\d+))?\)?(?:\n|$)/;
@@ -43,7 +40,9 @@ function errorReport(e, kind) {
             report.stack = `LimitError: ${report.message}${stringSlice(report.stack, "RangeError: Out of memory".length)}`;
         }
         const code = dataProperty(e, "code");
-        if (typeof code === "string") report.code = code;
+        if (typeof code === "string") report.code = clip(code, 256);
+        else if (isSafeInteger(code)) report.code = code;
+        if (report.name === "LimitError" && (kind === "error" || kind === "unhandled")) report.kind = "limit";
     } else {
         report.message = clip(typeof e === "string" ? e : inspect(e), MAX_MESSAGE);
         report.stack = `Uncaught ${typeof e === "string" ? quote(clip(e, MAX_MESSAGE)) : report.message}`;
