@@ -286,12 +286,14 @@ class Eraser {
       }
       return this.visit(d);
     }
-    const gone = n.specifiers.filter(
-      (s) => n.exportKind === "type" || s.exportKind === "type" || (!n.source && this.localTypes.has(nameOf(s.local))),
+    const gone = new Set(
+      n.specifiers.filter(
+        (s) => n.exportKind === "type" || s.exportKind === "type" || (!n.source && this.localTypes.has(nameOf(s.local))),
+      ),
     );
     for (const s of gone) this.types.add(nameOf(s.exported));
-    if (!n.source) for (const s of n.specifiers) if (!gone.includes(s)) this.used.add(nameOf(s.local));
-    if (n.exportKind === "type" || (gone.length && gone.length === n.specifiers.length)) return this.statement(n);
+    if (!n.source) for (const s of n.specifiers) if (!gone.has(s)) this.used.add(nameOf(s.local));
+    if (n.exportKind === "type" || (gone.size && gone.size === n.specifiers.length)) return this.statement(n);
     for (const s of gone) this.blankSpecifier(s);
   }
 
