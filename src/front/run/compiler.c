@@ -234,21 +234,23 @@ struct keeper *compiler_keeper(struct compiler *c) {
     return c->keeper;
 }
 
-struct compiler_ticket *compiler_compile(struct compiler *c, const char *request, size_t len,
-                                         compiler_done done, void *ctx) {
+struct compiler_ticket *compiler_compile(struct compiler *c, const struct compiler_request *request,
+                                         struct program **ret_program) {
     unsigned char hash[HASH_SIZE];
-    (void)SHA256((const unsigned char *)request, len, hash);
+    (void)SHA256((const unsigned char *)request->source, request->source_len, hash);
     struct program *hit = cache_get(c, hash);
     if (hit) {
         c->stats.hits++;
-        done(ctx, program_ref(hit), NULL, NULL);
+        *ret_program = program_ref(hit);
         return NULL;
     }
     c->stats.misses++;
-    struct compiler_ticket *t = xmalloc(sizeof(*t) + len);
-    *t = (struct compiler_ticket){.id = ++c->next_id, .done = done, .ctx = ctx, .len = len};
+    *ret_program = NULL;
+    struct compiler_ticket *t = xmalloc(sizeof(*t) + request->source_len);
+    *t = (struct compiler_ticket){
+        .id = ++c->next_id, .done = request->done, .ctx = request->ctx, .len = request->source_len};
     memcpy(t->hash, hash, HASH_SIZE);
-    memcpy(t->request, request, len);
+    memcpy(t->request, request->source, request->source_len);
     struct compiler_ticket **p = &c->first;
     bool alone = !*p;
     while (*p)

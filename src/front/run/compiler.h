@@ -39,12 +39,20 @@ struct compiler_options {
     bool cold; /* for one run: do not spend time on warming up */
 };
 
+struct compiler_request {
+    const char *source; /* the JSON text of src/wire/compile.h; borrowed during the call */
+    size_t source_len;
+    compiler_done done;
+    void *ctx;
+};
+
 struct compiler *compiler_create(const struct compiler_options *options);
 struct keeper *compiler_keeper(struct compiler *c);
-/* request: the JSON text of src/wire/compile.h. Calls done at once on a cache hit. Otherwise
- * returns a ticket that is good until done was called. */
-struct compiler_ticket *compiler_compile(struct compiler *c, const char *request, size_t len,
-                                         compiler_done done, void *ctx);
+/* Either the program is in the cache: then it is in *ret_program (a reference for the caller), NULL
+ * is returned and done is never called. Or a ticket is returned, *ret_program is NULL, and done is
+ * called once, later, from the loop; the ticket is good until then. */
+struct compiler_ticket *compiler_compile(struct compiler *c, const struct compiler_request *request,
+                                         struct program **ret_program);
 /* done will not be called. */
 void compiler_cancel(struct compiler_ticket *t);
 
