@@ -42,6 +42,7 @@ struct compiler_options {
 struct compiler_request {
     const char *source; /* the JSON text of src/wire/compile.h; borrowed during the call */
     size_t source_len;
+    const char *owner; /* whose program it is: a key's id; borrowed during the call */
     compiler_done done;
     void *ctx;
 };

@@ -522,11 +522,13 @@ struct guest *guest_start(struct runner *r, const struct guest_spec *spec,
     if (ret_call)
         *ret_call = c;
     g->granting = 1; /* keeps it from starting before all is asked for */
-    g->compile = compiler_compile(
-        r->compiler,
-        &(struct compiler_request){
-            .source = spec->source, .source_len = spec->source_len, .done = on_compiled, .ctx = g},
-        &g->program);
+    g->compile = compiler_compile(r->compiler,
+                                  &(struct compiler_request){.source = spec->source,
+                                                             .source_len = spec->source_len,
+                                                             .owner = spec->owner,
+                                                             .done = on_compiled,
+                                                             .ctx = g},
+                                  &g->program);
     if (g->program)
         c->usage.compiled_us = since(c);
     start_bindings(g, spec->env);

@@ -42,6 +42,7 @@ struct guest_spec {
     struct run_limits limits;
     bool warm;
     const char *label; /* for the facets' audit */
+    const char *owner; /* key id, "" for the operator: whose turn it takes at the compiler */
     /* Not NULL: take an isolate that served this trust domain before and put its memory back. */
     const char *domain;
 };

@@ -304,6 +304,7 @@ struct run *run_start_warm(struct runner *r, struct store *store, const struct r
                               .limits = q->limits,
                               .warm = ret_guest != NULL,
                               .domain = q->domain,
+                              .owner = q->owner,
                               .label = run->id};
     struct guest *g = guest_start(r, &spec, &call, on_end, end_ctx, &run->call);
     if (ret_guest)

@@ -350,6 +350,7 @@ static int call(struct worker *k, const struct guest_request *request, struct gu
                               .env = &env,
                               .limits = c.limits,
                               .warm = true,
+                              .owner = k->owner,
                               .label = k->id};
     *ret_call = NULL;
     k->guest = guest_start(w->opt.runner, &spec, request, on_guest_end, k, ret_call);
