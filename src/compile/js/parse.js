@@ -1,6 +1,7 @@
 // acorn with the guards that untrusted input needs: nesting and total work are bounded, scopes are searched by hash.
 import { Parser, tokTypes } from "acorn";
 import { tsPlugin } from "@sveltejs/acorn-typescript";
+import { tick } from "./budget.js";
 
 // acorn keeps the names of a scope in arrays and searches them with indexOf: 100,000 declarations would cost
 // 10^10 steps. The TypeScript plugin undoes speculation by setting length, so an index must notice a shorter array.
@@ -63,6 +64,7 @@ function guarded(Base) {
     }
     nextToken() {
       const from = this.pos;
+      tick();
       super.nextToken();
       // A long token costs what it takes to read: speculation reads it again.
       this.steps -= 1 + ((this.pos - from) >> 5);

@@ -1,5 +1,6 @@
 // TypeScript and JSX -> JavaScript, by edits that keep every line, and every column but where JavaScript needs more
 // room than TypeScript took. Types become spaces; enums, namespaces, parameter properties and JSX become code.
+import { tick } from "./budget.js";
 import { CompileError } from "./errors.js";
 import { Edits, skipTrivia } from "./edits.js";
 import { jsxSettings, rewriteElement } from "./jsx.js";
@@ -76,6 +77,7 @@ class Eraser {
 
   drain() {
     while (this.nodes.length) {
+      tick();
       const node = this.nodes.pop();
       this.node(node, this.ends.pop());
     }
