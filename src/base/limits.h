@@ -25,9 +25,8 @@
 #define LIMIT_RUN_MEMORY_BYTES  (128ULL * 1024 * 1024)
 #define LIMIT_RUN_OUTPUT_BYTES  (256 * 1024)
 #define LIMIT_RUN_BINDING_CALLS 10000
-#define LIMIT_RESPONSE_HEAD_BYTES                                                                  \
-    (60 * 1024) /* headers of a worker's response; ours come on top                                \
-                 */
+/* Headers of a worker's response; ours come on top. */
+#define LIMIT_RESPONSE_HEAD_BYTES (60 * 1024)
 #define LIMIT_RUN_MODULE_BYTES    (4 * 1024 * 1024)
 #define LIMIT_ISOLATES            32
 #define LIMIT_READY_ISOLATES      8
@@ -36,8 +35,15 @@
 #define LIMIT_FACETS              256
 #define LIMIT_WARM_WORKERS        32
 #define LIMIT_WARM_IDLE_MS        300000
-#define LIMIT_COMPILE_TIMEOUT_MS  5000
-#define LIMIT_COMPILE_CACHE_BYTES (32 * 1024 * 1024)
+
+/* The compiler. Small programs have a process of their own, in which one may not take long. */
+#define LIMIT_COMPILE_CPU_MS        5000
+#define LIMIT_COMPILE_TIMEOUT_MS    30000
+#define LIMIT_COMPILE_CACHE_BYTES   (32 * 1024 * 1024)
+#define LIMIT_COMPILE_SMALL_BYTES   (32 * 1024)
+#define LIMIT_COMPILE_SMALL_CPU_MS  100
+#define LIMIT_COMPILE_WAITING_BYTES (64 * 1024 * 1024)
+#define LIMIT_COMPILE_IDLE_MS       10000
 
 /* A facet: one SQLite database. */
 #define LIMIT_FACET_ROWS         10000

@@ -11,6 +11,7 @@
 #include "lock/lock.h"
 #include "wire/compile.h"
 #include "wire/frame.h"
+#include "wire/pack.h"
 
 #include <JavaScriptCore/JavaScript.h>
 #include <dlfcn.h>
@@ -22,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -54,6 +56,30 @@ static const char warm_typed[] =
     "env.db.query(`SELECT ${a@}`); return rows@.map((r) => r.id as number).reduce((x, y) => x + y, "
     "0); }\\n\",\"b.ts\":\"export type T@ = { x: number };\\nexport const a@: number = 1;\\n"
     "export enum E { A, B }\\n\"}}";
+
+/* What the compilation under way may take: js/budget.js asks now and then. */
+static struct {
+    int64_t until_ns; /* of this process's processor time; 0: no limit */
+    bool spent;
+} budget;
+
+static int64_t cpu_ns(void) {
+    struct timespec t = {0};
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void set_budget(uint32_t ms) {
+    budget.until_ns = ms > 0 ? cpu_ns() + (int64_t)ms * 1000000 : 0;
+    budget.spent = false;
+}
+
+static JSValueRef on_is_spent(JSContextRef ctx, JSObjectRef fn, JSObjectRef this_object, size_t n,
+                              const JSValueRef args[], JSValueRef *exception) {
+    (void)fn, (void)this_object, (void)n, (void)args, (void)exception;
+    budget.spent = budget.until_ns > 0 && cpu_ns() > budget.until_ns;
+    return JSValueMakeBoolean(ctx, budget.spent);
+}
 
 /* The engine must stay on one thread: the filter that is loaded later has no clone(). */
 static void set_options(void) {
@@ -119,6 +145,11 @@ static int start_engine(int rounds, JSGlobalContextRef *ret_ctx, JSObjectRef *re
         disable_scavenger();
     JSGlobalContextRef ctx = JSGlobalContextCreate(NULL);
     JSValueRef exception = NULL;
+    JSStringRef is_spent = JSStringCreateWithUTF8CString("__isSpent");
+    JSObjectSetProperty(ctx, JSContextGetGlobalObject(ctx), is_spent,
+                        JSObjectMakeFunctionWithCallback(ctx, is_spent, on_is_spent),
+                        kJSPropertyAttributeNone, NULL);
+    JSStringRelease(is_spent);
     JSStringRef source = JSStringCreateWithUTF8CString(compile_js);
     (void)JSEvaluateScript(ctx, source, NULL, NULL, 1, &exception);
     JSStringRelease(source);
@@ -155,6 +186,8 @@ static uint64_t address_space_now(void) {
 }
 
 static int answer(uint64_t id, const char *response, size_t len) {
+    if (budget.spent)
+        return wire_send(CHANNEL_FD, &(struct wire_out){.id = id, .type = COMPILE_SPENT});
     static const char failed[] =
         "{\"name\":\"Error\",\"message\":\"the compiler failed on this source\"}";
     struct wire_out out = {
@@ -192,10 +225,16 @@ struct compiler {
 };
 
 static int on_request(struct compiler *c, const struct wire_frame *f) {
-    _cleanup_(free) char *request = xstrndup((const char *)f->data, f->len);
+    struct unpack u;
+    unpack_init(&u, f->data, f->len);
+    set_budget(unpack_u32(&u));
+    if (u.bad)
+        return -1;
+    _cleanup_(free) char *request = xstrndup((const char *)u.at, (size_t)(u.end - u.at));
     size_t len = 0;
     _cleanup_(free) char *response = compile(c->ctx, c->fn, request, &len);
     int rc = answer(f->id, response, len);
+    set_budget(0); /* what it does on its own account has none */
     c->garbage += f->len + len;
     if (c->garbage > GARBAGE_BYTES) {
         c->garbage = 0;

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -23,6 +24,9 @@ struct keeper {
     unsigned restarts;
     unsigned backoff_ms;
     int64_t started_ms;
+    int wait_status;
+    char ended[64];
+    bool hurried;
     bool stopping;
     void (*on_stopped)(void *ctx);
     void *stopped_ctx;
@@ -44,7 +48,9 @@ static void on_retry(uv_timer_t *t) {
 static void retry_later(struct keeper *k) {
     k->state = KEEPER_BACKOFF;
     uv_update_time(k->loop); /* the loop's clock may be old: the pause begins now */
-    (void)uv_timer_start(&k->timer, on_retry, k->backoff_ms, 0);
+    (void)uv_timer_start(&k->timer, on_retry, k->hurried ? 0 : k->backoff_ms, 0);
+    if (k->hurried)
+        return;
     k->backoff_ms = k->backoff_ms * 2 > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : k->backoff_ms * 2;
 }
 
@@ -57,7 +63,10 @@ static void drop_channel(struct keeper *k) {
         k->opt.on_end(k->opt.ctx);
 }
 
-static void life_ended(struct keeper *k, const char *status) {
+static void life_ended(struct keeper *k, int wait_status, const char *status) {
+    k->wait_status = wait_status;
+    (void)snprintf(k->ended, sizeof(k->ended), "%s", status);
+    k->hurried = false;
     drop_channel(k);
     if (k->stopping) {
         k->state = KEEPER_STOPPED;
@@ -66,7 +75,8 @@ static void life_ended(struct keeper *k, const char *status) {
     }
     if (clock_mono_ms() - k->started_ms > STABLE_MS)
         k->backoff_ms = BACKOFF_FIRST_MS;
-    log_warn("child.ended", "child", k->opt.name, "status", status, "restart_in_ms", k->backoff_ms);
+    log_warn("child.ended", "child", k->opt.name, "status", status, "restart_in_ms",
+             k->hurried ? 0U : k->backoff_ms);
     k->restarts++;
     retry_later(k);
 }
@@ -76,7 +86,7 @@ static void on_child_exit(void *ctx, int wait_status, const struct rusage *usage
     struct keeper *k = ctx;
     char text[64];
     k->child = NULL;
-    life_ended(k, child_status_text(wait_status, text, sizeof(text)));
+    life_ended(k, wait_status, child_status_text(wait_status, text, sizeof(text)));
 }
 
 static void on_frame(void *ctx, struct wire_frame *frame) {
@@ -92,7 +102,7 @@ static void on_end(void *ctx, const struct err *err) {
     if (k->child)
         child_kill(k->child, SIGKILL);
     else
-        life_ended(k, "its channel ended");
+        life_ended(k, -1, "its channel ended");
 }
 
 /* Asks the starter for a new life. */
@@ -143,6 +153,7 @@ static void start(struct keeper *k) {
     struct err err;
     int fd = -1;
     k->state = KEEPER_STARTING;
+    k->hurried = false;
     k->started_ms = clock_mono_ms();
     if (start_child(k, &fd, &err) < 0) {
         log_error("child.start", "child", k->opt.name, "error", err.message);
@@ -188,7 +199,18 @@ struct keeper_info keeper_info(const struct keeper *k) {
                                 .state = k->state,
                                 .pid = k->child ? child_pid(k->child) : 0,
                                 .restarts = k->restarts,
-                                .started_ms = k->started_ms};
+                                .started_ms = k->started_ms,
+                                .wait_status = k->wait_status,
+                                .ended = k->ended};
+}
+
+void keeper_kill(struct keeper *k) {
+    if (k->child)
+        child_kill(k->child, SIGKILL);
+}
+
+void keeper_hurry(struct keeper *k) {
+    k->hurried = true;
 }
 
 const char *keeper_state_name(enum keeper_state state) {

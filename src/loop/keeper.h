@@ -39,12 +39,19 @@ struct keeper_info {
     pid_t pid;
     unsigned restarts;
     int64_t started_ms; /* monotonic */
+    int wait_status;    /* of the last life; -1 if it cannot be known */
+    const char *ended;  /* the same in words; "" before that. Borrowed */
 };
 
 struct keeper *keeper_create(uv_loop_t *loop, const struct keeper_options *options);
 /* NULL while it is not running. */
 struct channel *keeper_channel(struct keeper *k);
 struct keeper_info keeper_info(const struct keeper *k);
+/* Ends this life. */
+void keeper_kill(struct keeper *k);
+/* In on_end: this life ended for a known cause, so that the next one begins at once, without the
+ * pause that keeps a program which cannot run from being started all the time. */
+void keeper_hurry(struct keeper *k);
 const char *keeper_state_name(enum keeper_state state);
 /* Closes the channel, which ends the child; kills it after a while if it does not go. on_stopped
  * may be NULL. The pointer is dead after that. */

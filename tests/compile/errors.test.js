@@ -211,51 +211,6 @@ test("nested source gives a clean error", async () => {
   assert.equal(jsx.ok, false);
 });
 
-test("cost grows with size, not faster", async () => {
-  const cases = {
-    imports: (n) => ({ "m.js": Array.from({ length: n }, (_, i) => `import { a as a${i} } from "./d.js";`).join("\n"), "d.js": "export const a = 1;" }),
-    livenames: (n) => ({ "m.js": Array.from({ length: n }, (_, i) => `import { a as a${i} } from "./d.js"; a${i};`).join("\n"), "d.js": "export let a = 1; export const f = () => a++;" }),
-    declarations: (n) => ({ "m.js": Array.from({ length: n }, (_, i) => `let v${i} = ${i};`).join("\n") }),
-    exports: (n) => ({ "m.js": Array.from({ length: n }, (_, i) => `export const v${i} = ${i};`).join("\n") }),
-    vars: (n) => ({ "m.js": `{{{{` + Array.from({ length: n }, (_, i) => `var v${i} = ${i};`).join("\n") + `}}}}` }),
-    template: (n) => ({ "m.js": "x = `" + "a${1}".repeat(n) + "`" }),
-    longtemplate: (n) => ({ "m.js": "x = `" + "abcdefgh\n".repeat(n) + "`" }),
-    comments: (n) => ({ "m.js": "/* <!-- */\n".repeat(n) + "x<!--y" }),
-    helpers: (n) => ({ "m.js": Array.from({ length: n }, (_, i) => `$${i};`).join("") + "import.meta" }),
-    metas: (n) => ({ "m.js": "import.meta;\n".repeat(n) }),
-    strings: (n) => ({ "m.js": '"abc";'.repeat(n) }),
-    functions: (n) => ({ "m.js": 'import { a } from "./d.js";' + "function f(a) { { let b; var c; } return a }\n".repeat(1) + "(() => { let a; { a } });".repeat(n), "d.js": "export let a = 1; a = 2;" }),
-    privates: (n) => ({ "m.js": "class A {" + Array.from({ length: n }, (_, i) => `#p${i};`).join("") + "}" }),
-    ts: (n) => ({ "m.ts": Array.from({ length: n }, (_, i) => `let v${i}: number = ${i} as number;`).join("\n") }),
-    tsimports: (n) => ({ "m.ts": Array.from({ length: n }, (_, i) => `import { type T${i}, a as a${i} } from "./d.js"; a${i};`).join("\n"), "d.js": "export const a = 1;" }),
-    enums: (n) => ({ "m.ts": "enum E {" + Array.from({ length: n }, (_, i) => `A${i},`).join("") + "}" }),
-    arrows: (n) => ({ "m.ts": "x = (a: number) => a;\n".repeat(n) }),
-    json: (n) => ({ "m.js": 'import "./j.json"', "j.json": "[" + "[1],".repeat(n) }),
-  };
-  for (const [name, make] of Object.entries(cases)) {
-    const cost = async (n) => {
-      const modules = make(n);
-      let best = Infinity;
-      for (let k = 0; k < 3; k++) {
-        const t = performance.now();
-        await jsc().compile(modules, Object.keys(modules)[0], { limits: { bytes: 1 << 26, imports: 1e6 } });
-        best = Math.min(best, performance.now() - t);
-      }
-      return best;
-    };
-    await cost(2000);
-    // Four times the input; sixteen would be quadratic. A busy machine may spoil a measurement, not all of them.
-    const tries = [];
-    for (let k = 0; k < 5; k++) {
-      const small = await cost(10000);
-      const large = await cost(40000);
-      tries.push(`${small.toFixed(1)} ms -> ${large.toFixed(1)} ms`);
-      if (large < 9 * small + 60) break;
-      assert.ok(k < 4, `${name}: ${tries.join(", ")}`);
-    }
-  }
-});
-
 test("star exports in a knot end, or are refused", async () => {
   const n = 120;
   const knot = {};

@@ -60,6 +60,51 @@ N.up(); print(N.f(), N.a, N.n, N.In.d, new N.K() instanceof N.K, N.E.A, A.B.C.de
   );
 });
 
+test("a namespace's last statement need not end with a semicolon", async () => {
+  await prints(
+    {
+      "main.ts": `namespace N { let b = 2; b++ }
+namespace O { export let n = 1; n++ } namespace P { export namespace Q { export const q = O.n; q } } namespace R { print("R") /* so */ }
+namespace S.T { export let s = 1
+s++ } print(O.n, P.Q.q, S.T.s);`,
+    },
+    ["R", "2 2 2"],
+  );
+});
+
+test("members of an enum are known in its other parts, also in those of another part of a namespace", async () => {
+  await prints(
+    {
+      "main.ts": `enum A { X = 1, S = "s" } enum A { Y = X + 1, Z = A.X << 3, W, T = S }
+print(A.Y, A.Z, A.W, A.T, JSON.stringify(A)); enum B { Y = "y" } enum B { Q = A.Y } print(B.Q, B[2]);
+namespace N { export enum E { X = 1 } enum Own { X = 7 } export namespace In { export const a = 1; export enum D { P = 3 } } }
+namespace N { export enum E { Y = X + 1, Z } enum Own { Y = 2 } print(JSON.stringify(Own)); export namespace In { export const b = 2; export enum D { Q = P * 2 } } }
+namespace N.In { export enum D { R = Q + P } } print(N.E.X, N.E.Z, N.In.a + N.In.b, N.In.D.R, N.In.D[9]);
+function f() { enum A { X = 5 } enum A { Y = X } return A.Y } print(f());`,
+    },
+    ['2 8 9 s {"1":"X","2":"Y","8":"Z","9":"W","X":1,"S":"s","Y":2,"Z":8,"W":9,"T":"s"}', "2 Q", '{"2":"Y","Y":2}', "1 3 3 9 R", "5"],
+  );
+});
+
+test("export import and import aliases: values stay, types and what is not used go", async () => {
+  await prints(
+    {
+      "main.ts": `import * as ext from "./ext";
+namespace N { export const v = 1; export namespace M { export const w = 2; export type T = 1 } export namespace Types { export type U = 2 } export interface I {} }
+namespace Only { export type T = 1; export namespace Deep { export type D = 1 } }
+export import V = N.M
+;[1].length
+export import Gone = Only.T; import Deep = Only.Deep.D; import U = N.Types.U; export import I = N.I; import E = ext.Missing.Type; let t: Deep | U | E = 1 as any;
+import a = N; import b = a.M; import c = b.w; export { Only };
+namespace O { export import y = N.v; import M = N.M; export const z = M.w; export import T2 = N.Types.U }
+print(V.w, c, O.y, O.z, Object.keys(O).join());`,
+      "ext.ts": `export type Missing = 1; print("loaded")`,
+    },
+    ["2 2 1 2 y,z", "V"],
+    { then: "p => print(Object.keys(p.namespace).join())" },
+  );
+});
+
 test("parameter properties, fields, accessors, overloads", async () => {
   await prints(
     {

@@ -22,12 +22,14 @@ static int64_t started[8];
 static int frames;
 static int ends;
 static int stopped;
+static bool hurry;
 
 static int setup(void **state) {
     (void)state;
     log_init("test", LOG_LEVEL_OFF);
     before = fds_open();
     starts = frames = ends = stopped = 0;
+    hurry = false;
     const char *path = getenv("LOOP_HELPER");
     helper = open(path ? path : "", O_PATH | O_CLOEXEC);
     return helper < 0 ? -1 : uv_loop_init(&loop);
@@ -63,6 +65,8 @@ static void on_frame(void *ctx, struct wire_frame *f) {
 static void on_end(void *ctx) {
     (void)ctx;
     ends++;
+    if (hurry)
+        keeper_hurry(keeper);
 }
 
 static void keep(const char *what) {
@@ -97,6 +101,27 @@ static void test_a_program_that_ends_is_started_again_with_growing_pauses(void *
     /* The fourth life may be over in the same turn of the loop. */
     assert_in_range(ends, 3, 4);
     assert_int_equal(keeper_info(keeper).restarts, ends);
+}
+
+static void test_after_an_end_of_known_cause_there_is_no_pause(void **state) {
+    (void)state;
+    hurry = true;
+    keep("serve");
+    for (int i = 1; i <= 6; i++) {
+        turn_until(&frames, i);
+        keeper_kill(keeper);
+        turn_until(&ends, i);
+        assert_string_equal(keeper_info(keeper).ended, "signal 9 (Killed)");
+    }
+    turn_until(&frames, 7);
+    /* 100 + 200 + 400 + 800 + 1600 + 3200 otherwise */
+    assert_true(clock_mono_ms() - started[0] < 3000);
+    /* And it is not remembered. */
+    hurry = false;
+    int64_t killed = clock_mono_ms();
+    keeper_kill(keeper);
+    turn_until(&frames, 8);
+    assert_true(started[7] - killed >= 99);
 }
 
 static void test_a_killed_program_comes_back(void **state) {
@@ -188,6 +213,7 @@ static void test_a_starter_is_asked_for_each_life(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         UNIT(test_a_program_that_ends_is_started_again_with_growing_pauses),
+        UNIT(test_after_an_end_of_known_cause_there_is_no_pause),
         UNIT(test_a_killed_program_comes_back),
         UNIT(test_stopping_closes_the_channel_which_ends_the_program),
         UNIT(test_a_stubborn_program_is_killed),

@@ -15,6 +15,8 @@ const common = {
   platform: "neutral",
   mainFields: ["module", "main"],
   target: "es2023",
+  // acorn would make a value of each `123n`, in time that is quadratic in its digits. The text is all we need.
+  define: { BigInt: "undefined" },
   // The package's ES module entry is WebAssembly; this one is the same lexer in JavaScript.
   alias: { "cjs-module-lexer": "./node_modules/cjs-module-lexer/lexer.js" },
 };

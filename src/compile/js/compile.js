@@ -519,6 +519,9 @@ export function compile(request) {
   }
 }
 
+// Speculative parsing throws a lot, and nobody reads these stacks.
+Error.stackTraceLimit = 0;
+
 globalThis.__compile = (text) => {
   let request;
   try {

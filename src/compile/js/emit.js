@@ -12,7 +12,8 @@ export const FLAG = { ASYNC: 1, HOISTS: 2, DRIVEN: 4 };
 
 // Names that the module cannot mean, however it may spell its own: with a `$`, and not among those it has. A hint makes
 // the name readable where the engine quotes the source: "evaluating 'rows$().map'".
-const DOLLAR = /[\w$\x80-\uffff]*\$[\w$\x80-\uffff]*/g;
+// Only from the start of a word: within a long one, each letter would be tried as a start.
+const DOLLAR = /(?<![\w$\x80-\uffff])[\w$\x80-\uffff]*\$[\w$\x80-\uffff]*/g;
 
 function helperNames(source) {
   const used = new Set(source.match(DOLLAR));

@@ -1,4 +1,5 @@
 // Linking at compile time: which binding every import means, which modules form cycles, which names a namespace has.
+import { tick } from "./budget.js";
 import { CompileError } from "./errors.js";
 
 const STEPS_MAX = 20_000_000;
@@ -15,6 +16,7 @@ export class Graph {
   }
 
   step(module) {
+    tick();
     if (++this.steps > STEPS_MAX)
       throw new CompileError("SyntaxError", `The module graph is too complex: over ${STEPS_MAX} steps to link`, 0, module);
   }

@@ -25,9 +25,10 @@ export function jsxSettings(source, comments) {
   }
   if (automatic === false || (from === null && !automatic))
     return { factory, fragment, names: [factory.split(".")[0], fragment.split(".")[0]], prefix: "" };
+  const used = new Set(source.match(/_(?:jsxs?|Fragment|element)\d*/g));
   const name = (base) => {
     let n = base;
-    while (source.includes(n)) n += "_";
+    for (let k = 1; used.has(n); k++) n = base + k;
     return n;
   };
   const [one, many, frag, call] = ["_jsx", "_jsxs", "_Fragment", "_element"].map(name);
@@ -45,10 +46,17 @@ function textOf(value) {
   lines.forEach((line, i) => {
     let t = line.replace(/\t/g, " ");
     if (i > 0) t = t.replace(/^ +/, "");
-    if (i < lines.length - 1) t = t.replace(/ +$/, "");
+    if (i < lines.length - 1) t = trimBlanksEnd(t);
     if (t) kept.push(t);
   });
   return kept.join(" ");
+}
+
+// As / +$/ does, which would try each blank within the text as the first of the last ones.
+function trimBlanksEnd(text) {
+  let end = text.length;
+  while (text[end - 1] === " ") end--;
+  return text.slice(0, end);
 }
 
 const quote = (text) => JSON.stringify(text).replace(/[\u2028\u2029]/g, (c) => (c === "\u2028" ? "\\u2028" : "\\u2029"));
@@ -103,9 +111,12 @@ function attribute(eraser, a) {
   edits.insert(a.end, ",");
 }
 
+// White space around line breaks becomes one blank. (Not by /\s*[\n\r]+\s*/: it would try each blank of a long row.)
+const oneLine = (text) => text.replace(/\s+/g, (blanks) => (/[\n\r]/.test(blanks) ? " " : blanks));
+
 function value(eraser, v) {
   const { edits } = eraser;
-  if (v.type === "Literal") return edits.replace(v.start, v.end, quote(v.value.replace(/\s*[\n\r]+\s*/g, " ")));
+  if (v.type === "Literal") return edits.replace(v.start, v.end, quote(oneLine(v.value)));
   if (v.type !== "JSXExpressionContainer") return eraser.visit(v);
   if (v.expression.type === "JSXEmptyExpression") eraser.error(v, "A JSX attribute needs a value");
   const many = v.expression.type === "SequenceExpression";

@@ -1,6 +1,7 @@
 // acorn with the guards that untrusted input needs: nesting and total work are bounded, scopes are searched by hash.
-import { Parser } from "acorn";
+import { Parser, tokTypes } from "acorn";
 import { tsPlugin } from "@sveltejs/acorn-typescript";
+import { tick } from "./budget.js";
 
 // acorn keeps the names of a scope in arrays and searches them with indexOf: 100,000 declarations would cost
 // 10^10 steps. The TypeScript plugin undoes speculation by setting length, so an index must notice a shorter array.
@@ -24,9 +25,12 @@ class Names extends Array {
 // The engine's own stack is the backstop; these limits make the outcome the same in every build of it.
 export const NESTING_MAX = 500;
 export const CHAIN_MAX = 4000; // a + b + c ...: acorn recurses once per operator
+const SAME_NAME_MAX = 200; // groups of one name in a regular expression: acorn compares each with all before it
 // Speculative parsing (arrow functions and type arguments in TypeScript) can repeat work at each level of nesting.
 const STEPS_PER_CHAR = 40;
 const STEPS_FREE = 20000;
+
+const LINE_BREAK = /[\n\r\u2028\u2029]/;
 
 const NESTED = [
   "parseStatement",
@@ -42,6 +46,13 @@ const NESTED = [
   "jsx_parseElementAt",
 ];
 
+// acorn has it, but does not export it.
+const RegExpState = (() => {
+  const p = new Parser({ ecmaVersion: 2026 }, "/a/");
+  p.nextToken();
+  return p.regexpState.constructor;
+})();
+
 function guarded(Base) {
   class Guarded extends Base {
     constructor(options, input, startPos) {
@@ -52,13 +63,51 @@ function guarded(Base) {
       if (this.importsStack) this.importsStack[0] = new Names();
     }
     nextToken() {
-      if (--this.steps < 0) throw new TooComplex(this.start, "Source is too ambiguous to parse in bounded time");
-      return super.nextToken();
+      const from = this.pos;
+      tick();
+      super.nextToken();
+      // A long token costs what it takes to read: speculation reads it again.
+      this.steps -= 1 + ((this.pos - from) >> 5);
+      if (this.steps < 0) throw new TooComplex(this.start, "Source is too ambiguous to parse in bounded time");
+    }
+    // Speculation fails often, and finding the line of each failure would read the source from its start.
+    raise(pos, message) {
+      throw Object.assign(new SyntaxError(message), { pos });
+    }
+    raiseRecoverable(pos, message) {
+      this.raise(pos, message);
     }
     enterScope(flags) {
       super.enterScope(flags);
       const scope = this.scopeStack[this.scopeStack.length - 1];
       for (const key in scope) if (Array.isArray(scope[key])) scope[key] = new Names();
+    }
+    // As acorn's, without a value: the engine takes time that is quadratic in the names of groups to make one.
+    readRegexp() {
+      const start = this.pos;
+      for (let escaped = false, inClass = false; ; ++this.pos) {
+        const ch = this.input[this.pos];
+        if (ch === undefined || LINE_BREAK.test(ch)) this.raise(start, "Unterminated regular expression");
+        if (escaped) escaped = false;
+        else if (ch === "/" && !inClass) break;
+        else if (ch === "\\") escaped = true;
+        else if (ch === "[") inClass = true;
+        else if (ch === "]") inClass = false;
+      }
+      const pattern = this.input.slice(start, this.pos++);
+      const flagsStart = this.pos;
+      const flags = this.readWord1();
+      if (this.containsEsc) this.unexpected(flagsStart);
+      const state = (this.regexpState ??= new RegExpState(this));
+      state.reset(start, pattern, flags);
+      this.validateRegExpFlags(state);
+      this.validateRegExpPattern(state);
+      return this.finishToken(tokTypes.regexp, { pattern, flags, value: null });
+    }
+    regexp_groupSpecifier(state) {
+      super.regexp_groupSpecifier(state);
+      if (state.groupNames[state.lastStringValue]?.length > SAME_NAME_MAX)
+        throw new TooComplex(this.start, `A regular expression has more than ${SAME_NAME_MAX} groups of one name`);
     }
     parseExprOp(left, pos, loc, minPrec, forInit) {
       if (++this.chain > CHAIN_MAX) throw new TooComplex(pos, `Expression chains more than ${CHAIN_MAX} operators`);

@@ -1,4 +1,5 @@
 // Rewrites the references to some top-level names (imports that must be read through a getter).
+import { tick } from "./budget.js";
 import { skipTrivia } from "./edits.js";
 import { isFunction, patternIds, pushChildren } from "./tree.js";
 
@@ -128,6 +129,7 @@ export function rewriteReferences(ast, edits, live, readonly) {
 
   visit(ast, null);
   while (nodes.length) {
+    tick();
     const n = nodes.pop();
     const scope = scopes.pop();
     switch (n.type) {

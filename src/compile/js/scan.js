@@ -1,4 +1,5 @@
 // One parsed ES module -> what linking needs to know about it, and the edits that do not depend on other modules.
+import { tick } from "./budget.js";
 import { CompileError } from "./errors.js";
 import { Edits, skipTrivia } from "./edits.js";
 import { patternIds, pushChildren } from "./tree.js";
@@ -139,6 +140,7 @@ function walk(ast, m) {
   const contexts = [0];
   const ids = [];
   while (nodes.length) {
+    tick();
     const n = nodes.pop();
     let context = contexts.pop();
     switch (n.type) {

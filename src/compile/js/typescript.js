@@ -1,5 +1,6 @@
 // TypeScript and JSX -> JavaScript, by edits that keep every line, and every column but where JavaScript needs more
 // room than TypeScript took. Types become spaces; enums, namespaces, parameter properties and JSX become code.
+import { tick } from "./budget.js";
 import { CompileError } from "./errors.js";
 import { Edits, skipTrivia } from "./edits.js";
 import { jsxSettings, rewriteElement } from "./jsx.js";
@@ -37,6 +38,11 @@ class Eraser {
     this.typeStar = false;
     this.localTypes = new Set(); // top-level names that are types and nothing else
     this.values = new Map(); // block of statements -> names that already have a value there
+    this.targets = new Map(); // an exported declaration in a namespace -> the namespace's name
+    this.places = new Map(); // block of statements -> where its declarations merge, see placeOf()
+    this.placeIds = new Map();
+    this.enums = new Map(); // place of an enum -> its members: name -> constant value
+    this.aliases = []; // import a = b.c
   }
 
   visit(node, end = -1) {
@@ -70,12 +76,14 @@ class Eraser {
     this.collectTypes();
     this.statements(this.ast, this.ast.body);
     this.drain();
+    this.importAliases();
     this.imports();
     return this;
   }
 
   drain() {
     while (this.nodes.length) {
+      tick();
       const node = this.nodes.pop();
       this.node(node, this.ends.pop());
     }
@@ -86,13 +94,54 @@ class Eraser {
     const values = new Set();
     for (const s of this.ast.body) {
       const d = /^Export(Named|Default)/.test(s.type) && s.declaration ? s.declaration : s;
-      if (isTypeOnly(d)) {
+      if (d.type === "TSImportEqualsDeclaration") continue;
+      if (isTypeOnly(d) || (d.type === "TSModuleDeclaration" && !isInstantiated(d))) {
         if (d.id) this.localTypes.add(d.id.name);
         else if (d.declarations) for (const one of d.declarations) for (const id of patternIds(one.id, [])) this.localTypes.add(id.name);
       } else if (d.id) values.add(d.id.name);
       else if (d.declarations) for (const one of d.declarations) for (const id of patternIds(one.id, [])) values.add(id.name);
     }
     for (const name of values) this.localTypes.delete(name);
+    for (const s of this.ast.body)
+      if (s.type === "TSImportEqualsDeclaration" && this.isTypeAlias(s)) this.localTypes.add(s.id.name);
+  }
+
+  // Whether `import a = b.c` can only mean a type, as far as this module tells.
+  isTypeAlias(n) {
+    const path = [];
+    let head = n.moduleReference;
+    for (; head.type === "TSQualifiedName"; head = head.left) path.unshift(head.right.name);
+    if (head.type !== "Identifier") return false;
+    if (this.localTypes.has(head.name)) return true;
+    let scope = (this.meanings ??= meaningsOf([this.ast.body]));
+    for (const name of [head.name, ...path]) {
+      const found = scope.get(name);
+      if (!found || found.isValue) return false;
+      if (found.isType) return true;
+      scope = found.inside ??= meaningsOf(found.bodies);
+    }
+    return false;
+  }
+
+  // Where things of one name merge: in one block, or, if they are exported, in all parts of a namespace.
+  placeOf(block) {
+    let place = this.places.get(block);
+    if (!place) {
+      const own = this.place(block);
+      this.places.set(block, (place = { own, shared: own }));
+    }
+    return place;
+  }
+
+  place(key) {
+    let id = this.placeIds.get(key);
+    if (id === undefined) this.placeIds.set(key, (id = this.placeIds.size));
+    return id;
+  }
+
+  placeFor(n, block) {
+    const place = this.placeOf(block);
+    return this.targets.has(n) ? place.shared : place.own;
   }
 
   // Whether `name` already has a value in this block; enums, namespaces and classes of one name merge.
@@ -286,12 +335,14 @@ class Eraser {
       }
       return this.visit(d);
     }
-    const gone = n.specifiers.filter(
-      (s) => n.exportKind === "type" || s.exportKind === "type" || (!n.source && this.localTypes.has(nameOf(s.local))),
+    const gone = new Set(
+      n.specifiers.filter(
+        (s) => n.exportKind === "type" || s.exportKind === "type" || (!n.source && this.localTypes.has(nameOf(s.local))),
+      ),
     );
     for (const s of gone) this.types.add(nameOf(s.exported));
-    if (!n.source) for (const s of n.specifiers) if (!gone.includes(s)) this.used.add(nameOf(s.local));
-    if (n.exportKind === "type" || (gone.length && gone.length === n.specifiers.length)) return this.statement(n);
+    if (!n.source) for (const s of n.specifiers) if (!gone.has(s)) this.used.add(nameOf(s.local));
+    if (n.exportKind === "type" || (gone.size && gone.size === n.specifiers.length)) return this.statement(n);
     for (const s of gone) this.blankSpecifier(s);
   }
 
@@ -339,11 +390,26 @@ class Eraser {
     if (n.importKind === "type") return this.statement(n);
     if (n.moduleReference.type === "TSExternalModuleReference")
       this.error(n, "'import x = require()' is not supported in ES modules; use 'import x from'");
-    let head = n.moduleReference;
-    while (head.type === "TSQualifiedName") head = head.left;
-    this.used.add(head.name);
-    const at = n.isExport ? skipTrivia(this.source, n.start + 6) : n.start;
-    this.edits.replace(at, at + 6, "const");
+    this.aliases.push(n);
+  }
+
+  // When all uses are known, the last first: an alias may be used by a later one. What is only a type goes, as imports do.
+  importAliases() {
+    for (const n of this.aliases.sort((a, b) => b.start - a.start)) {
+      const target = this.targets.get(n); // of a namespace that exports it
+      if (!(n.isExport || this.used.has(n.id.name)) || this.isTypeAlias(n)) {
+        if (n.isExport && !target) this.types.add(n.id.name);
+        this.statement(n);
+        continue;
+      }
+      let head = n.moduleReference;
+      while (head.type === "TSQualifiedName") head = head.left;
+      this.used.add(head.name);
+      const at = n.isExport ? skipTrivia(this.source, n.start + 6) : n.start;
+      if (target) this.blank(n.start, n.start + 6);
+      this.edits.replace(at, at + 6, "const");
+      this.edits.insert(n.end, target ? `;${target}.${n.id.name}=${n.id.name};` : ";");
+    }
   }
 
   class(n) {
@@ -457,14 +523,16 @@ class Eraser {
     edits.replace(n.start, n.id.start, again ? ";" : "var ");
     edits.replace(n.id.start, n.id.end, again ? "" : name);
     edits.replace(open, open + 1, `${again ? "" : "="}(function(${name}){`);
-    const known = new Map(); // member -> constant value
+    const place = this.place(`${this.placeFor(n, block)}.${name}`);
+    const known = this.enums.get(place) ?? new Map();
+    this.enums.set(place, known);
     let next = 0;
     for (const m of n.members) {
       const key = nameOf(m.id);
       const quoted = JSON.stringify(key);
       let value;
       if (m.initializer) {
-        value = constant(m.initializer, known);
+        value = constant(m.initializer, known, name);
         this.enumReferences(m.initializer, name, known);
         const text = typeof value === "string" ? `${name}[${quoted}]` : `${name}[${name}[${quoted}]`;
         edits.replace(m.id.start, m.id.end, text);
@@ -481,7 +549,13 @@ class Eraser {
       if (source[comma] === ",") edits.replace(comma, comma + 1, ";");
       else edits.insert(m.end, ";");
     }
-    edits.replace(n.end - 1, n.end, `return ${name}})(${again ? name : "{}"});`);
+    edits.replace(n.end - 1, n.end, `return ${name}})(${again ? name : this.initial(n)});`);
+  }
+
+  // What an enum or namespace begins with: what another part of the namespace around it has exported by that name.
+  initial(n) {
+    const target = this.targets.get(n);
+    return target ? `${target}.${n.id.name}||{}` : "{}";
   }
 
   // Members are in scope inside initializers.
@@ -514,19 +588,22 @@ class Eraser {
       body = body.body;
     }
     let head = `${again ? ";" : `var ${n.id.name}=`}(function(${n.id.name}){`;
-    let tail = `return ${n.id.name}})(${again ? n.id.name : "{}"});`;
+    let tail = `;return ${n.id.name}})(${again ? n.id.name : this.initial(n)});`;
     for (let i = 1; i < names.length; i++) {
       const [up, name] = [names[i - 1].name, names[i].name];
       head += `var ${name}=${up}.${name}=(function(${name}){`;
-      tail = `return ${name}})(${up}.${name}||{});${tail}`;
+      tail = `;return ${name}})(${up}.${name}||{})${tail}`;
     }
     edits.replace(n.start, body.start + 1, head);
     edits.replace(n.end - 1, n.end, tail);
     const target = names[names.length - 1].name;
+    this.placeOf(body).shared = names.reduce((place, id) => this.place(`${place}.${id.name}`), this.placeFor(n, block));
     let hoisted = "";
     for (const s of body.body) {
+      if (s.type === "TSImportEqualsDeclaration" && s.isExport) this.targets.set(s, target);
       if (s.type !== "ExportNamedDeclaration") continue;
       const d = s.declaration;
+      if (d) this.targets.set(d, target);
       if (!d) this.error(s, "Export lists are not supported in a namespace");
       if (isTypeOnly(d) || (d.type === "TSModuleDeclaration" && !isInstantiated(d))) continue;
       const ids = d.type === "VariableDeclaration" ? d.declarations.flatMap((one) => patternIds(one.id, [])) : [d.id];
@@ -578,6 +655,30 @@ function isInstantiated(n) {
   });
 }
 
+// What the names that some blocks declare can mean: a value, only a type, or a namespace with `bodies`.
+function meaningsOf(bodies) {
+  const all = new Map();
+  const add = (name, d) => {
+    let m = all.get(name);
+    if (!m) all.set(name, (m = { isValue: false, isType: true, bodies: [], inside: null }));
+    if (isTypeOnly(d)) return;
+    if (d.type !== "TSModuleDeclaration") m.isValue = true;
+    else if (isInstantiated(d)) {
+      m.isType = false;
+      m.bodies.push(d.body?.type === "TSModuleDeclaration" ? [d.body] : (d.body?.body ?? []));
+    }
+  };
+  for (const body of bodies)
+    for (const s of body) {
+      const d = /^Export(Named|Default)/.test(s.type) && s.declaration ? s.declaration : s;
+      if (d.type === "VariableDeclaration")
+        for (const one of d.declarations) for (const id of patternIds(one.id, [])) add(id.name, d);
+      else if (d.type === "ImportDeclaration") for (const one of d.specifiers) add(one.local.name, d);
+      else if (d.id?.name) add(d.id.name, d);
+    }
+  return all;
+}
+
 // The end of a statement or field that no semicolon ends, or -1.
 function openEnd(source, n) {
   return source[n.end - 1] === ";" ? -1 : n.end;
@@ -599,14 +700,14 @@ const NUMBER = {
 };
 
 // The value of a constant enum expression, or undefined. Nesting is bounded by the parser.
-function constant(n, known) {
+function constant(n, known, name) {
   switch (n.type) {
     case "Literal":
       return typeof n.value === "number" || typeof n.value === "string" ? n.value : undefined;
     case "TemplateLiteral": {
       let text = n.quasis[0].value.cooked;
       for (let i = 0; i < n.expressions.length; i++) {
-        const v = constant(n.expressions[i], known);
+        const v = constant(n.expressions[i], known, name);
         if (v === undefined) return undefined;
         text += v + n.quasis[i + 1].value.cooked;
       }
@@ -615,15 +716,15 @@ function constant(n, known) {
     case "Identifier":
       return known.get(n.name);
     case "MemberExpression":
-      return !n.computed && n.object.type === "Identifier" ? known.get(n.property.name) : undefined;
+      return !n.computed && n.object.type === "Identifier" && n.object.name === name ? known.get(n.property.name) : undefined;
     case "UnaryExpression": {
-      const v = constant(n.argument, known);
+      const v = constant(n.argument, known, name);
       if (typeof v !== "number") return undefined;
       return n.operator === "-" ? -v : n.operator === "+" ? v : n.operator === "~" ? ~v : undefined;
     }
     case "BinaryExpression": {
-      const a = constant(n.left, known);
-      const b = constant(n.right, known);
+      const a = constant(n.left, known, name);
+      const b = constant(n.right, known, name);
       if (a === undefined || b === undefined) return undefined;
       if (typeof a === "number" && typeof b === "number") return NUMBER[n.operator]?.(a, b);
       return n.operator === "+" ? `${a}${b}` : undefined;
@@ -631,7 +732,7 @@ function constant(n, known) {
     case "TSAsExpression":
     case "TSNonNullExpression":
     case "TSSatisfiesExpression":
-      return constant(n.expression, known);
+      return constant(n.expression, known, name);
     default:
       return undefined;
   }

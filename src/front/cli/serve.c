@@ -497,9 +497,8 @@ static void on_page(struct http_req *req, void *ctx) {
 
 void front_children(const struct front *f,
                     void (*on_child)(void *ctx, const struct keeper_info *info), void *ctx) {
-    struct keeper_info compile = keeper_info(compiler_keeper(f->runner->compiler));
     struct keeper_info isolate = pool_info(f->runner->pool);
-    on_child(ctx, &compile);
+    compiler_children(f->runner->compiler, on_child, ctx);
     on_child(ctx, &isolate);
     sandboxes_children(f->sandboxes, on_child, ctx);
 }

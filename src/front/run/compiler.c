@@ -6,282 +6,581 @@
 #include "base/mem.h"
 #include "loop/keeper.h"
 #include "wire/compile.h"
+#include "wire/pack.h"
 
-#include <openssl/sha.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/types.h>
+#include <sys/wait.h>
+#include <time.h>
 
-enum { BUCKETS = 4096, HASH_SIZE = SHA256_DIGEST_LENGTH, TRIES_MAX = 2, ERROR_MAX_BYTES = 65536 };
-
-struct entry {
-    unsigned char hash[HASH_SIZE];
-    struct entry *next_in_bucket;
-    struct entry *newer;
-    struct entry *older;
-    struct program *program;
+enum {
+    TRIES_MAX = 2,       /* times that a program may be at the head of a process that ends */
+    STARTS_MAX = 2,      /* lives in a row that never got ready, until those who wait are told */
+    KEY_SHARE = 4,       /* of the waiting bytes a key may have one part in so many */
+    TICKET_BYTES = 1024, /* what one counts beside its text */
+    ERROR_MAX_BYTES = 65536,
+    OVERRUN_MS = 500, /* beyond its time and a half, until the process is ended */
 };
 
+enum lane_kind { LANE_SMALL, LANE_LARGE, LANES };
+static const char *const lane_names[] = {"cay-compile", "cay-compile-large"};
+
+enum ticket_state { TICKET_WAITING, TICKET_SENT, TICKET_SETTLED };
+
 struct compiler_ticket {
+    struct compiler *compiler;
     struct compiler_ticket *next;
+    struct owner *owner;
+    enum ticket_state state;
+    enum lane_kind lane;
     uint64_t id;
-    unsigned char hash[HASH_SIZE];
+    unsigned char hash[PROGRAM_HASH_SIZE];
     compiler_done done; /* NULL when cancelled */
     void *ctx;
     unsigned tries;
+    struct program *program; /* of one that is settled; NULL: err tells why */
+    struct err err;
     size_t len;
     char request[];
 };
 
-struct compiler {
-    struct compiler_options opt;
-    struct keeper *keeper;
-    struct compiler_ticket *first; /* in the order they were sent */
-    uint64_t next_id;
-    uv_timer_t timer; /* for the first */
-    struct entry *buckets[BUCKETS];
-    struct entry *newest;
-    struct entry *oldest;
-    struct compiler_stats stats;
+/* A key that has programs here, and its queues. */
+struct owner {
+    struct owner *next;
+    char *name;
+    size_t tickets;
+    size_t bytes;
+    struct compiler_ticket *first[LANES];
+    uint64_t turn[LANES]; /* when it had its last turn, or came: the lowest is next */
 };
 
-void program_unref(struct program *p) {
-    if (p && --p->refs == 0)
-        free(p);
+enum end_cause { END_BY_ITSELF, END_SPENT, END_STUCK };
+
+/* One process, and the program that it is at. */
+struct lane {
+    struct compiler *compiler;
+    enum lane_kind kind;
+    struct keeper *keeper; /* NULL until there is something to do */
+    bool ready;
+    bool used; /* this life has answered something */
+    unsigned failed_starts;
+    struct compiler_ticket *current;
+    int64_t sent_ms;
+    int64_t sent_cpu_ns;
+    enum end_cause cause; /* why we ended it, if we did */
+    uv_timer_t watch;
+};
+
+struct compiler {
+    struct compiler_options opt;
+    struct programs *cache;
+    struct lane lanes[LANES];
+    struct owner *owners;
+    struct compiler_ticket *settled; /* to be told from the loop */
+    uv_timer_t soon;
+    uint64_t next_id;
+    uint64_t turns;
+    size_t bytes; /* of all tickets */
+    struct compiler_stats stats;
+    unsigned handles;
+    unsigned stopping; /* processes that are about to go */
+    bool stopped;
+    void (*on_stopped)(void *ctx);
+    void *stopped_ctx;
+};
+
+static void send_next(struct lane *l);
+
+/* --- whose turn it is --- */
+
+static struct owner *owner_of(struct compiler *c, const char *name) {
+    for (struct owner *o = c->owners; o; o = o->next)
+        if (strcmp(o->name, name) == 0)
+            return o;
+    struct owner *o = xcalloc(1, sizeof(*o));
+    o->name = xstrdup(name);
+    o->next = c->owners;
+    c->owners = o;
+    return o;
 }
 
-struct program *program_ref(struct program *p) {
-    p->refs++;
-    return p;
+static size_t weight_of(const struct compiler_ticket *t) {
+    return sizeof(*t) + TICKET_BYTES + t->len;
 }
 
-/* --- the cache --- */
-
-static struct entry **bucket_of(struct compiler *c, const unsigned char *hash) {
-    return &c->buckets[((unsigned)hash[0] << 8 | hash[1]) % BUCKETS];
+static void add_to_owner(struct compiler_ticket *t, struct owner *o) {
+    t->owner = o;
+    o->tickets++;
+    o->bytes += weight_of(t);
+    t->compiler->bytes += weight_of(t);
 }
 
-static void unlink_entry(struct compiler *c, struct entry *e) {
-    *(e->newer ? &e->newer->older : &c->newest) = e->older;
-    *(e->older ? &e->older->newer : &c->oldest) = e->newer;
-}
-
-static void push_newest(struct compiler *c, struct entry *e) {
-    e->newer = NULL;
-    e->older = c->newest;
-    *(c->newest ? &c->newest->newer : &c->oldest) = e;
-    c->newest = e;
-}
-
-static struct program *cache_get(struct compiler *c, const unsigned char *hash) {
-    for (struct entry *e = *bucket_of(c, hash); e; e = e->next_in_bucket)
-        if (memcmp(e->hash, hash, HASH_SIZE) == 0) {
-            unlink_entry(c, e);
-            push_newest(c, e);
-            return e->program;
-        }
-    return NULL;
-}
-
-static void drop_oldest(struct compiler *c) {
-    struct entry *e = c->oldest;
-    unlink_entry(c, e); // NOLINT(clang-analyzer-unix.Malloc): the oldest is never a freed one
-    struct entry **p = bucket_of(c, e->hash);
-    while (*p != e)
-        p = &(*p)->next_in_bucket;
-    *p = e->next_in_bucket;
-    c->stats.cache_bytes -= e->program->len + sizeof(*e);
-    c->stats.cache_entries--;
-    program_unref(e->program);
-    free(e); // NOLINT(clang-analyzer-unix.Malloc): it is in both lists, and out of both now
-}
-
-static void cache_put(struct compiler *c, const unsigned char *hash, struct program *p) {
-    size_t size = p->len + sizeof(struct entry);
-    if (size > c->opt.cache_bytes || cache_get(c, hash))
-        return;
-    struct entry *e = xcalloc(1, sizeof(*e));
-    memcpy(e->hash, hash, HASH_SIZE);
-    e->program = program_ref(p);
-    struct entry **b = bucket_of(c, hash);
-    e->next_in_bucket = *b;
-    *b = e;
-    push_newest(c, e);
-    c->stats.cache_bytes += size;
-    c->stats.cache_entries++;
-    while (c->stats.cache_bytes > c->opt.cache_bytes)
-        drop_oldest(c);
-}
-
-/* --- the process --- */
-
-static void on_timeout(uv_timer_t *t) {
-    struct compiler *c = t->data;
-    struct keeper_info k = keeper_info(c->keeper);
-    log_warn("compile.timeout", "ms", c->opt.timeout_ms);
-    /* The one at the head is to blame and is not tried again. */
-    if (c->first)
-        c->first->tries = TRIES_MAX;
-    if (k.pid > 0)
-        (void)kill(k.pid, SIGKILL);
-}
-
-static void arm(struct compiler *c) {
-    if (c->first)
-        (void)uv_timer_start(&c->timer, on_timeout, c->opt.timeout_ms, 0);
-    else
-        (void)uv_timer_stop(&c->timer);
-}
-
-static void finish(struct compiler_ticket *t, struct program *program, const char *error_json,
-                   const struct err *err) {
-    if (t->done)
-        t->done(t->ctx, program, error_json, err);
-    else
-        program_unref(program);
+static void free_ticket(struct compiler_ticket *t) {
+    struct compiler *c = t->compiler;
+    struct owner *o = t->owner;
+    o->bytes -= weight_of(t);
+    c->bytes -= weight_of(t);
+    if (--o->tickets == 0) {
+        struct owner **at = &c->owners;
+        while (*at != o)
+            at = &(*at)->next;
+        *at = o->next;
+        free(o->name);
+        free(o);
+    }
+    program_unref(t->program);
     free(t);
 }
 
-static bool send_request(struct compiler *c, struct compiler_ticket *t) {
-    struct channel *ch = keeper_channel(c->keeper);
-    struct wire_out out = {.type = COMPILE_REQUEST, .id = t->id, .pieces = {{t->request, t->len}}};
-    t->tries++;
-    return ch && channel_send(ch, &out);
+/* At the end of its owner's queue; an owner who comes gets in line behind the others. */
+static void enqueue(struct compiler_ticket *t, enum lane_kind lane) {
+    struct owner *o = t->owner;
+    if (!o->first[lane])
+        o->turn[lane] = ++t->compiler->turns;
+    struct compiler_ticket **at = &o->first[lane];
+    while (*at)
+        at = &(*at)->next;
+    *at = t;
+    t->next = NULL;
+    t->lane = lane;
+    t->state = TICKET_WAITING;
 }
 
-static void on_start(void *ctx, struct channel *channel) {
-    (void)channel;
-    struct compiler *c = ctx;
-    for (struct compiler_ticket *t = c->first; t; t = t->next)
-        (void)send_request(c, t);
-    arm(c);
+/* It had its turn and lost it: it goes first. */
+static void enqueue_first(struct compiler_ticket *t) {
+    struct owner *o = t->owner;
+    t->next = o->first[t->lane];
+    o->first[t->lane] = t;
+    o->turn[t->lane] = 0;
+    t->state = TICKET_WAITING;
 }
 
-/* This process is gone: those that may try again wait for the next one. */
-static void on_end(void *ctx) {
-    struct compiler *c = ctx;
-    struct compiler_ticket **p = &c->first;
-    struct compiler_ticket *failed = NULL;
-    while (*p) {
-        struct compiler_ticket *t = *p;
-        if (t->tries >= TRIES_MAX || !t->done) {
-            *p = t->next;
-            t->next = failed;
-            failed = t;
-        } else {
-            p = &t->next;
-        }
+static struct compiler_ticket *dequeue(struct compiler *c, enum lane_kind lane) {
+    struct owner *next = NULL;
+    for (struct owner *o = c->owners; o; o = o->next)
+        if (o->first[lane] && (!next || o->turn[lane] < next->turn[lane]))
+            next = o;
+    if (!next)
+        return NULL;
+    struct compiler_ticket *t = next->first[lane];
+    next->first[lane] = t->next;
+    next->turn[lane] = ++c->turns;
+    return t;
+}
+
+/* --- how it ends --- */
+
+/* The last that is done with a ticket: when it is told, the ticket is gone. t->program is told, or
+ * t->err. */
+static void tell(struct compiler_ticket *t, const char *error_json) {
+    compiler_done done = t->done;
+    void *ctx = t->ctx;
+    struct program *program = steal_ptr(&t->program);
+    struct err err = t->err;
+    free_ticket(t);
+    if (done)
+        done(ctx, program, error_json, program ? NULL : &err);
+    else
+        program_unref(program);
+}
+
+static void on_soon(uv_timer_t *timer) {
+    struct compiler *c = timer->data;
+    struct compiler_ticket *t = c->settled;
+    c->settled = NULL; /* what is settled meanwhile has its own turn of the loop */
+    while (t) {
+        struct compiler_ticket *next = t->next;
+        tell(t, NULL);
+        t = next;
     }
-    (void)uv_timer_stop(&c->timer);
-    struct err err;
-    (void)err_set(&err, ERR_LIMIT, "compiling took longer than %u ms", c->opt.timeout_ms);
-    while (failed) {
-        struct compiler_ticket *t = failed;
-        failed = t->next;
+}
+
+/* It is told from the loop, since we may be in a call that it made. Without a program, t->err says
+ * why. */
+static void settle(struct compiler_ticket *t, struct program *program) {
+    struct compiler *c = t->compiler;
+    t->state = TICKET_SETTLED;
+    t->program = program;
+    if (!program)
         c->stats.failures++;
-        finish(t, NULL, NULL, &err);
+    t->next = NULL;
+    struct compiler_ticket **at = &c->settled;
+    while (*at)
+        at = &(*at)->next;
+    *at = t;
+    (void)uv_timer_start(&c->soon, on_soon, 0, 0);
+}
+
+/* It needs more than there is for small programs. */
+static void move_to_large(struct compiler_ticket *t) {
+    enqueue(t, LANE_LARGE);
+    send_next(&t->compiler->lanes[LANE_LARGE]);
+}
+
+static void fail_spent(struct compiler_ticket *t) {
+    (void)err_set(&t->err, ERR_LIMIT,
+                  "compiling took more than %u ms of processor time (limit compile_cpu_ms); make "
+                  "the program smaller",
+                  t->compiler->opt.cpu_ms);
+    settle(t, NULL);
+}
+
+static bool is_sole(const struct lane *l) {
+    return l->kind == LANE_LARGE || l->compiler->opt.cold;
+}
+
+/* --- a process --- */
+
+static unsigned budget_ms(const struct lane *l) {
+    return is_sole(l) ? l->compiler->opt.cpu_ms : l->compiler->opt.small_cpu_ms;
+}
+
+/* The processor time of another process; 0 if it cannot be told. */
+static int64_t cpu_ns(pid_t pid) {
+    clockid_t id;
+    struct timespec t;
+    if (pid <= 0 || clock_getcpuclockid(pid, &id) != 0 || clock_gettime(id, &t) < 0)
+        return 0;
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* The process keeps to its time by itself, and lives on. This is for one that does not. */
+static void on_watch(uv_timer_t *timer) {
+    struct lane *l = timer->data;
+    int64_t cpu_ms = (cpu_ns(keeper_info(l->keeper).pid) - l->sent_cpu_ns) / 1000000;
+    int64_t wall_ms = clock_mono_ms() - l->sent_ms;
+    int64_t cpu_left = (int64_t)budget_ms(l) * 3 / 2 + OVERRUN_MS - cpu_ms;
+    int64_t wall_left = (int64_t)l->compiler->opt.timeout_ms - wall_ms;
+    if (cpu_left > 0 && wall_left > 0) {
+        (void)uv_timer_start(timer, on_watch, (uint64_t)MIN(cpu_left, wall_left), 0);
+        return;
     }
+    l->cause = cpu_left <= 0 ? END_SPENT : END_STUCK;
+    l->ready = false; /* nothing more is sent to it */
+    log_warn("compile.killed", "child", lane_names[l->kind], "cpu_ms", cpu_ms, "wall_ms", wall_ms);
+    keeper_kill(l->keeper);
+}
+
+static bool send_request(struct lane *l, struct compiler_ticket *t) {
+    struct channel *channel = keeper_channel(l->keeper);
+    _cleanup_(buf) struct buf head;
+    buf_init(&head, COMPILE_HEAD_SIZE);
+    pack_u32(&head, budget_ms(l));
+    l->sent_ms = clock_mono_ms();
+    l->sent_cpu_ns = cpu_ns(keeper_info(l->keeper).pid);
+    struct wire_out out = {.type = COMPILE_REQUEST,
+                           .id = t->id,
+                           .pieces = {{head.data, head.len}, {t->request, t->len}}};
+    return channel && channel_send(channel, &out);
+}
+
+static void on_frame(void *ctx, struct wire_frame *f);
+static void on_end(void *ctx);
+
+static void start(struct lane *l) {
+    const struct compiler_options *o = &l->compiler->opt;
+    static const char *const cold[] = {"--cold", NULL};
+    l->keeper = keeper_create(o->loop, &(struct keeper_options){
+                                           .name = lane_names[l->kind],
+                                           .exec_fd = o->exec_fd,
+                                           /* A large program warms it up by itself. */
+                                           .args = is_sole(l) ? cold : NULL,
+                                           .drop = o->drop,
+                                           .uid = o->uid,
+                                           .gid = o->gid,
+                                           .max_frame_bytes = COMPILE_FRAME_MAX,
+                                           .max_queue_bytes = 2 * (size_t)COMPILE_FRAME_MAX,
+                                           .on_frame = on_frame,
+                                           .on_end = on_end,
+                                           .ctx = l,
+                                       });
+}
+
+static void on_keeper_stopped(void *ctx) {
+    struct compiler *c = ctx;
+    if (--c->stopping == 0 && c->stopped)
+        c->on_stopped(c->stopped_ctx);
+}
+
+static void on_idle(uv_timer_t *timer) {
+    struct lane *l = timer->data;
+    l->ready = false;
+    l->compiler->stopping++;
+    keeper_stop(steal_ptr(&l->keeper), on_keeper_stopped, l->compiler);
+}
+
+/* Gives the process its next program, if it waits for one; starts it when it is needed first.
+ * Calls nobody back. */
+static void send_next(struct lane *l) {
+    struct compiler *c = l->compiler;
+    if (c->stopped)
+        return;
+    if (!l->keeper)
+        start(l);
+    if (l->current || !l->ready)
+        return;
+    struct compiler_ticket *t = dequeue(c, l->kind);
+    struct program *known;
+    while (t && (known = programs_get(c->cache, t->hash))) {
+        /* The same program was compiled while this one waited. */
+        settle(t, program_ref(known));
+        t = dequeue(c, l->kind);
+    }
+    if (!t) {
+        if (l->kind == LANE_LARGE)
+            (void)uv_timer_start(&l->watch, on_idle, c->opt.idle_ms, 0);
+        return;
+    }
+    if (!send_request(l, t)) {
+        enqueue_first(t); /* its channel is broken: its end comes, and the next one */
+        l->ready = false;
+        return;
+    }
+    t->state = TICKET_SENT;
+    l->current = t;
+    uint64_t first_look_ms = MIN((uint64_t)budget_ms(l) * 3 / 2 + OVERRUN_MS, c->opt.timeout_ms);
+    (void)uv_timer_start(&l->watch, on_watch, first_look_ms, 0);
+}
+
+/* It ended by its own doing, in a life that had seen nothing but this program. */
+static bool is_surely_to_blame(const struct lane *l, enum end_cause cause) {
+    int status = keeper_info(l->keeper).wait_status;
+    bool by_others = status < 0 || (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    return cause == END_BY_ITSELF && !l->used && !by_others;
+}
+
+/* The program that it was at when it ended. It is tried again unless that makes no sense: the end
+ * may have come from outside, or from what was there before it. */
+static void blame(struct lane *l, struct compiler_ticket *t, enum end_cause cause) {
+    const struct compiler_options *o = &l->compiler->opt;
+    t->tries++;
+    if (!t->done)
+        free_ticket(t);
+    else if (!is_sole(l))
+        move_to_large(t);
+    else if (cause == END_SPENT)
+        fail_spent(t);
+    else if (t->tries < TRIES_MAX && !is_surely_to_blame(l, cause))
+        enqueue_first(t);
+    else if (cause == END_STUCK) {
+        (void)err_set(&t->err, ERR_TIMEOUT,
+                      "the compiler did not answer within %u ms (limit compile_timeout_ms); run it "
+                      "again when the machine has less to do",
+                      o->timeout_ms);
+        settle(t, NULL);
+    } else {
+        (void)err_set(&t->err, ERR_LIMIT,
+                      "the compiler ended at this program (%s), as when it needs too much memory; "
+                      "make the program smaller",
+                      keeper_info(l->keeper).ended);
+        settle(t, NULL);
+    }
+}
+
+/* It does not start: nobody need wait for it. */
+static void fail_waiting(struct lane *l) {
+    struct compiler_ticket *t;
+    while ((t = dequeue(l->compiler, l->kind))) {
+        (void)err_set(&t->err, ERR_UNAVAILABLE,
+                      "the compiler does not start (%s); the server's log tells more",
+                      keeper_info(l->keeper).ended);
+        settle(t, NULL);
+    }
+}
+
+static void on_end(void *ctx) {
+    struct lane *l = ctx;
+    struct compiler_ticket *t = l->current;
+    enum end_cause cause = l->cause;
+    bool was_ready = l->ready || t || cause != END_BY_ITSELF;
+    l->current = NULL;
+    l->ready = false;
+    l->cause = END_BY_ITSELF;
+    (void)uv_timer_stop(&l->watch);
+    if (t || cause != END_BY_ITSELF)
+        keeper_hurry(l->keeper);
+    if (t)
+        blame(l, t, cause);
+    else if (!was_ready && ++l->failed_starts >= STARTS_MAX)
+        fail_waiting(l);
 }
 
 static void on_frame(void *ctx, struct wire_frame *f) {
-    struct compiler *c = ctx;
-    struct compiler_ticket *t = c->first;
-    if (f->type == COMPILE_READY || !t || f->id != t->id)
-        return;
-    c->first = t->next;
-    arm(c);
-    if (f->type == COMPILE_PROGRAM) {
-        struct program *p = xmalloc(sizeof(*p) + f->len);
-        p->refs = 1;
-        p->len = f->len;
-        memcpy(p->data, f->data, f->len);
-        cache_put(c, t->hash, p);
-        finish(t, p, NULL, NULL);
+    struct lane *l = ctx;
+    struct compiler *c = l->compiler;
+    if (f->type == COMPILE_READY) {
+        l->ready = true;
+        l->used = false;
+        l->failed_starts = 0;
+        send_next(l);
         return;
     }
-    c->stats.failures++;
-    _cleanup_(free) char *json = xstrndup((const char *)f->data, MIN(f->len, ERROR_MAX_BYTES));
-    struct err err;
-    (void)err_set(&err, ERR_BAD_REQUEST, "the program does not compile");
-    finish(t, NULL, json, &err);
+    struct compiler_ticket *t = l->current;
+    if (!t || f->id != t->id)
+        return;
+    l->current = NULL;
+    l->used = true;
+    (void)uv_timer_stop(&l->watch);
+    _cleanup_(free) char *json = NULL;
+    if (f->type == COMPILE_PROGRAM) {
+        t->program = program_create(f->data, f->len);
+        programs_put(c->cache, t->hash, t->program);
+    } else if (f->type != COMPILE_SPENT) {
+        c->stats.failures++;
+        json = xstrndup((const char *)f->data, MIN(f->len, ERROR_MAX_BYTES));
+        (void)err_set(&t->err, ERR_BAD_REQUEST, "the program does not compile");
+    }
+    send_next(l); /* it works on while we tell */
+    if (f->type == COMPILE_SPENT && !t->done)
+        free_ticket(t);
+    else if (f->type == COMPILE_SPENT && is_sole(l))
+        fail_spent(t);
+    else if (f->type == COMPILE_SPENT)
+        move_to_large(t);
+    else
+        tell(t, json);
 }
+
+/* --- what others call --- */
 
 struct compiler *compiler_create(const struct compiler_options *options) {
     struct compiler *c = xcalloc(1, sizeof(*c));
     c->opt = *options;
-    (void)uv_timer_init(options->loop, &c->timer);
-    c->timer.data = c;
-    static const char *const cold[] = {"--cold", NULL};
-    c->keeper = keeper_create(options->loop, &(struct keeper_options){
-                                                 .name = "cay-compile",
-                                                 .exec_fd = options->exec_fd,
-                                                 .args = options->cold ? cold : NULL,
-                                                 .drop = options->drop,
-                                                 .uid = options->uid,
-                                                 .gid = options->gid,
-                                                 .max_frame_bytes = COMPILE_FRAME_MAX,
-                                                 .max_queue_bytes = 4 * (size_t)COMPILE_FRAME_MAX,
-                                                 .on_start = on_start,
-                                                 .on_frame = on_frame,
-                                                 .on_end = on_end,
-                                                 .ctx = c,
-                                             });
+    if (c->opt.cold)
+        c->opt.small_bytes = SIZE_MAX;
+    c->cache = programs_create(options->cache_bytes);
+    (void)uv_timer_init(options->loop, &c->soon);
+    c->soon.data = c;
+    c->handles = 1 + LANES;
+    for (int i = 0; i < LANES; i++) {
+        struct lane *l = &c->lanes[i];
+        l->compiler = c;
+        l->kind = (enum lane_kind)i;
+        (void)uv_timer_init(options->loop, &l->watch);
+        l->watch.data = l;
+    }
+    start(&c->lanes[LANE_SMALL]);
     return c;
 }
 
-struct keeper *compiler_keeper(struct compiler *c) {
-    return c->keeper;
+/* Whether it may wait here; t->err says why not. */
+static bool admit(struct compiler_ticket *t) {
+    const struct compiler *c = t->compiler;
+    const struct owner *o = t->owner;
+    if (o->tickets == 1 ||
+        (o->bytes <= c->opt.waiting_bytes / KEY_SHARE && c->bytes <= c->opt.waiting_bytes))
+        return true; /* however much the others have here: a key may have one */
+    (void)err_set(&t->err, ERR_RATE,
+                  "too many programs wait for the compiler (limit compile_waiting_bytes, of which "
+                  "a key may use a quarter); try again in a moment");
+    return false;
 }
 
-struct compiler_ticket *compiler_compile(struct compiler *c, const char *request, size_t len,
-                                         compiler_done done, void *ctx) {
-    unsigned char hash[HASH_SIZE];
-    (void)SHA256((const unsigned char *)request, len, hash);
-    struct program *hit = cache_get(c, hash);
+struct compiler_ticket *compiler_compile(struct compiler *c, const struct compiler_request *request,
+                                         struct program **ret_program) {
+    unsigned char hash[PROGRAM_HASH_SIZE];
+    programs_hash(request->source, request->source_len, hash);
+    struct program *hit = programs_get(c->cache, hash);
     if (hit) {
         c->stats.hits++;
-        done(ctx, program_ref(hit), NULL, NULL);
+        *ret_program = program_ref(hit);
         return NULL;
     }
     c->stats.misses++;
-    struct compiler_ticket *t = xmalloc(sizeof(*t) + len);
-    *t = (struct compiler_ticket){.id = ++c->next_id, .done = done, .ctx = ctx, .len = len};
-    memcpy(t->hash, hash, HASH_SIZE);
-    memcpy(t->request, request, len);
-    struct compiler_ticket **p = &c->first;
-    bool alone = !*p;
-    while (*p)
-        p = &(*p)->next;
-    *p = t;
-    (void)send_request(c, t);
-    if (alone)
-        arm(c);
+    *ret_program = NULL;
+    struct compiler_ticket *t = xmalloc(sizeof(*t) + request->source_len);
+    *t = (struct compiler_ticket){.compiler = c,
+                                  .id = ++c->next_id,
+                                  .done = request->done,
+                                  .ctx = request->ctx,
+                                  .len = request->source_len};
+    memcpy(t->hash, hash, PROGRAM_HASH_SIZE);
+    add_to_owner(t, owner_of(c, request->owner ? request->owner : ""));
+    if (!admit(t)) {
+        settle(t, NULL);
+        return t;
+    }
+    memcpy(t->request, request->source, request->source_len);
+    enum lane_kind lane = t->len <= c->opt.small_bytes ? LANE_SMALL : LANE_LARGE;
+    enqueue(t, lane);
+    send_next(&c->lanes[lane]);
     return t;
 }
 
 void compiler_cancel(struct compiler_ticket *t) {
-    if (t)
-        t->done = NULL;
+    if (!t)
+        return;
+    t->done = NULL;
+    if (t->state != TICKET_WAITING)
+        return; /* it is done with when its answer comes: the cache may want it */
+    struct compiler_ticket **at = &t->owner->first[t->lane];
+    while (*at != t)
+        at = &(*at)->next;
+    *at = t->next;
+    free_ticket(t);
 }
 
 struct compiler_stats compiler_stats(const struct compiler *c) {
-    return c->stats;
+    struct compiler_stats s = c->stats;
+    s.cache_bytes = programs_bytes(c->cache);
+    s.cache_entries = programs_count(c->cache);
+    return s;
 }
 
-static void on_timer_closed(uv_handle_t *h) {
-    free(h->data);
+void compiler_children(const struct compiler *c,
+                       void (*on_child)(void *ctx, const struct keeper_info *info), void *ctx) {
+    for (int i = 0; i < LANES; i++)
+        if (c->lanes[i].keeper) {
+            struct keeper_info info = keeper_info(c->lanes[i].keeper);
+            on_child(ctx, &info);
+        }
+}
+
+void compiler_stop(struct compiler *c, void (*on_stopped)(void *ctx), void *ctx) {
+    c->stopped = true;
+    c->on_stopped = on_stopped;
+    c->stopped_ctx = ctx;
+    (void)uv_timer_stop(&c->soon);
+    for (int i = 0; i < LANES; i++) {
+        (void)uv_timer_stop(&c->lanes[i].watch);
+        if (c->lanes[i].keeper)
+            c->stopping++;
+    }
+    for (int i = 0; i < LANES; i++)
+        if (c->lanes[i].keeper)
+            keeper_stop(steal_ptr(&c->lanes[i].keeper), on_keeper_stopped, c);
+}
+
+static void on_soon_closed(uv_handle_t *h) {
+    struct compiler *c = h->data;
+    if (--c->handles == 0)
+        free(c);
+}
+
+static void on_watch_closed(uv_handle_t *h) {
+    struct lane *l = h->data;
+    struct compiler *c = l->compiler;
+    if (--c->handles == 0)
+        free(c);
 }
 
 void compiler_destroy(struct compiler *c) {
     if (!c)
         return;
-    while (c->oldest)
-        drop_oldest(c);
-    while (c->first) {
-        struct compiler_ticket *t = c->first;
-        c->first = t->next;
-        free(t);
+    struct compiler_ticket *t;
+    for (int i = 0; i < LANES; i++) {
+        struct lane *l = &c->lanes[i];
+        while ((t = dequeue(c, l->kind)))
+            free_ticket(t);
+        if (l->current)
+            free_ticket(l->current);
+        uv_close((uv_handle_t *)&l->watch, on_watch_closed);
     }
-    uv_close((uv_handle_t *)&c->timer, on_timer_closed);
+    while ((t = c->settled)) {
+        c->settled = t->next;
+        free_ticket(t);
+    }
+    programs_destroy(c->cache);
+    uv_close((uv_handle_t *)&c->soon, on_soon_closed);
 }

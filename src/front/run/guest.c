@@ -689,10 +689,15 @@ struct guest *guest_start(struct runner *r, const struct guest_spec *spec,
     *ret_call = add_call(g, first);
     keep(*ret_call, first);
     g->granting = 1; /* keeps it from starting before all is asked for */
-    struct compiler_ticket *t =
-        compiler_compile(r->compiler, spec->source, spec->source_len, on_compiled, g);
-    if (!g->program)
-        g->compile = t;
+    g->compile = compiler_compile(r->compiler,
+                                  &(struct compiler_request){.source = spec->source,
+                                                             .source_len = spec->source_len,
+                                                             .owner = g->owner,
+                                                             .done = on_compiled,
+                                                             .ctx = g},
+                                  &g->program);
+    if (g->program)
+        (*ret_call)->usage.compiled_us = since(*ret_call);
     struct err err;
     if (start_bindings(g, spec->env, &err) < 0) {
         end_guest(g, &err);

@@ -47,7 +47,7 @@ struct guest_spec {
         *env; /* borrowed until the guest has started; facets and descriptors are taken */
     struct run_limits limits;
     bool warm;
-    const char *owner; /* the key whose share it takes; NULL: the operator's */
+    const char *owner; /* the key whose share and turn it takes; NULL: the operator's */
     const char *label; /* for the facets' audit */
     /* Not NULL: take an isolate that served this trust domain before and put its memory back. */
     const char *domain;

@@ -23,8 +23,13 @@ struct runner_config runner_config_default(void) {
         .warm_workers = LIMIT_WARM_WORKERS,
         .wait_ms = LIMIT_WAIT_MS,
         .warm_idle_ms = LIMIT_WARM_IDLE_MS,
+        .compile_cpu_ms = LIMIT_COMPILE_CPU_MS,
         .compile_timeout_ms = LIMIT_COMPILE_TIMEOUT_MS,
         .compile_cache_bytes = LIMIT_COMPILE_CACHE_BYTES,
+        .compile_small_bytes = LIMIT_COMPILE_SMALL_BYTES,
+        .compile_small_cpu_ms = LIMIT_COMPILE_SMALL_CPU_MS,
+        .compile_waiting_bytes = LIMIT_COMPILE_WAITING_BYTES,
+        .compile_idle_ms = LIMIT_COMPILE_IDLE_MS,
         /* Leaving libraries out of the fork gains nothing that can be measured here, and whatever
          * still calls into one of them crashes. */
         .isolate_levers = ISOLATE_LEVER_ALL & ~(uint32_t)ISOLATE_LEVER_DIET,
@@ -45,8 +50,13 @@ const char *const runner_limit_keys[] = {"run_wall_ms",
                                          "facets",
                                          "warm_workers",
                                          "warm_idle_ms",
+                                         "compile_cpu_ms",
                                          "compile_timeout_ms",
                                          "compile_cache_bytes",
+                                         "compile_small_bytes",
+                                         "compile_small_cpu_ms",
+                                         "compile_waiting_bytes",
+                                         "compile_idle_ms",
                                          NULL};
 
 int runner_config_read(struct runner_config *c, const json_t *limits, struct err *err) {
@@ -73,8 +83,13 @@ int runner_config_read(struct runner_config *c, const json_t *limits, struct err
         {"facets", NULL, NULL, &c->facets, 1, 100000},
         {"warm_workers", NULL, NULL, &c->warm_workers, 1, 100000},
         {"warm_idle_ms", &c->warm_idle_ms, NULL, NULL, 100, 86400000},
+        {"compile_cpu_ms", &c->compile_cpu_ms, NULL, NULL, 100, 600000},
         {"compile_timeout_ms", &c->compile_timeout_ms, NULL, NULL, 100, 600000},
         {"compile_cache_bytes", NULL, NULL, &c->compile_cache_bytes, 0, (int64_t)1 << 32},
+        {"compile_small_bytes", NULL, NULL, &c->compile_small_bytes, 0, 64 << 20},
+        {"compile_small_cpu_ms", &c->compile_small_cpu_ms, NULL, NULL, 1, 600000},
+        {"compile_waiting_bytes", NULL, NULL, &c->compile_waiting_bytes, 0, (int64_t)1 << 40},
+        {"compile_idle_ms", &c->compile_idle_ms, NULL, NULL, 1, 86400000},
     };
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(table); i++) {
@@ -106,7 +121,12 @@ struct runner *runner_create(const struct runner_options *o) {
         .uid = o->uid,
         .gid = o->gid,
         .cache_bytes = c->compile_cache_bytes,
+        .small_bytes = c->compile_small_bytes,
+        .small_cpu_ms = c->compile_small_cpu_ms,
+        .cpu_ms = c->compile_cpu_ms,
         .timeout_ms = c->compile_timeout_ms,
+        .waiting_bytes = c->compile_waiting_bytes,
+        .idle_ms = c->compile_idle_ms,
         .cold = o->cold,
     });
     r->pool_options = (struct pool_options){
@@ -177,7 +197,7 @@ void runner_stop(struct runner *r, void (*on_stopped)(void *ctx), void *ctx) {
         .runner = r, .left = r->reset_pool ? 4 : 3, .on_stopped = on_stopped, .ctx = ctx};
     if (r->reset_pool)
         pool_stop(r->reset_pool, on_part_stopped, s);
-    keeper_stop(compiler_keeper(r->compiler), on_part_stopped, s);
+    compiler_stop(r->compiler, on_part_stopped, s);
     pool_stop(r->pool, on_part_stopped, s);
     facets_stop(r->facets, on_part_stopped, s);
 }

@@ -31,8 +31,13 @@ struct runner_config {
     size_t warm_workers;
     unsigned wait_ms;
     unsigned warm_idle_ms;
+    unsigned compile_cpu_ms;
     unsigned compile_timeout_ms;
     size_t compile_cache_bytes;
+    size_t compile_small_bytes;
+    unsigned compile_small_cpu_ms;
+    size_t compile_waiting_bytes;
+    unsigned compile_idle_ms;
     uint32_t isolate_levers;
     uint64_t isolates_memory_bytes; /* of all together; 0: three quarters of the machine's */
 };
