@@ -1,0 +1,42 @@
+#pragma once
+/* What the files of the store share: one per subject, each with its statements and the calls of
+ * store.h that use them. A new subject is a file, a name here, and a line in store.c's table; its
+ * tables are a new migration. */
+
+#include "base/cleanup.h"
+#include "front/store/store.h"
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+enum store_subject { STORE_KEYS, STORE_RUNS, STORE_WORKERS, STORE_RECORDS, STORE_SUBJECTS };
+
+struct store_statements {
+    const char *const *sql;
+    size_t n;
+};
+
+extern const struct store_statements store_key_statements;
+extern const struct store_statements store_run_statements;
+extern const struct store_statements store_worker_statements;
+extern const struct store_statements store_record_statements;
+extern const struct store_statements *const store_statements[STORE_SUBJECTS];
+
+struct store {
+    struct sqlite3 *db;
+    struct sqlite3 *checkpoint_db; /* used by one worker thread at a time */
+    struct sqlite3_stmt **statements[STORE_SUBJECTS];
+};
+
+/* The connection's last failure. */
+int store_error(struct sqlite3 *db, struct err *err, const char *what);
+/* The statement, fresh: what is bound stays the caller's until it is reset. */
+struct sqlite3_stmt *store_ready(struct store *s, enum store_subject subject, int which);
+/* Runs a statement that returns no rows; ret_changes may be NULL. */
+int store_step(struct store *s, struct sqlite3_stmt *st, const char *what, int64_t *ret_changes,
+               struct err *err);
+/* NULL leaves it null. */
+void store_bind_str(struct sqlite3_stmt *st, int i, const char *v);
+void store_bind_int(struct sqlite3_stmt *st, int i, int64_t v);
+char *store_column_dup(struct sqlite3_stmt *st, int i);
+void store_column_id(struct sqlite3_stmt *st, int i, char out[ID_SIZE]);

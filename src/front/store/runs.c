@@ -1,0 +1,171 @@
+#include "front/store/internal.h"
+
+#include "base/clock.h"
+
+#include <sqlite3.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    RUN_BEGIN,
+    RUN_END,
+    RUN_GET,
+    RUN_LIST,
+    RUN_INTERRUPT,
+    EVENT_ADD,
+    EVENT_LIST,
+};
+
+#define RUN_COLUMNS                                                                                \
+    "id, owner, kind, status, title, detail, error_code, error_message, created_ms, finished_ms"
+
+static const char *const sql[] = {
+    [RUN_BEGIN] = "INSERT INTO runs (id, owner, kind, status, title, detail, created_ms)"
+                  " VALUES (?1,?2,?3,'running',?4,?5,?6)",
+    [RUN_END] = "UPDATE runs SET status = ?2, error_code = ?3, error_message = ?4,"
+                " detail = coalesce(?5, detail), finished_ms = ?6"
+                " WHERE id = ?1 AND status = 'running'",
+    [RUN_GET] = "SELECT " RUN_COLUMNS " FROM runs WHERE id = ?1 AND (?2 OR owner = ?3)",
+    [RUN_LIST] = "SELECT " RUN_COLUMNS " FROM runs WHERE (?1 OR owner = ?2)"
+                 " AND (?3 IS NULL OR id < ?3) AND (?4 IS NULL OR kind = ?4)"
+                 " ORDER BY id DESC LIMIT ?5",
+    [RUN_INTERRUPT] = "UPDATE runs SET status = 'interrupted', finished_ms = ?1,"
+                      " error_code = 'interrupted',"
+                      " error_message = 'the server ended while this was running'"
+                      " WHERE status = 'running'",
+    [EVENT_ADD] = "INSERT INTO events (run_id, seq, time_ms, type, data) VALUES (?1,"
+                  " (SELECT coalesce(max(seq), 0) + 1 FROM events WHERE run_id = ?1), ?2, ?3, ?4)",
+    [EVENT_LIST] = "SELECT seq, time_ms, type, data FROM events WHERE run_id = ?1 AND seq > ?2"
+                   " ORDER BY seq LIMIT ?3",
+};
+
+const struct store_statements store_run_statements = {sql, ARRAY_LEN(sql)};
+
+void store_run_finish(struct store_run *r) {
+    if (!r)
+        return;
+    free(r->kind);
+    free(r->status);
+    free(r->title);
+    free(r->detail);
+    free(r->error_code);
+    free(r->error_message);
+    *r = (struct store_run){0};
+}
+
+static void read_run(sqlite3_stmt *st, struct store_run *r) {
+    *r = (struct store_run){0};
+    store_column_id(st, 0, r->id);
+    store_column_id(st, 1, r->owner);
+    r->kind = store_column_dup(st, 2);
+    r->status = store_column_dup(st, 3);
+    r->title = store_column_dup(st, 4);
+    r->detail = store_column_dup(st, 5);
+    r->error_code = store_column_dup(st, 6);
+    r->error_message = store_column_dup(st, 7);
+    r->created_ms = sqlite3_column_int64(st, 8);
+    r->finished_ms = sqlite3_column_int64(st, 9);
+}
+
+int store_run_begin(struct store *s, const struct store_run *run_, struct err *err) {
+    sqlite3_stmt *st = store_ready(s, STORE_RUNS, RUN_BEGIN);
+    store_bind_str(st, 1, run_->id);
+    store_bind_str(st, 2, run_->owner);
+    store_bind_str(st, 3, run_->kind);
+    store_bind_str(st, 4, run_->title);
+    store_bind_str(st, 5, run_->detail);
+    store_bind_int(st, 6, run_->created_ms);
+    return store_step(s, st, "record a run", NULL, err);
+}
+
+int store_run_end(struct store *s, const char *id, const struct store_run_end *end,
+                  struct err *err) {
+    sqlite3_stmt *st = store_ready(s, STORE_RUNS, RUN_END);
+    store_bind_str(st, 1, id);
+    store_bind_str(st, 2, end->status);
+    store_bind_str(st, 3, end->error_code);
+    store_bind_str(st, 4, end->error_message);
+    if (end->detail)
+        (void)sqlite3_bind_text64(st, 5, end->detail, end->detail_len, SQLITE_STATIC, SQLITE_UTF8);
+    store_bind_int(st, 6, clock_wall_ms());
+    int64_t changes = 0;
+    int rc = store_step(s, st, "record the end of a run", &changes, err);
+    if (rc == 0 && changes == 0)
+        return err_set(err, ERR_NOT_FOUND, "there is no running run \"%.40s\"", id);
+    return rc;
+}
+
+int store_run_get(struct store *s, const char *id, struct store_scope scope,
+                  struct store_run *ret_run, struct err *err) {
+    sqlite3_stmt *st = store_ready(s, STORE_RUNS, RUN_GET);
+    store_bind_str(st, 1, id);
+    store_bind_int(st, 2, scope.all);
+    store_bind_str(st, 3, scope.owner ? scope.owner : "");
+    int rc = sqlite3_step(st);
+    if (rc == SQLITE_ROW)
+        read_run(st, ret_run);
+    int e = rc == SQLITE_ROW    ? 0
+            : rc == SQLITE_DONE ? err_set(err, ERR_NOT_FOUND, "there is no run \"%.40s\"", id)
+                                : store_error(s->db, err, "read a run");
+    (void)sqlite3_reset(st);
+    return e;
+}
+
+int store_run_list(struct store *s, const struct store_run_query *query,
+                   void (*on_run)(void *ctx, const struct store_run *run), void *ctx,
+                   struct err *err) {
+    sqlite3_stmt *st = store_ready(s, STORE_RUNS, RUN_LIST);
+    store_bind_int(st, 1, query->scope.all);
+    store_bind_str(st, 2, query->scope.owner ? query->scope.owner : "");
+    store_bind_str(st, 3, query->before);
+    store_bind_str(st, 4, query->kind);
+    store_bind_int(st, 5, (int64_t)query->limit);
+    int rc;
+    while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
+        struct store_run r;
+        read_run(st, &r);
+        on_run(ctx, &r);
+        store_run_finish(&r);
+    }
+    int e = rc == SQLITE_DONE ? 0 : store_error(s->db, err, "list runs");
+    (void)sqlite3_reset(st);
+    return e;
+}
+
+int store_run_interrupt_all(struct store *s, int64_t *ret_count, struct err *err) {
+    sqlite3_stmt *st = store_ready(s, STORE_RUNS, RUN_INTERRUPT);
+    store_bind_int(st, 1, clock_wall_ms());
+    return store_step(s, st, "mark interrupted runs", ret_count, err);
+}
+
+/* --- events --- */
+
+int store_event_add(struct store *s, const char *run_id, const char *type, const char *json,
+                    size_t len, struct err *err) {
+    sqlite3_stmt *st = store_ready(s, STORE_RUNS, EVENT_ADD);
+    store_bind_str(st, 1, run_id);
+    store_bind_int(st, 2, clock_wall_ms());
+    store_bind_str(st, 3, type);
+    (void)sqlite3_bind_text64(st, 4, json, len, SQLITE_STATIC, SQLITE_UTF8);
+    return store_step(s, st, "record an event", NULL, err);
+}
+
+int store_event_list(struct store *s, const char *run_id, int64_t after_seq, size_t limit,
+                     void (*on_event)(void *ctx, const struct store_event *event), void *ctx,
+                     struct err *err) {
+    sqlite3_stmt *st = store_ready(s, STORE_RUNS, EVENT_LIST);
+    store_bind_str(st, 1, run_id);
+    store_bind_int(st, 2, after_seq);
+    store_bind_int(st, 3, (int64_t)limit);
+    int rc;
+    while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
+        struct store_event e = {.seq = sqlite3_column_int64(st, 0),
+                                .time_ms = sqlite3_column_int64(st, 1),
+                                .type = (const char *)sqlite3_column_text(st, 2),
+                                .json = (const char *)sqlite3_column_text(st, 3)};
+        on_event(ctx, &e);
+    }
+    int e = rc == SQLITE_DONE ? 0 : store_error(s->db, err, "list events");
+    (void)sqlite3_reset(st);
+    return e;
+}
