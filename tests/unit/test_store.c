@@ -1,6 +1,6 @@
 #include "base/clock.h"
 #include "base/fd.h"
-#include "front/store/store.h"
+#include "front/store/internal.h"
 #include "unit/fds.h"
 #include "unit/unit.h"
 
@@ -210,18 +210,55 @@ static void test_databases_of_others_are_left_alone(void **state) {
     assert_int_equal(fds_open(), before);
 }
 
-static void test_a_database_of_an_earlier_schema_is_brought_up(void **state) {
-    (void)state;
+/* The database as a server left it that knew so many migrations. */
+static void go_back_to(int version, const char *rows) {
     store_close(store);
     store = NULL;
     (void)unlink(file);
     sqlite3 *db;
     assert_int_equal(sqlite3_open(file, &db), SQLITE_OK);
+    for (int i = 0; i < version; i++)
+        assert_int_equal(sqlite3_exec(db, store_migrations[i], NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, rows, NULL, NULL, NULL), SQLITE_OK);
     (void)sqlite3_close(db);
+    set_version(version);
     assert_int_equal(store_open(file, &store, &e), 0);
+    assert_int_equal(get_version(), store_migration_count);
+}
+
+static void test_a_database_of_an_earlier_schema_is_brought_up(void **state) {
+    (void)state;
+    go_back_to(0, "");
     int64_t n = -1;
     assert_int_equal(store_key_count(store, &n, &e), 0);
     assert_int_equal(n, 0);
+    go_back_to(3,
+               "INSERT INTO runs VALUES ('run_2', 'key_a', 'chat', 'failed', 'two', '{\"d\":2}',"
+               " 'Error', 'no', 20, 22), ('run_1', '', 'run', 'running', 'one', NULL, NULL, NULL,"
+               " 10, 0);"
+               "INSERT INTO events VALUES ('run_2', 1, 21, 'log', '\"x\"');"
+               "INSERT INTO workers VALUES ('key_a', 'w', 'w-a', '{}', 5);"
+               "INSERT INTO records VALUES ('sandbox', 'sbx_1', '', '', 'stopped', 1, 2, 0, '{}')");
+    struct store_run r;
+    assert_int_equal(store_run_get(store, "run_2", all, &r, &e), 0);
+    assert_string_equal(r.owner, "key_a");
+    assert_string_equal(r.kind, "chat");
+    assert_string_equal(r.status, "failed");
+    assert_string_equal(r.title, "two");
+    assert_string_equal(r.detail, "{\"d\":2}");
+    assert_string_equal(r.error_code, "Error");
+    assert_string_equal(r.error_message, "no");
+    assert_int_equal(r.created_ms, 20);
+    assert_int_equal(r.finished_ms, 22);
+    store_run_finish(&r);
+    char got[300] = "";
+    assert_int_equal(store_event_list(store, "run_2", 0, 10, on_event, got, &e), 0);
+    assert_string_equal(got, "1:log:\"x\" ");
+    assert_int_equal(store_run_interrupt_all(store, &n, &e), 0);
+    assert_int_equal(n, 1);
+    struct store_worker w;
+    assert_int_equal(store_worker_get(store, NULL, "w-a", &w, &e), 0);
+    store_worker_finish(&w);
 }
 
 /* A child that records runs and tells of each that is acknowledged, killed at some moment. */
@@ -357,6 +394,158 @@ static void test_records_have_owners_parents_and_an_end(void **state) {
                      -ERR_NOT_FOUND);
 }
 
+/* --- what a call costs --- */
+
+static void sql(const char *text) {
+    char *message = NULL;
+    if (sqlite3_exec(store->db, text, NULL, NULL, &message) != SQLITE_OK)
+        fail_msg("%s: %s", text, message);
+}
+
+/* Lists that are wanted whole, of a table that only the operator makes grow. */
+static bool is_whole_list(const char *text) {
+    return strstr(text, "FROM keys ORDER BY") || strstr(text, "count(*) FROM keys");
+}
+
+static void test_no_statement_scans_a_table_or_sorts(void **state) {
+    (void)state;
+    size_t seen = 0;
+    for (int i = 0; i < STORE_SUBJECTS; i++)
+        for (size_t k = 0; k < store_statements[i]->n; k++) {
+            const char *text = store_statements[i]->sql[k];
+            char *explain = sqlite3_mprintf("EXPLAIN QUERY PLAN %s", text);
+            sqlite3_stmt *st;
+            assert_int_equal(sqlite3_prepare_v2(store->db, explain, -1, &st, NULL), SQLITE_OK);
+            while (sqlite3_step(st) == SQLITE_ROW) {
+                const char *plan = (const char *)sqlite3_column_text(st, 3);
+                bool scans =
+                    strncmp(plan, "SCAN ", 5) == 0 && strcmp(plan, "SCAN CONSTANT ROW") != 0;
+                if ((scans || strstr(plan, "TEMP B-TREE")) && !is_whole_list(text))
+                    fail_msg("%s: %s", text, plan);
+                seen++;
+            }
+            (void)sqlite3_finalize(st);
+            sqlite3_free(explain);
+        }
+    assert_true(seen > 10);
+}
+
+/* Steps of SQLite's machine since the last call: they do not depend on how busy this computer is.
+ */
+static long steps(void) {
+    long n = 0;
+    for (int i = 0; i < STORE_SUBJECTS; i++)
+        for (size_t k = 0; k < store_statements[i]->n; k++)
+            n += sqlite3_stmt_status(store->statements[i][k], SQLITE_STMTSTATUS_VM_STEP, 1);
+    return n;
+}
+
+static void none(void *ctx, const struct store_run *r) {
+    (void)ctx;
+    (void)r;
+}
+
+static void no_worker(void *ctx, const struct store_worker *w) {
+    (void)ctx;
+    (void)w;
+}
+
+/* 20,000 runs, and as many commands, of key_big; a few of key_few, the oldest and the newest. */
+static void fill(void) {
+    sql("INSERT INTO runs (id, owner, kind, status, title, created_ms, finished_ms)"
+        " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)"
+        " SELECT printf('run_%026d', i), CASE WHEN i % 10000 < 3 THEN 'key_few' ELSE 'key_big' END,"
+        " CASE WHEN i = 77 THEN 'chat' ELSE 'run' END, 'done', 't', i, i FROM n");
+    sql("INSERT INTO records (kind, id, owner, parent, status, created_ms, ended_ms, doc)"
+        " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)"
+        " SELECT 'exec', printf('exec_%026d', i), 'key_big',"
+        " CASE WHEN i < 20 THEN 'sbx_few' ELSE 'sbx_big' END, 'exited', i, i, '{}' FROM n");
+    sql("INSERT INTO workers (owner, id, label, code, updated_ms)"
+        " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)"
+        " SELECT 'key_big', 'w' || i, 'l' || i, '{}', i FROM n");
+}
+
+static void test_what_others_keep_does_not_make_a_call_dearer(void **state) {
+    (void)state;
+    fill();
+    struct store_scope few = {.owner = "key_few"};
+    struct store_scope big = {.owner = "key_big"};
+    const struct store_run_query lists[] = {
+        {.scope = all, .limit = 20},
+        {.scope = few, .limit = 20},
+        {.scope = big, .limit = 20},
+        {.scope = all, .limit = 20, .kind = "chat"},
+        {.scope = big, .limit = 20, .kind = "chat"},
+        {.scope = few, .limit = 20, .kind = "chat"},
+        {.scope = all, .limit = 20, .before = "run_00000000000000000000010000"},
+        {.scope = big, .limit = 20, .kind = "run", .before = "run_00000000000000000000010000"},
+    };
+    (void)steps();
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+        assert_int_equal(store_run_list(store, &lists[i], none, NULL, &e), 0);
+        assert_in_range(steps(), 1, 2000);
+    }
+    int n = 0;
+    const struct store_record_query asked[] = {
+        {.scope = all, .limit = 20},
+        {.scope = few, .limit = 20},
+        {.scope = all, .parent = "sbx_few", .limit = 20},
+        {.scope = big,
+         .parent = "sbx_few",
+         .limit = 20,
+         .before = "exec_00000000000000000000000010"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(asked); i++) {
+        assert_int_equal(store_record_list(store, "exec", &asked[i], count, &n, &e), 0);
+        assert_in_range(steps(), 1, 2000);
+    }
+    assert_int_equal(n, 20 + 0 + 19 + 9);
+    assert_int_equal(old_ones("exec", "sbx_few", 0, 10), 9);
+    assert_in_range(steps(), 1, 2000);
+    int64_t total = 0;
+    assert_int_equal(store_record_sum(store, "exec", &total, &e), 0);
+    assert_in_range(steps(), 1, 2000);
+    assert_int_equal(store_run_interrupt_all(store, &total, &e), 0);
+    assert_int_equal(store_record_interrupt_all(store, &total, &e), 0);
+    assert_in_range(steps(), 1, 2000);
+    struct store_worker w;
+    assert_int_equal(store_worker_get(store, NULL, "l500", &w, &e), 0);
+    store_worker_finish(&w);
+    assert_int_equal(store_worker_get(store, "key_big", "w500", &w, &e), 0);
+    store_worker_finish(&w);
+    assert_int_equal(store_worker_list(store, "key_few", no_worker, NULL, &e), 0);
+    assert_in_range(steps(), 1, 2000);
+}
+
+static int pages_read(void) {
+    int sum = 0;
+    static const int ops[] = {SQLITE_DBSTATUS_CACHE_HIT, SQLITE_DBSTATUS_CACHE_MISS};
+    for (size_t i = 0; i < ARRAY_LEN(ops); i++) {
+        int now = 0;
+        int high;
+        assert_int_equal(sqlite3_db_status(store->db, ops[i], &now, &high, 1), SQLITE_OK);
+        sum += now;
+    }
+    return sum;
+}
+
+static void test_a_list_does_not_read_what_the_runs_hold(void **state) {
+    (void)state;
+    for (int i = 0; i < 10; i++) {
+        char id[ID_SIZE];
+        begin("key_a", id);
+    }
+    sql("UPDATE runs SET detail = printf('%.*c', 1000000, 'x')");
+    struct store_scope a = {.owner = "key_a"};
+    char got[400] = "";
+    (void)pages_read();
+    assert_int_equal(
+        store_run_list(store, &(struct store_run_query){.scope = a, .limit = 9}, on_run, got, &e),
+        0);
+    assert_in_range(pages_read(), 1, 200); /* 9 of them have 2,200 */
+    assert_int_equal(strlen(got), 9 * 31);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         UNIT(test_a_run_has_a_beginning_and_one_end),
@@ -367,6 +556,9 @@ int main(void) {
         UNIT(test_a_database_of_an_earlier_schema_is_brought_up),
         UNIT(test_nothing_acknowledged_is_lost_by_kill_9),
         UNIT(test_records_have_owners_parents_and_an_end),
+        UNIT(test_no_statement_scans_a_table_or_sorts),
+        UNIT(test_what_others_keep_does_not_make_a_call_dearer),
+        UNIT(test_a_list_does_not_read_what_the_runs_hold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,9 @@
 struct sqlite3;
 struct sqlite3_stmt;
 
+/* Sorts behind every id. */
+#define STORE_AFTER_ALL_IDS "~"
+
 enum store_subject { STORE_KEYS, STORE_RUNS, STORE_WORKERS, STORE_RECORDS, STORE_SUBJECTS };
 
 struct store_statements {
@@ -22,6 +25,9 @@ extern const struct store_statements store_worker_statements;
 extern const struct store_statements store_record_statements;
 extern const struct store_statements *const store_statements[STORE_SUBJECTS];
 
+extern const char *const store_migrations[];
+extern const int store_migration_count;
+
 struct store {
     struct sqlite3 *db;
     struct sqlite3 *checkpoint_db; /* used by one worker thread at a time */
@@ -31,7 +37,10 @@ struct store {
 /* The connection's last failure. */
 int store_error(struct sqlite3 *db, struct err *err, const char *what);
 /* The statement, fresh: what is bound stays the caller's until it is reset. */
-struct sqlite3_stmt *store_ready(struct store *s, enum store_subject subject, int which);
+struct sqlite3_stmt *store_ready(struct store *s, /* Sorts behind every id. */
+#define STORE_AFTER_ALL_IDS "~"
+
+                                 enum store_subject subject, int which);
 /* Runs a statement that returns no rows; ret_changes may be NULL. */
 int store_step(struct store *s, struct sqlite3_stmt *st, const char *what, int64_t *ret_changes,
                struct err *err);

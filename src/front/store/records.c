@@ -10,13 +10,22 @@ enum {
     RECORD_PUT,
     RECORD_GET,
     RECORD_LIST,
+    RECORD_LIST_OF_OWNER,
+    RECORD_LIST_OF_PARENT,
     RECORD_DELETE,
     RECORD_INTERRUPT,
-    RECORD_OLD,
+    RECORD_BEYOND,
+    RECORD_AGED,
     RECORD_SUM,
 };
 
 #define RECORD_COLUMNS "kind, id, owner, parent, status, created_ms, ended_ms, bytes, doc"
+#define LIST           "SELECT " RECORD_COLUMNS " FROM records "
+#define ENDED          "WHERE kind = ?1 AND parent = ?2 AND ended_ms > 0"
+#define SUM            "SELECT coalesce(sum(bytes), 0) FROM records INDEXED BY records_bytes "
+#define NTH_NEWEST     "SELECT id FROM records " ENDED " ORDER BY id DESC LIMIT 1 OFFSET ?3"
+
+enum { OLD_MAX = 100 };
 
 static const char *const sql[] = {
     [RECORD_PUT] = "INSERT INTO records (" RECORD_COLUMNS ") VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9)"
@@ -24,17 +33,19 @@ static const char *const sql[] = {
                    " doc = ?9",
     [RECORD_GET] = "SELECT " RECORD_COLUMNS " FROM records WHERE kind = ?1 AND id = ?2"
                    " AND (?3 OR owner = ?4) AND (?5 IS NULL OR parent = ?5)",
-    [RECORD_LIST] = "SELECT " RECORD_COLUMNS " FROM records WHERE kind = ?1 AND (?2 OR owner = ?3)"
-                    " AND (?4 IS NULL OR parent = ?4) AND (?5 IS NULL OR id < ?5)"
-                    " ORDER BY id DESC LIMIT ?6",
+    [RECORD_LIST] = LIST "WHERE kind = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3",
+    [RECORD_LIST_OF_OWNER] =
+        LIST "WHERE kind = ?1 AND owner = ?5 AND id < ?2 ORDER BY id DESC LIMIT ?3",
+    [RECORD_LIST_OF_PARENT] = LIST "WHERE kind = ?1 AND parent = ?6 AND (?4 OR owner = ?5)"
+                                   " AND id < ?2 ORDER BY id DESC LIMIT ?3",
     [RECORD_DELETE] = "DELETE FROM records WHERE (kind = ?1 AND id = ?2) OR parent = ?2",
-    [RECORD_INTERRUPT] = "UPDATE records SET status = 'interrupted', ended_ms = ?1"
+    [RECORD_INTERRUPT] = "UPDATE records INDEXED BY records_alive SET status = 'interrupted',"
+                         " ended_ms = ?1"
                          " WHERE ended_ms = 0 AND kind IN ('sandbox', 'exec')",
-    [RECORD_OLD] = "SELECT " RECORD_COLUMNS " FROM records WHERE kind = ?1 AND ended_ms > 0"
-                   " AND (?2 IS NULL OR parent = ?2) AND (ended_ms < ?3 OR id NOT IN"
-                   " (SELECT id FROM records WHERE kind = ?1 AND ended_ms > 0"
-                   " AND (?2 IS NULL OR parent = ?2) ORDER BY id DESC LIMIT ?4)) LIMIT 100",
-    [RECORD_SUM] = "SELECT coalesce(sum(bytes), 0) FROM records WHERE kind = ?1",
+    [RECORD_BEYOND] = LIST ENDED " AND id <= (" NTH_NEWEST ") ORDER BY id LIMIT ?4",
+    [RECORD_AGED] = LIST ENDED " AND ended_ms < ?5 AND id > coalesce((" NTH_NEWEST
+                               "), '') ORDER BY id LIMIT ?4",
+    [RECORD_SUM] = SUM "WHERE kind = ?1 AND bytes > 0",
 };
 
 const struct store_statements store_record_statements = {sql, ARRAY_LEN(sql)};
@@ -110,13 +121,16 @@ static int list_records(struct store *s, sqlite3_stmt *st,
 int store_record_list(struct store *s, const char *kind, const struct store_record_query *query,
                       void (*on_record)(void *ctx, const struct store_record *r), void *ctx,
                       struct err *err) {
-    sqlite3_stmt *st = store_ready(s, STORE_RECORDS, RECORD_LIST);
+    int which = query->parent      ? RECORD_LIST_OF_PARENT
+                : query->scope.all ? RECORD_LIST
+                                   : RECORD_LIST_OF_OWNER;
+    sqlite3_stmt *st = store_ready(s, STORE_RECORDS, which);
     store_bind_str(st, 1, kind);
-    store_bind_int(st, 2, query->scope.all);
-    store_bind_str(st, 3, query->scope.owner ? query->scope.owner : "");
-    store_bind_str(st, 4, query->parent);
-    store_bind_str(st, 5, query->before);
-    store_bind_int(st, 6, (int64_t)query->limit);
+    store_bind_str(st, 2, query->before ? query->before : STORE_AFTER_ALL_IDS);
+    store_bind_int(st, 3, (int64_t)query->limit);
+    store_bind_int(st, 4, query->scope.all);
+    store_bind_str(st, 5, query->scope.owner ? query->scope.owner : "");
+    store_bind_str(st, 6, query->parent);
     return list_records(s, st, on_record, ctx, err);
 }
 
@@ -136,12 +150,18 @@ int store_record_interrupt_all(struct store *s, int64_t *ret_count, struct err *
 int store_record_old(struct store *s, const char *kind, const char *parent, int64_t before_ms,
                      size_t keep, void (*on_record)(void *ctx, const struct store_record *r),
                      void *ctx, struct err *err) {
-    sqlite3_stmt *st = store_ready(s, STORE_RECORDS, RECORD_OLD);
-    store_bind_str(st, 1, kind);
-    store_bind_str(st, 2, parent);
-    store_bind_int(st, 3, before_ms);
-    store_bind_int(st, 4, (int64_t)keep);
-    return list_records(s, st, on_record, ctx, err);
+    static const int which[] = {RECORD_BEYOND, RECORD_AGED};
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < (before_ms > 0 ? 2 : 1); i++) {
+        sqlite3_stmt *st = store_ready(s, STORE_RECORDS, which[i]);
+        store_bind_str(st, 1, kind);
+        store_bind_str(st, 2, parent ? parent : "");
+        store_bind_int(st, 3, (int64_t)keep);
+        store_bind_int(st, 4, OLD_MAX);
+        store_bind_int(st, 5, before_ms);
+        rc = list_records(s, st, on_record, ctx, err);
+    }
+    return rc;
 }
 
 int store_record_sum(struct store *s, const char *kind, int64_t *ret_bytes, struct err *err) {

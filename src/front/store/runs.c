@@ -11,13 +11,18 @@ enum {
     RUN_END,
     RUN_GET,
     RUN_LIST,
+    RUN_LIST_OF_KIND,
+    RUN_LIST_OF_OWNER,
+    RUN_LIST_OF_OWNER_AND_KIND,
     RUN_INTERRUPT,
     EVENT_ADD,
     EVENT_LIST,
 };
 
 #define RUN_COLUMNS                                                                                \
-    "id, owner, kind, status, title, detail, error_code, error_message, created_ms, finished_ms"
+    "id, owner, kind, status, title, error_code, error_message, created_ms, finished_ms"
+/* One statement for each index: with "?1 OR owner = ?2" SQLite would take none of them. */
+#define LIST "SELECT " RUN_COLUMNS ", NULL FROM runs "
 
 static const char *const sql[] = {
     [RUN_BEGIN] = "INSERT INTO runs (id, owner, kind, status, title, detail, created_ms)"
@@ -25,10 +30,12 @@ static const char *const sql[] = {
     [RUN_END] = "UPDATE runs SET status = ?2, error_code = ?3, error_message = ?4,"
                 " detail = coalesce(?5, detail), finished_ms = ?6"
                 " WHERE id = ?1 AND status = 'running'",
-    [RUN_GET] = "SELECT " RUN_COLUMNS " FROM runs WHERE id = ?1 AND (?2 OR owner = ?3)",
-    [RUN_LIST] = "SELECT " RUN_COLUMNS " FROM runs WHERE (?1 OR owner = ?2)"
-                 " AND (?3 IS NULL OR id < ?3) AND (?4 IS NULL OR kind = ?4)"
-                 " ORDER BY id DESC LIMIT ?5",
+    [RUN_GET] = "SELECT " RUN_COLUMNS ", detail FROM runs WHERE id = ?1 AND (?2 OR owner = ?3)",
+    [RUN_LIST] = LIST "WHERE id < ?1 ORDER BY id DESC LIMIT ?2",
+    [RUN_LIST_OF_KIND] = LIST "WHERE kind = ?4 AND id < ?1 ORDER BY id DESC LIMIT ?2",
+    [RUN_LIST_OF_OWNER] = LIST "WHERE owner = ?3 AND id < ?1 ORDER BY id DESC LIMIT ?2",
+    [RUN_LIST_OF_OWNER_AND_KIND] =
+        LIST "WHERE owner = ?3 AND kind = ?4 AND id < ?1 ORDER BY id DESC LIMIT ?2",
     [RUN_INTERRUPT] = "UPDATE runs SET status = 'interrupted', finished_ms = ?1,"
                       " error_code = 'interrupted',"
                       " error_message = 'the server ended while this was running'"
@@ -60,11 +67,11 @@ static void read_run(sqlite3_stmt *st, struct store_run *r) {
     r->kind = store_column_dup(st, 2);
     r->status = store_column_dup(st, 3);
     r->title = store_column_dup(st, 4);
-    r->detail = store_column_dup(st, 5);
-    r->error_code = store_column_dup(st, 6);
-    r->error_message = store_column_dup(st, 7);
-    r->created_ms = sqlite3_column_int64(st, 8);
-    r->finished_ms = sqlite3_column_int64(st, 9);
+    r->error_code = store_column_dup(st, 5);
+    r->error_message = store_column_dup(st, 6);
+    r->created_ms = sqlite3_column_int64(st, 7);
+    r->finished_ms = sqlite3_column_int64(st, 8);
+    r->detail = store_column_dup(st, 9);
 }
 
 int store_run_begin(struct store *s, const struct store_run *run_, struct err *err) {
@@ -114,12 +121,16 @@ int store_run_get(struct store *s, const char *id, struct store_scope scope,
 int store_run_list(struct store *s, const struct store_run_query *query,
                    void (*on_run)(void *ctx, const struct store_run *run), void *ctx,
                    struct err *err) {
-    sqlite3_stmt *st = store_ready(s, STORE_RUNS, RUN_LIST);
-    store_bind_int(st, 1, query->scope.all);
-    store_bind_str(st, 2, query->scope.owner ? query->scope.owner : "");
-    store_bind_str(st, 3, query->before);
+    bool of_owner = !query->scope.all;
+    int which = of_owner && query->kind ? RUN_LIST_OF_OWNER_AND_KIND
+                : of_owner              ? RUN_LIST_OF_OWNER
+                : query->kind           ? RUN_LIST_OF_KIND
+                                        : RUN_LIST;
+    sqlite3_stmt *st = store_ready(s, STORE_RUNS, which);
+    store_bind_str(st, 1, query->before ? query->before : STORE_AFTER_ALL_IDS);
+    store_bind_int(st, 2, (int64_t)query->limit);
+    store_bind_str(st, 3, query->scope.owner ? query->scope.owner : "");
     store_bind_str(st, 4, query->kind);
-    store_bind_int(st, 5, (int64_t)query->limit);
     int rc;
     while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
         struct store_run r;

@@ -8,7 +8,7 @@
 
 /* Each entry is one migration; PRAGMA user_version counts those that have run. Never edit one that
  * has been released: add the next. */
-static const char *const migrations[] = {
+const char *const store_migrations[] = {
     /* 1 */
     "CREATE TABLE keys (id TEXT PRIMARY KEY, name TEXT NOT NULL, scope TEXT NOT NULL,"
     " hash BLOB NOT NULL, rate_per_minute INTEGER NOT NULL DEFAULT 0, grants TEXT,"
@@ -31,7 +31,45 @@ static const char *const migrations[] = {
     "CREATE INDEX records_owner ON records (kind, owner, id);"
     "CREATE INDEX records_parent ON records (parent, kind, id);"
     "CREATE INDEX records_alive ON records (kind) WHERE ended_ms = 0;",
+    /* 4: an index for every list. What may have megabytes stands last in its row, since SQLite
+       reads a row up to the last column that is asked for, and in tables with a rowid: a search in
+       one without reads whole rows to compare them. */
+    "ALTER TABLE runs RENAME TO runs_3;"
+    "CREATE TABLE runs (id TEXT PRIMARY KEY, owner TEXT NOT NULL, kind TEXT NOT NULL,"
+    " status TEXT NOT NULL, title TEXT NOT NULL, error_code TEXT, error_message TEXT,"
+    " created_ms INTEGER NOT NULL, finished_ms INTEGER NOT NULL DEFAULT 0, detail TEXT);"
+    "INSERT INTO runs SELECT id, owner, kind, status, title, error_code, error_message,"
+    " created_ms, finished_ms, detail FROM runs_3 ORDER BY id;"
+    "DROP TABLE runs_3;"
+    "CREATE INDEX runs_owner ON runs (owner, id);"
+    "CREATE INDEX runs_kind ON runs (kind, id);"
+    "CREATE INDEX runs_owner_kind ON runs (owner, kind, id);"
+    "CREATE INDEX runs_running ON runs (status) WHERE status = 'running';"
+    "ALTER TABLE events RENAME TO events_3;"
+    "CREATE TABLE events (run_id TEXT NOT NULL, seq INTEGER NOT NULL, time_ms INTEGER NOT NULL,"
+    " type TEXT NOT NULL, data TEXT NOT NULL, PRIMARY KEY (run_id, seq));"
+    "INSERT INTO events SELECT run_id, seq, time_ms, type, data FROM events_3;"
+    "DROP TABLE events_3;"
+    "ALTER TABLE workers RENAME TO workers_3;"
+    "CREATE TABLE workers (owner TEXT NOT NULL, id TEXT NOT NULL, label TEXT NOT NULL UNIQUE,"
+    " updated_ms INTEGER NOT NULL, code TEXT NOT NULL, PRIMARY KEY (owner, id));"
+    "INSERT INTO workers SELECT owner, id, label, updated_ms, code FROM workers_3;"
+    "DROP TABLE workers_3;"
+    "ALTER TABLE records RENAME TO records_3;"
+    "CREATE TABLE records (kind TEXT NOT NULL, id TEXT NOT NULL, owner TEXT NOT NULL,"
+    " parent TEXT NOT NULL, status TEXT NOT NULL, created_ms INTEGER NOT NULL,"
+    " ended_ms INTEGER NOT NULL DEFAULT 0, bytes INTEGER NOT NULL DEFAULT 0, doc TEXT NOT NULL,"
+    " PRIMARY KEY (kind, id));"
+    "INSERT INTO records SELECT kind, id, owner, parent, status, created_ms, ended_ms, bytes, doc"
+    " FROM records_3;"
+    "DROP TABLE records_3;"
+    "CREATE INDEX records_owner ON records (kind, owner, id);"
+    "CREATE INDEX records_parent ON records (parent, kind, id);"
+    "CREATE INDEX records_alive ON records (kind) WHERE ended_ms = 0;"
+    "CREATE INDEX records_ended ON records (kind, parent, id, ended_ms) WHERE ended_ms > 0;"
+    "CREATE INDEX records_bytes ON records (kind, bytes) WHERE bytes > 0;",
 };
+const int store_migration_count = ARRAY_LEN(store_migrations);
 
 const struct store_statements *const store_statements[STORE_SUBJECTS] = {
     [STORE_KEYS] = &store_key_statements,
@@ -68,7 +106,7 @@ static int migrate(struct store *s, struct err *err) {
     if (rc < 0)
         return rc;
     int version = user_version(s->db);
-    int latest = (int)(sizeof(migrations) / sizeof(migrations[0]));
+    int latest = store_migration_count;
     if (version < 0)
         rc = err_set(err, ERR_IO,
                      "the schema version cannot be read, or is none of ours: the file is damaged "
@@ -79,7 +117,7 @@ static int migrate(struct store *s, struct err *err) {
                      "update cay, or choose another --data-dir",
                      version, latest);
     for (int i = version; rc == 0 && i < latest; i++) {
-        rc = exec(s->db, migrations[i], err, "migrate");
+        rc = exec(s->db, store_migrations[i], err, "migrate");
         char *sql = sqlite3_mprintf("PRAGMA user_version = %d", i + 1);
         if (rc == 0)
             rc = exec(s->db, sql, err, "migrate");

@@ -80,7 +80,8 @@ struct store_scope {
 /* ERR_NOT_FOUND if there is no such run in that scope. */
 int store_run_get(struct store *s, const char *id, struct store_scope scope,
                   struct store_run *ret_run, struct err *err);
-/* Newest first, those older than `before` (an id, or NULL), at most `limit`. kind may be NULL. */
+/* Newest first and without their detail, those older than `before` (an id, or NULL), at most
+ * `limit`. kind may be NULL. */
 struct store_run_query {
     struct store_scope scope;
     const char *kind;
@@ -122,6 +123,7 @@ int store_worker_put(struct store *s, const struct store_worker *w, struct err *
 int store_worker_get(struct store *s, const char *owner, const char *id_or_label,
                      struct store_worker *ret_worker, struct err *err);
 int store_worker_delete(struct store *s, const char *owner, const char *id, struct err *err);
+/* By id, without their code. */
 int store_worker_list(struct store *s, const char *owner,
                       void (*on_worker)(void *ctx, const struct store_worker *worker), void *ctx,
                       struct err *err);
@@ -159,8 +161,8 @@ int store_record_list(struct store *s, const char *kind, const struct store_reco
 int store_record_delete(struct store *s, const char *kind, const char *id, struct err *err);
 /* At start: what a crash left alive becomes "interrupted". */
 int store_record_interrupt_all(struct store *s, int64_t *ret_count, struct err *err);
-/* Those that ended before a time, or are not among the newest `keep` that ended; at most 1000. The
- * callback may not change records. */
+/* Those of a parent (NULL: of none) that ended before a time (0: never mind), or are not among
+ * the newest `keep` that ended; the oldest 100 of each. The callback may not change records. */
 int store_record_old(struct store *s, const char *kind, const char *parent, int64_t before_ms,
                      size_t keep, void (*on_record)(void *ctx, const struct store_record *r),
                      void *ctx, struct err *err);

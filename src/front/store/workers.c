@@ -9,6 +9,7 @@
 enum {
     WORKER_PUT,
     WORKER_GET,
+    WORKER_GET_BY_LABEL,
     WORKER_DELETE,
     WORKER_LIST,
 };
@@ -18,9 +19,11 @@ static const char *const sql[] = {
         "INSERT INTO workers (owner, id, label, code, updated_ms) VALUES (?1,?2,?3,?4,?5)"
         " ON CONFLICT (owner, id) DO UPDATE SET code = ?4, updated_ms = ?5",
     [WORKER_GET] = "SELECT owner, id, label, code, updated_ms FROM workers"
-                   " WHERE (?1 IS NULL AND label = ?2) OR (owner = ?1 AND id = ?2)",
+                   " WHERE owner = ?1 AND id = ?2",
+    [WORKER_GET_BY_LABEL] = "SELECT owner, id, label, code, updated_ms FROM workers"
+                            " WHERE label = ?2",
     [WORKER_DELETE] = "DELETE FROM workers WHERE owner = ?1 AND id = ?2",
-    [WORKER_LIST] = "SELECT owner, id, label, code, updated_ms FROM workers WHERE owner = ?1"
+    [WORKER_LIST] = "SELECT owner, id, label, NULL, updated_ms FROM workers WHERE owner = ?1"
                     " ORDER BY id",
 };
 
@@ -56,7 +59,7 @@ int store_worker_put(struct store *s, const struct store_worker *w, struct err *
 
 int store_worker_get(struct store *s, const char *owner, const char *id_or_label,
                      struct store_worker *ret_worker, struct err *err) {
-    sqlite3_stmt *st = store_ready(s, STORE_WORKERS, WORKER_GET);
+    sqlite3_stmt *st = store_ready(s, STORE_WORKERS, owner ? WORKER_GET : WORKER_GET_BY_LABEL);
     store_bind_str(st, 1, owner);
     store_bind_str(st, 2, id_or_label);
     int rc = sqlite3_step(st);
