@@ -19,6 +19,9 @@
 #define LIMIT_HELD_BYTES        (64 * 1024 * 1024) /* of bodies that are not whole, and answers */
 #define LIMIT_PAGE_ROWS         100
 
+/* The store. Its log is kept below this while it is written to without a pause. */
+#define LIMIT_STORE_LOG_BYTES (64 * 1024 * 1024)
+
 /* A run in an isolate. */
 #define LIMIT_RUN_WALL_MS       30000
 #define LIMIT_RUN_CPU_MS        10000

@@ -1,6 +1,8 @@
 // Many runs in a row: what grows would show. Usage: node runs.mjs COUNT
 import assert from 'node:assert/strict';
+import { statSync } from 'node:fs';
 import http from 'node:http';
+import { join } from 'node:path';
 import { startCay } from '../lib/cay.mjs';
 import { measure } from './measure.mjs';
 
@@ -22,6 +24,7 @@ function run(port, body) {
 const cay = await startCay({ args: ['--log-level', 'warn'] });
 let done = 0;
 let failed = 0;
+let longest = 0; // the store's log, in bytes
 const start = performance.now();
 async function round(upTo) {
   const target = Math.min(upTo, count);
@@ -32,6 +35,7 @@ async function round(upTo) {
         const body = { code: `export default async (env) => { console.log(${n}); return (await env.db.query("SELECT ${n} AS n"))[0].n }`, env: { db: { $facet: 'soak' } } };
         if (n % 2) body.isolation = 'reset';
         const r = await run(cay.port, body);
+        if (n % 50 === 0) longest = Math.max(longest, statSync(join(cay.dataDir, 'cay.db-wal')).size);
         if (r.result !== n && ++failed < 5) console.log(JSON.stringify(r).slice(0, 300));
       }
     }),
@@ -45,8 +49,9 @@ try {
   await new Promise((r) => setTimeout(r, 12000)); // resting isolates go
   const after = measure(cay.pid);
   const seconds = (performance.now() - start) / 1000;
-  console.log(`${done} runs in ${seconds.toFixed(0)} s, ${failed} failed`, { before, after });
+  console.log(`${done} runs in ${seconds.toFixed(0)} s, ${failed} failed`, { before, after, longest });
   assert.equal(failed, 0);
+  assert.ok(longest > 0 && longest < 64e6, 'the log of the store grew');
   assert.ok(after.processes <= before.processes + 2, 'processes grew');
   assert.ok(after.descriptors <= before.descriptors + 8, 'descriptors grew');
   // The compile cache may fill up to its bound.

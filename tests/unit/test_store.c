@@ -1,14 +1,18 @@
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/limits.h"
 #include "front/store/internal.h"
 #include "unit/fds.h"
 #include "unit/unit.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <sqlite3.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -273,7 +277,7 @@ static int write_until_killed(int out) {
             fd_write_all(out, r.id, ID_SIZE) < 0)
             return 2;
         if (i % 20 == 19)
-            store_checkpoint(store);
+            store_care(store);
     }
     return 3;
 }
@@ -546,6 +550,49 @@ static void test_a_list_does_not_read_what_the_runs_hold(void **state) {
     assert_int_equal(strlen(got), 9 * 31);
 }
 
+/* --- care --- */
+
+static atomic_bool caring;
+
+static void *take_care(void *arg) {
+    while (atomic_load(&caring)) {
+        store_care(arg);
+        (void)usleep(10000);
+    }
+    return NULL;
+}
+
+static off_t log_bytes(void) {
+    char path[120];
+    struct stat st;
+    (void)snprintf(path, sizeof(path), "%s-wal", file);
+    assert_int_equal(stat(path, &st), 0);
+    return st.st_size;
+}
+
+static void test_the_log_stays_short_while_runs_come_without_a_pause(void **state) {
+    (void)state;
+    static char detail[8000];
+    memset(detail, 'x', sizeof(detail));
+    pthread_t thread;
+    atomic_store(&caring, true);
+    assert_int_equal(pthread_create(&thread, NULL, take_care, store), 0);
+    off_t most = 0;
+    for (int i = 0; i < 5000; i++) {
+        char id[ID_SIZE];
+        begin("", id);
+        struct store_run_end end = {
+            .status = "done", .detail = detail, .detail_len = sizeof(detail)};
+        assert_int_equal(store_run_end(store, id, &end, &e), 0);
+        off_t now = i % 10 ? 0 : log_bytes();
+        most = now > most ? now : most;
+    }
+    atomic_store(&caring, false);
+    (void)pthread_join(thread, NULL);
+    assert_true(most > 0);
+    assert_in_range(most, 1, LIMIT_STORE_LOG_BYTES);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         UNIT(test_a_run_has_a_beginning_and_one_end),
@@ -559,6 +606,7 @@ int main(void) {
         UNIT(test_no_statement_scans_a_table_or_sorts),
         UNIT(test_what_others_keep_does_not_make_a_call_dearer),
         UNIT(test_a_list_does_not_read_what_the_runs_hold),
+        UNIT(test_the_log_stays_short_while_runs_come_without_a_pause),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,7 @@
 #include "front/run/tails.h"
 #include "front/run/workers.h"
 #include "front/sandbox/sandboxes.h"
+#include "front/store/caretaker.h"
 #include "lock/cgroup.h"
 #include "loop/child.h"
 
@@ -54,7 +55,6 @@ static const char usage[] =
  * out of the range that systemd keeps for dynamic users. */
 enum {
     FALLBACK_UID = 64737,
-    CHECKPOINT_MS = 2000,
     FACET_IDLE_MS = 30000,
     ISOLATE_PIDS_MAX = 8192,
     GROUP_END_MS = 1000,
@@ -67,9 +67,7 @@ struct serve {
     struct agent_def *agent_defs;
     uv_loop_t loop;
     uv_signal_t signals[2];
-    uv_timer_t checkpoint;
-    uv_work_t checkpoint_work;
-    bool checkpoint_busy;
+    struct caretaker *caretaker;
     int listen_fds[8];
     size_t nlisten;
     int web_fd;
@@ -541,26 +539,6 @@ static int start_http(struct serve *s, struct err *err) {
     return 0;
 }
 
-static void on_checkpoint_work(uv_work_t *w) {
-    struct serve *s = w->data;
-    store_checkpoint(s->front.store);
-}
-
-static void on_checkpoint_done(uv_work_t *w, int status) {
-    (void)status;
-    struct serve *s = w->data;
-    s->checkpoint_busy = false;
-}
-
-static void on_checkpoint(uv_timer_t *t) {
-    struct serve *s = t->data;
-    if (s->checkpoint_busy)
-        return;
-    s->checkpoint_busy = true;
-    s->checkpoint_work.data = s;
-    (void)uv_queue_work(&s->loop, &s->checkpoint_work, on_checkpoint_work, on_checkpoint_done);
-}
-
 static void on_sandboxes_closed(void *ctx) {
     struct serve *s = ctx;
     fd_close(&s->starter_fd); /* its end */
@@ -577,7 +555,7 @@ static void on_drained(void *ctx) {
     sandboxes_close(s->front.sandboxes, on_sandboxes_closed, s);
     for (size_t i = 0; i < ARRAY_LEN(s->signals); i++)
         uv_close((uv_handle_t *)&s->signals[i], NULL);
-    uv_close((uv_handle_t *)&s->checkpoint, NULL);
+    caretaker_close(s->caretaker);
 }
 
 static void on_signal(uv_signal_t *h, int signo) {
@@ -669,9 +647,7 @@ static int run(struct serve *s, struct err *err) {
         s->signals[i].data = s;
         (void)uv_signal_start(&s->signals[i], on_signal, signals[i]);
     }
-    (void)uv_timer_init(&s->loop, &s->checkpoint);
-    s->checkpoint.data = s;
-    (void)uv_timer_start(&s->checkpoint, on_checkpoint, CHECKPOINT_MS, CHECKPOINT_MS);
+    s->caretaker = caretaker_create(&s->loop, f->store);
     print_banner(s);
     (void)uv_run(&s->loop, UV_RUN_DEFAULT);
     (void)uv_loop_close(&s->loop);

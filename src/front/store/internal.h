@@ -30,10 +30,14 @@ extern const int store_migration_count;
 
 struct store {
     struct sqlite3 *db;
-    struct sqlite3 *checkpoint_db; /* used by one worker thread at a time */
+    struct sqlite3 *care_db; /* of the thread that takes care, one at a time */
     struct sqlite3_stmt **statements[STORE_SUBJECTS];
+    int log_pages; /* in the write-ahead log, after the last commit */
+    int care_at_pages;
 };
 
+/* Once both connections are there. */
+void store_care_init(struct store *s);
 /* The connection's last failure. */
 int store_error(struct sqlite3 *db, struct err *err, const char *what);
 /* The statement, fresh: what is bound stays the caller's until it is reset. */

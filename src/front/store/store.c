@@ -151,16 +151,18 @@ int store_open(const char *path, struct store **ret_store, struct err *err) {
         rc = exec(s->db,
                   "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
                   "PRAGMA wal_autocheckpoint = 0; PRAGMA foreign_keys = ON;"
-                  "PRAGMA journal_size_limit = 16777216; PRAGMA trusted_schema = OFF;",
+                  "PRAGMA journal_size_limit = 33554432; PRAGMA trusted_schema = OFF;",
                   err, "set up the database");
     if (rc == 0)
         rc = migrate(s, err);
     for (int i = 0; rc == 0 && i < STORE_SUBJECTS; i++)
         rc = prepare(s, i, err);
-    if (rc == 0 && (sqlite3_open_v2(path, &s->checkpoint_db, flags, NULL) != SQLITE_OK ||
-                    sqlite3_exec(s->checkpoint_db, "PRAGMA synchronous = NORMAL", NULL, NULL,
-                                 NULL) != SQLITE_OK))
-        rc = store_error(s->checkpoint_db, err, "open the database");
+    if (rc == 0 &&
+        (sqlite3_open_v2(path, &s->care_db, flags, NULL) != SQLITE_OK ||
+         sqlite3_exec(s->care_db, "PRAGMA synchronous = NORMAL", NULL, NULL, NULL) != SQLITE_OK))
+        rc = store_error(s->care_db, err, "open the database");
+    if (rc == 0)
+        store_care_init(s);
     if (rc < 0) {
         store_close(s);
         return rc;
@@ -177,13 +179,9 @@ void store_close(struct store *s) {
             (void)sqlite3_finalize(s->statements[i][k]);
         free(s->statements[i]);
     }
-    (void)sqlite3_close(s->checkpoint_db);
+    (void)sqlite3_close(s->care_db);
     (void)sqlite3_close(s->db);
     free(s);
-}
-
-void store_checkpoint(struct store *s) {
-    (void)sqlite3_wal_checkpoint_v2(s->checkpoint_db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
 }
 
 /* --- small helpers around a prepared statement --- */

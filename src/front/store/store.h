@@ -1,8 +1,9 @@
 #pragma once
 /* The store: what cay remembers about runs, their events and keys. One SQLite file behind this
  * header, so that another engine can come later. Calls are synchronous and short (a commit does not
- * wait for the disk: it survives the death of any process; checkpoints run on a worker thread).
- * Strings in records that a call fills are owned by the record: store_*_finish() frees them. */
+ * wait for the disk: it survives the death of any process; what takes longer is done by
+ * store_care). Strings in records that a call fills are owned by the record: store_*_finish() frees
+ * them. */
 
 #include "base/err.h"
 #include "base/id.h"
@@ -15,8 +16,12 @@ struct store;
 
 int store_open(const char *path, struct store **ret_store, struct err *err);
 void store_close(struct store *s);
-/* Moves the log into the database file if it has grown. Safe to call from another thread. */
-void store_checkpoint(struct store *s);
+/* Moves the log into the database file and has it begin from the front again before it grows long.
+ * For a worker thread, one at a time (caretaker.h), beside the thread that makes all other calls.
+ */
+void store_care(struct store *s);
+/* Whether the log has grown so far that care should not wait. True once for each such growth. */
+bool store_wants_care(struct store *s);
 
 /* --- keys --- */
 

@@ -1,0 +1,73 @@
+#include "front/store/caretaker.h"
+
+#include "base/mem.h"
+
+#include <stdlib.h>
+
+enum { CARE_MS = 2000 };
+
+struct caretaker {
+    struct store *store;
+    uv_timer_t timer;
+    uv_check_t after_events;
+    uv_work_t work;
+    bool at_work;
+    int handles; /* that are not closed */
+};
+
+static void free_if_over(struct caretaker *c) {
+    if (c->handles == 0 && !c->at_work)
+        free(c);
+}
+
+static void on_work(uv_work_t *w) {
+    struct caretaker *c = w->data;
+    store_care(c->store);
+}
+
+static void on_worked(uv_work_t *w, int status) {
+    (void)status;
+    struct caretaker *c = w->data;
+    c->at_work = false;
+    free_if_over(c);
+}
+
+static void begin(struct caretaker *c) {
+    if (!c->at_work)
+        c->at_work = uv_queue_work(c->timer.loop, &c->work, on_work, on_worked) == 0;
+}
+
+static void on_timer(uv_timer_t *t) {
+    begin(t->data);
+}
+
+static void on_after_events(uv_check_t *h) {
+    struct caretaker *c = h->data;
+    if (!c->at_work && store_wants_care(c->store))
+        begin(c);
+}
+
+struct caretaker *caretaker_create(uv_loop_t *loop, struct store *store) {
+    struct caretaker *c = xcalloc(1, sizeof(*c));
+    c->store = store;
+    c->work.data = c->timer.data = c->after_events.data = c;
+    (void)uv_timer_init(loop, &c->timer);
+    (void)uv_timer_start(&c->timer, on_timer, CARE_MS, CARE_MS);
+    (void)uv_check_init(loop, &c->after_events);
+    (void)uv_check_start(&c->after_events, on_after_events);
+    c->handles = 2;
+    return c;
+}
+
+static void on_closed(uv_handle_t *h) {
+    struct caretaker *c = h->data;
+    c->handles--;
+    free_if_over(c);
+}
+
+void caretaker_close(struct caretaker *c) {
+    if (!c)
+        return;
+    uv_close((uv_handle_t *)&c->timer, on_closed);
+    uv_close((uv_handle_t *)&c->after_events, on_closed);
+}
