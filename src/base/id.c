@@ -11,18 +11,17 @@ static const char digits[] = "0123456789abcdefghjkmnpqrstvwxyz";
 
 enum { ID_DIGITS = 26 };
 
-char *id_new(const char *prefix, char out[ID_SIZE]) {
+static char *write_id(const char *prefix, int64_t time_ms, unsigned char raw[16],
+                      char out[ID_SIZE]) {
     int at = snprintf(out, ID_SIZE, "%.12s_", prefix);
-    unsigned char raw[16];
-    uint64_t ms = (uint64_t)clock_wall_ms();
+    uint64_t ms = (uint64_t)time_ms;
     for (int i = 0; i < 6; i++)
         raw[i] = (unsigned char)(ms >> (8 * (5 - i)));
-    rand_bytes(raw + 6, 10);
     /* 128 bits in 26 digits of 5 bits: the first digit carries 3 bits. */
     unsigned acc = 0;
     int bits = 2;
     size_t k = (size_t)at;
-    for (size_t i = 0; i < sizeof(raw); i++) {
+    for (size_t i = 0; i < 16; i++) {
         acc = (acc << 8) | raw[i];
         bits += 8;
         while (bits >= 5) {
@@ -33,6 +32,17 @@ char *id_new(const char *prefix, char out[ID_SIZE]) {
     }
     out[k] = 0;
     return out;
+}
+
+char *id_new(const char *prefix, char out[ID_SIZE]) {
+    unsigned char raw[16];
+    rand_bytes(raw, sizeof(raw));
+    return write_id(prefix, clock_wall_ms(), raw, out);
+}
+
+char *id_floor(const char *prefix, int64_t time_ms, char out[ID_SIZE]) {
+    unsigned char raw[16] = {0};
+    return write_id(prefix, time_ms > 0 ? time_ms : 0, raw, out);
 }
 
 bool id_is_valid(const char *prefix, const char *text, size_t len) {

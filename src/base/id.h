@@ -4,11 +4,14 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define ID_SIZE 40 /* a prefix of up to 12 characters, "_", 26 characters, NUL */
 
 /* Returns out. The prefix has at most 12 characters of [a-z]. */
 char *id_new(const char *prefix, char out[ID_SIZE]);
+/* Sorts before every id of that prefix that is made at that time or later. Returns out. */
+char *id_floor(const char *prefix, int64_t time_ms, char out[ID_SIZE]);
 /* True if text is what id_new(prefix) can make. */
 bool id_is_valid(const char *prefix, const char *text, size_t len);
 /* 36 characters of a random UUID (version 4), for interfaces that ask for one. */

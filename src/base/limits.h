@@ -19,8 +19,16 @@
 #define LIMIT_HELD_BYTES        (64 * 1024 * 1024) /* of bodies that are not whole, and answers */
 #define LIMIT_PAGE_ROWS         100
 
-/* The store. Its log is kept below this while it is written to without a pause. */
-#define LIMIT_STORE_LOG_BYTES (64 * 1024 * 1024)
+/* The store: keys under "store" in cay.json, in lower case without "LIMIT_STORE_". Its log is kept
+ * below LIMIT_STORE_LOG_BYTES while it is written to without a pause. */
+#define LIMIT_STORE_LOG_BYTES     (64 * 1024 * 1024)
+#define LIMIT_STORE_KEEP_RUNS     1000000
+#define LIMIT_STORE_KEEP_S        2592000
+#define LIMIT_STORE_KEEP_MB       2048
+#define LIMIT_STORE_RUN_EVENTS    1000
+#define LIMIT_STORE_RUN_EVENTS_MB 8
+#define LIMIT_STORE_WORKERS       1000
+#define LIMIT_STORE_WORKERS_MB    256
 
 /* A run in an isolate. */
 #define LIMIT_RUN_WALL_MS       30000

@@ -22,6 +22,7 @@ void config_init(struct config *c) {
                          .agents = agent_limits_default(),
                          .runner = runner_config_default(),
                          .sandboxes = sandbox_settings_default(),
+                         .store = store_settings_default(),
                          .drain_timeout_ms = LIMIT_DRAIN_TIMEOUT_MS};
 }
 
@@ -180,10 +181,10 @@ static int check_origin(const char *origin, struct err *err) {
 }
 
 static int read_root(struct config *c, const json_t *root, struct err *err) {
-    static const char *const keys[] = {"listen",      "data_dir",     "web_dir", "agents_dir",
-                                       "models_file", "model",        "user",    "hosts",
-                                       "origins",     "tail_origins", "limits",  "require_key",
-                                       "log_level",   "sandboxes",    "$schema", NULL};
+    static const char *const keys[] = {
+        "listen",    "data_dir",  "web_dir", "agents_dir",   "models_file", "model",
+        "user",      "hosts",     "origins", "tail_origins", "limits",      "require_key",
+        "log_level", "sandboxes", "store",   "$schema",      NULL};
     int rc = json_check_keys(root, "the settings", keys, err);
     const char *level = NULL;
     if (rc == 0)
@@ -218,6 +219,8 @@ static int read_root(struct config *c, const json_t *root, struct err *err) {
         rc = read_limits(c, json_object_get(root, "limits"), err);
     if (rc == 0)
         rc = sandbox_settings_read(&c->sandboxes, json_object_get(root, "sandboxes"), err);
+    if (rc == 0)
+        rc = store_settings_read(&c->store, json_object_get(root, "store"), err);
     for (size_t i = 0; rc == 0 && i < c->nlisten; i++)
         if ((rc = check_address(c->listen[i], err)) < 0)
             rc = err_wrap(err, "\"listen\"");

@@ -8,6 +8,7 @@
 #include "front/http/server.h"
 #include "front/run/runner.h"
 #include "front/sandbox/settings.h"
+#include "front/store/settings.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,6 +35,7 @@ struct config {
     struct runner_config runner;
     struct agent_limits agents;
     struct sandbox_settings sandboxes;
+    struct store_settings store;
     unsigned drain_timeout_ms;
 };
 

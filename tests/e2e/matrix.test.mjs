@@ -6,7 +6,7 @@ import { after, before, test } from 'node:test';
 import { bearer, createKey, request, startCay } from '../lib/cay.mjs';
 import { addRecord, addRun, makeId, withStore } from '../lib/store.mjs';
 
-const run = makeId('run', 1_700_000_000_000);
+const run = makeId('run', Date.now());
 const sandbox = makeId('sbx', 1_700_000_000_000);
 const execId = makeId('exec', 1_700_000_000_000);
 const snapshot = makeId('snp', 1_700_000_000_000);

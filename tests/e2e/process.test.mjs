@@ -195,7 +195,7 @@ test('a Unix socket: closed to others, taken over from the dead, not from the li
 test('kill -9 leaves no child, and a running run is interrupted', async () => {
   const cay = await startCay();
   await cay.halt();
-  const id = makeId('run', 1_700_000_000_000);
+  const id = makeId('run', Date.now());
   const again = await startCay({ dataDir: cay.dataDir });
   const children = childrenOf(again.pid);
   await again.kill9();

@@ -37,7 +37,7 @@ before(async () => {
     const add = db.prepare('INSERT INTO events (run_id, seq, time_ms, type, data) VALUES (?,?,?,?,?)');
     for (let seq = 1; seq <= 3; seq++) add.run(ids[0], seq, base + seq, 'log', JSON.stringify({ seq }));
   });
-  cay = await startCay({ dataDir: first.dataDir });
+  cay = await startCay({ dataDir: first.dataDir, config: { store: { keep_s: 3_000_000_000 } } });
 });
 after(async () => {
   await cay.stop();

@@ -61,6 +61,11 @@ static void test_settings_are_read(void **state) {
     assert_null(sandbox_settings_root(&c.sandboxes, "/x"));
     assert_true(sandbox_settings_bind(&c.sandboxes, "b")->write);
     config_finish(&c);
+    assert_int_equal(load(&c, "{\"store\":{\"keep_runs\":7,\"workers_mb\":3}}", &e), 0);
+    assert_int_equal(c.store.keep_runs, 7);
+    assert_int_equal(c.store.workers_mb, 3);
+    assert_int_equal(c.store.keep_s, 30 * 24 * 3600);
+    config_finish(&c);
     assert_int_equal(load(&c, "{}", &e), 0);
     config_defaults(&c);
     assert_string_equal(c.listen[0], "127.0.0.1:8787");
@@ -111,6 +116,10 @@ static void test_errors_name_the_file_and_the_key(void **state) {
         {"{\"sandboxes\":{\"routes\":[]}}", "routes"},
         {"{\"sandboxes\":{\"caps\":{\"money\":1}}}", "money"},
         {"{\"sandboxes\":{\"uid_base\":1000}}", "uid_base"},
+        {"{\"store\":5}", "\"store\""},
+        {"{\"store\":{\"keep\":1}}", "\"keep\""},
+        {"{\"store\":{\"keep_runs\":0}}", "keep_runs"},
+        {"{\"store\":{\"keep_s\":\"1d\"}}", "keep_s"},
         {"{\"sandboxes\":{\"max\":100,\"uid_count\":198}}", "uid_count"},
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {

@@ -29,6 +29,18 @@ static void test_ids_sort_by_time(void **state) {
     }
 }
 
+static void test_a_floor_is_below_what_is_made_from_then_on(void **state) {
+    (void)state;
+    char floor[ID_SIZE];
+    char id[ID_SIZE];
+    int64_t now = (int64_t)time(NULL) * 1000;
+    (void)id_new("run", id);
+    assert_true(strcmp(id_floor("run", now - 60000, floor), id) < 0);
+    assert_true(id_is_valid("run", floor, strlen(floor)));
+    assert_true(strcmp(id_floor("run", now + 60000, floor), id) > 0);
+    assert_string_equal(id_floor("run", -5, floor), "run_00000000000000000000000000");
+}
+
 static void test_other_texts_are_not_valid(void **state) {
     (void)state;
     char id[ID_SIZE];
@@ -71,8 +83,11 @@ static void test_uuids_have_version_and_variant(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        PLAIN(test_ids_are_valid_and_differ),       PLAIN(test_ids_sort_by_time),
-        PLAIN(test_other_texts_are_not_valid),      PLAIN(test_a_long_prefix_fits),
+        PLAIN(test_ids_are_valid_and_differ),
+        PLAIN(test_ids_sort_by_time),
+        PLAIN(test_a_floor_is_below_what_is_made_from_then_on),
+        PLAIN(test_other_texts_are_not_valid),
+        PLAIN(test_a_long_prefix_fits),
         PLAIN(test_uuids_have_version_and_variant),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

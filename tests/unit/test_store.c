@@ -277,7 +277,7 @@ static int write_until_killed(int out) {
             fd_write_all(out, r.id, ID_SIZE) < 0)
             return 2;
         if (i % 20 == 19)
-            store_care(store);
+            (void)store_care(store, &e);
     }
     return 3;
 }
@@ -408,7 +408,8 @@ static void sql(const char *text) {
 
 /* Lists that are wanted whole, of a table that only the operator makes grow. */
 static bool is_whole_list(const char *text) {
-    return strstr(text, "FROM keys ORDER BY") || strstr(text, "count(*) FROM keys");
+    return strstr(text, "FROM keys ORDER BY") || strstr(text, "count(*) FROM keys") ||
+           strstr(text, "FROM run_sums");
 }
 
 static void test_no_statement_scans_a_table_or_sorts(void **state) {
@@ -555,8 +556,9 @@ static void test_a_list_does_not_read_what_the_runs_hold(void **state) {
 static atomic_bool caring;
 
 static void *take_care(void *arg) {
+    struct err own;
     while (atomic_load(&caring)) {
-        store_care(arg);
+        assert_int_equal(store_care(arg, &own), 0);
         (void)usleep(10000);
     }
     return NULL;
@@ -593,6 +595,169 @@ static void test_the_log_stays_short_while_runs_come_without_a_pause(void **stat
     assert_in_range(most, 1, LIMIT_STORE_LOG_BYTES);
 }
 
+static int64_t number(const char *text) {
+    sqlite3_stmt *st;
+    assert_int_equal(sqlite3_prepare_v2(store->db, text, -1, &st, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(st), SQLITE_ROW);
+    int64_t n = sqlite3_column_int64(st, 0);
+    (void)sqlite3_finalize(st);
+    return n;
+}
+
+/* The sums are of what is there. */
+static void check_sums(void) {
+    assert_int_equal(
+        number(
+            "SELECT count(*) FROM (SELECT owner, count(*) AS n, sum(bytes + coalesce((SELECT"
+            " total_bytes FROM events WHERE run_id = runs.id ORDER BY seq DESC LIMIT 1), 0)) AS b"
+            " FROM runs WHERE status <> 'running' GROUP BY owner)"
+            " AS a FULL JOIN (SELECT * FROM run_sums WHERE runs > 0 OR bytes <> 0) AS s"
+            " ON a.owner = s.owner AND a.n = s.runs AND a.b = s.bytes"
+            " WHERE a.owner IS NULL OR s.owner IS NULL"),
+        0);
+}
+
+static void keep(int64_t runs, int64_t seconds, int64_t mb) {
+    struct store_settings settings = store_settings_default();
+    settings.keep_runs = runs;
+    settings.keep_s = seconds;
+    settings.keep_mb = mb;
+    store_configure(store, &settings);
+    assert_int_equal(store_care(store, &e), 0);
+    check_sums();
+}
+
+/* So many ended runs, made so long ago, each an hour before the next, with that many bytes. */
+static void add_runs(const char *owner, int n, int64_t hours_ago, size_t bytes) {
+    char *detail = calloc(1, bytes + 1);
+    memset(detail, 'd', bytes);
+    for (int i = 0; i < n; i++) {
+        struct store_run r = {.kind = (char *)"run", .title = (char *)owner};
+        struct store_run_end end = {.status = "done", .detail = detail, .detail_len = bytes};
+        r.created_ms = clock_wall_ms() - (hours_ago + n - i) * 3600000;
+        (void)id_floor("run", r.created_ms + (int64_t)strlen(owner), r.id);
+        (void)snprintf(r.owner, sizeof(r.owner), "%s", owner);
+        assert_int_equal(store_run_begin(store, &r, &e), 0);
+        assert_int_equal(store_event_add(store, r.id, "log", "{}", 2, &e), 0);
+        assert_int_equal(store_run_end(store, r.id, &end, &e), 0);
+        assert_int_equal(store_event_add(store, r.id, "tail", "[1]", 3, &e), 0);
+    }
+    free(detail);
+}
+
+static void test_the_oldest_runs_go_by_age_and_what_runs_stays(void **state) {
+    (void)state;
+    struct store_run r = {.kind = (char *)"chat", .title = (char *)"", .created_ms = 1};
+    (void)id_floor("run", 1, r.id);
+    assert_int_equal(store_run_begin(store, &r, &e), 0);
+    add_runs("key_a", 100, 0, 100);
+    keep(1000, 10 * 3600 + 60, 1000);
+    assert_int_equal(number("SELECT count(*) FROM runs"), 11);
+    assert_int_equal(number("SELECT count(*) FROM events"), 20);
+    assert_int_equal(number("SELECT count(*) FROM runs WHERE status = 'running'"), 1);
+    /* Nothing is written about a run that is gone. */
+    char gone[ID_SIZE];
+    (void)id_floor("run", clock_wall_ms() - 90 * 3600000LL + 5, gone);
+    assert_int_equal(store_event_add(store, gone, "log", "{}", 2, &e), -ERR_NOT_FOUND);
+    assert_int_equal(number("SELECT count(*) FROM events"), 20);
+}
+
+static void test_too_many_runs_go_from_who_has_the_most(void **state) {
+    (void)state;
+    add_runs("key_few", 5, 1000, 100);
+    add_runs("key_many", 200, 0, 100);
+    keep(50, 1000000000, 1000);
+    assert_int_equal(number("SELECT count(*) FROM runs WHERE owner = 'key_few'"), 5);
+    assert_int_equal(number("SELECT count(*) FROM runs WHERE owner = 'key_many'"), 45);
+    int64_t hours = number("SELECT min(created_ms) FROM runs WHERE owner = 'key_many'");
+    assert_true(hours > clock_wall_ms() - 46 * 3600000LL); /* the newest were kept */
+}
+
+static void test_too_many_bytes_go_from_who_has_the_most(void **state) {
+    (void)state;
+    add_runs("key_few", 300, 1000, 100);
+    add_runs("key_big", 60, 0, 100000);
+    keep(1000000, 1000000000, 4);
+    assert_int_equal(number("SELECT count(*) FROM runs WHERE owner = 'key_few'"), 300);
+    int64_t left = number("SELECT count(*) FROM runs WHERE owner = 'key_big'");
+    assert_in_range(left, 25, 41);
+    assert_in_range(number("SELECT sum(bytes) FROM run_sums"), 2 << 20, 4 << 20);
+}
+
+struct commits {
+    int before;
+    int most;
+    int n;
+};
+
+static int on_commit(void *ctx) {
+    struct commits *c = ctx;
+    int now = sqlite3_total_changes(store->care_db);
+    c->most = now - c->before > c->most ? now - c->before : c->most;
+    c->before = now;
+    c->n++;
+    return 0;
+}
+
+static void test_runs_are_deleted_a_few_at_a_time(void **state) {
+    (void)state;
+    add_runs("key_a", 400, 0, 10);
+    struct commits c = {.before = sqlite3_total_changes(store->care_db)};
+    (void)sqlite3_commit_hook(store->care_db, on_commit, &c);
+    keep(1, 1000000000, 1000);
+    assert_in_range(c.n, 12, 100);
+    assert_in_range(c.most, 1, 32 * 4); /* a run, its sum, two events */
+    /* Big ones fewer. */
+    add_runs("key_a", 12, 0, 900000);
+    c = (struct commits){.before = sqlite3_total_changes(store->care_db)};
+    keep(1, 1000000000, 1000);
+    assert_in_range(c.n, 6, 12);
+    (void)sqlite3_commit_hook(store->care_db, NULL, NULL);
+}
+
+static void test_care_ends_when_it_is_asked_to(void **state) {
+    (void)state;
+    add_runs("key_a", 100, 0, 10);
+    store_care_end(store);
+    keep(1, 1000000000, 1000);
+    assert_int_equal(number("SELECT count(*) FROM runs"), 100);
+}
+
+static void test_a_run_and_a_key_can_have_their_fill(void **state) {
+    (void)state;
+    struct store_settings settings = store_settings_default();
+    settings.run_events = 3;
+    settings.run_events_mb = 1;
+    settings.workers = 2;
+    settings.workers_mb = 1;
+    store_configure(store, &settings);
+    char id[ID_SIZE];
+    begin("", id);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(store_event_add(store, id, "log", "{}", 2, &e), 0);
+    assert_int_equal(store_event_add(store, id, "log", "{}", 2, &e), -ERR_LIMIT);
+    assert_non_null(strstr(e.message, "\"run_events\""));
+    begin("", id);
+    static char big[600000];
+    memset(big, '1', sizeof(big) - 1);
+    assert_int_equal(store_event_add(store, id, "log", big, sizeof(big) - 1, &e), 0);
+    assert_int_equal(store_event_add(store, id, "log", big, sizeof(big) - 1, &e), -ERR_LIMIT);
+    struct store_worker w = {.owner = (char *)"a", .id = (char *)"1", .label = (char *)"l1"};
+    w.code = big;
+    assert_int_equal(store_worker_put(store, &w, &e), 0);
+    assert_int_equal(store_worker_put(store, &w, &e), 0); /* itself again */
+    w.id = w.label = (char *)"2";
+    assert_int_equal(store_worker_put(store, &w, &e), -ERR_LIMIT);
+    assert_non_null(strstr(e.message, "\"workers_mb\""));
+    w.code = (char *)"{}";
+    assert_int_equal(store_worker_put(store, &w, &e), 0);
+    w.id = w.label = (char *)"3";
+    assert_int_equal(store_worker_put(store, &w, &e), -ERR_LIMIT);
+    assert_non_null(strstr(e.message, "\"workers\""));
+    w.owner = (char *)"b";
+    assert_int_equal(store_worker_put(store, &w, &e), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         UNIT(test_a_run_has_a_beginning_and_one_end),
@@ -607,6 +772,12 @@ int main(void) {
         UNIT(test_what_others_keep_does_not_make_a_call_dearer),
         UNIT(test_a_list_does_not_read_what_the_runs_hold),
         UNIT(test_the_log_stays_short_while_runs_come_without_a_pause),
+        UNIT(test_the_oldest_runs_go_by_age_and_what_runs_stays),
+        UNIT(test_too_many_runs_go_from_who_has_the_most),
+        UNIT(test_too_many_bytes_go_from_who_has_the_most),
+        UNIT(test_runs_are_deleted_a_few_at_a_time),
+        UNIT(test_care_ends_when_it_is_asked_to),
+        UNIT(test_a_run_and_a_key_can_have_their_fill),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

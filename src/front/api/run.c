@@ -1,5 +1,6 @@
 #include "front/run/run.h"
 #include "base/cleanup.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "front/api/api.h"
@@ -52,7 +53,8 @@ static void send_tails(struct wait *w, const char *run_id, const char *record, s
                                  &err) < 0)
             continue;
         store_run_finish(&r);
-        (void)store_event_add(w->front->store, id, "tail", record, len, &err);
+        if (store_event_add(w->front->store, id, "tail", record, len, &err) < 0)
+            log_warn("tail.failed", "run", run_id, "to", id, "error", err.message);
     }
 }
 

@@ -458,6 +458,7 @@ static int open_data(struct serve *s, struct err *err) {
     rc = store_open(file, &s->front.store, err);
     if (rc < 0)
         return rc;
+    store_configure(s->front.store, &s->config.store);
     int64_t keys = 0;
     int64_t interrupted = 0;
     rc = store_key_count(s->front.store, &keys, err);

@@ -1,8 +1,11 @@
 #include "front/store/internal.h"
 
+#include "base/clock.h"
 #include "base/limits.h"
 
 #include <sqlite3.h>
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 /* PASSES over what has been written since the one before get the rest below a page or two; LOCK_US
@@ -10,6 +13,43 @@
 enum { PASSES = 3, LOCK_US = 100, CARE_LOCK_TRIES = 50, LOOP_LOCK_TRIES = 50000 };
 /* At half of the limit: writing goes on while the log is put away. */
 enum { LOG_PAGES = LIMIT_STORE_LOG_BYTES / 2 / 4096 };
+/* A disk that does not keep up slows down who writes: by that much for each page beyond three
+ * quarters of the limit. */
+enum { SLOWER_US = 2, SLOWEST_US = 10000 };
+/* One step of deleting keeps others out for about a millisecond; then they have as long. */
+enum { STEP_RUNS = 32, STEP_BYTES = 1 << 20, GIVE_WAY_US = 1000 };
+
+enum {
+    CARE_BEGIN,
+    CARE_COMMIT,
+    CARE_ROLLBACK,
+    CARE_TOTAL,
+    CARE_MOST_RUNS,
+    CARE_MOST_BYTES,
+    CARE_AGED,
+    CARE_OLDEST,
+    CARE_DELETE,
+};
+
+/* The length is of no interest, but to tell it the text is read: now, not in the step that keeps
+ * others out. */
+#define FIND "SELECT id, bytes, length(detail) FROM runs "
+
+static const char *const sql[] = {
+    [CARE_BEGIN] = "BEGIN IMMEDIATE",
+    [CARE_COMMIT] = "COMMIT",
+    [CARE_ROLLBACK] = "ROLLBACK",
+    [CARE_TOTAL] = "SELECT coalesce(sum(runs), 0), coalesce(sum(bytes), 0) FROM run_sums",
+    [CARE_MOST_RUNS] = "SELECT owner FROM run_sums ORDER BY runs DESC LIMIT 1",
+    [CARE_MOST_BYTES] = "SELECT owner FROM run_sums ORDER BY bytes DESC LIMIT 1",
+    [CARE_AGED] = FIND "WHERE id < ?1 AND status <> 'running'"
+                       " ORDER BY id LIMIT ?2",
+    [CARE_OLDEST] = FIND "WHERE owner = ?1 AND status <> 'running'"
+                         " ORDER BY id LIMIT ?2",
+    [CARE_DELETE] = "DELETE FROM runs WHERE id = ?1 AND status <> 'running'",
+};
+
+const struct store_statements store_care_statements = {sql, ARRAY_LEN(sql)};
 
 /* SQLite's own way to wait sleeps for whole milliseconds, which a lock of microseconds is not
  * worth. */
@@ -30,6 +70,14 @@ static int on_commit(void *ctx, sqlite3 *db, const char *name, int pages) {
     return SQLITE_OK;
 }
 
+static int on_care_commit(void *ctx, sqlite3 *db, const char *name, int pages) {
+    (void)db;
+    (void)name;
+    struct store *s = ctx;
+    s->care_log_pages = pages;
+    return SQLITE_OK;
+}
+
 void store_care_init(struct store *s) {
     static const int loop_tries = LOOP_LOCK_TRIES;
     static const int care_tries = CARE_LOCK_TRIES;
@@ -37,6 +85,7 @@ void store_care_init(struct store *s) {
     (void)sqlite3_busy_handler(s->db, on_busy, (void *)(uintptr_t)&loop_tries);
     (void)sqlite3_busy_handler(s->care_db, on_busy, (void *)(uintptr_t)&care_tries);
     (void)sqlite3_wal_hook(s->db, on_commit, s);
+    (void)sqlite3_wal_hook(s->care_db, on_care_commit, s);
 }
 
 bool store_wants_care(struct store *s) {
@@ -46,6 +95,20 @@ bool store_wants_care(struct store *s) {
     return true;
 }
 
+void store_care_give_way(struct store *s) {
+    int beyond = s->log_pages - LOG_PAGES / 2 * 3;
+    if (atomic_load_explicit(&s->care_waits, memory_order_relaxed))
+        (void)usleep(2 * LOCK_US);
+    else if (beyond > 0 && atomic_load_explicit(&s->care_moves, memory_order_relaxed))
+        (void)usleep((useconds_t)MIN(beyond * SLOWER_US, SLOWEST_US));
+}
+
+void store_care_end(struct store *s) {
+    atomic_store(&s->care_over, true);
+}
+
+/* --- the log --- */
+
 /* The log can begin from the front again only when all of it is in the database, and a checkpoint
  * that lets others write never gets there while they do: each time it is done there is a little
  * more. So others are kept out for the last little; because that waits for the disk, only when the
@@ -53,15 +116,108 @@ bool store_wants_care(struct store *s) {
 static void checkpoint(struct store *s) {
     int pages = 0;
     int done = 0;
+    atomic_store(&s->care_moves, true);
     for (int i = 0; i < PASSES; i++) {
         (void)sqlite3_wal_checkpoint_v2(s->care_db, NULL, SQLITE_CHECKPOINT_PASSIVE, &pages, &done);
         if (pages == done)
             break;
     }
-    if (pages >= LOG_PAGES)
+    if (pages >= LOG_PAGES) {
+        atomic_store(&s->care_waits, true);
         (void)sqlite3_wal_checkpoint_v2(s->care_db, NULL, SQLITE_CHECKPOINT_RESTART, NULL, NULL);
+        atomic_store(&s->care_waits, false);
+    }
+    atomic_store(&s->care_moves, false);
+    s->care_log_pages = 0;
 }
 
-void store_care(struct store *s) {
+/* --- what is kept --- */
+
+struct step {
+    char ids[STEP_RUNS][ID_SIZE];
+    size_t n;
+    int64_t bytes;
+};
+
+/* The rest of the statement's rows, up to what one step may take. */
+static int read_step(struct store *s, sqlite3_stmt *st, int64_t most, struct step *step,
+                     struct err *err) {
+    *step = (struct step){0};
+    store_bind_int(st, 2, MIN(most, STEP_RUNS));
+    int rc;
+    while ((rc = sqlite3_step(st)) == SQLITE_ROW && step->bytes < STEP_BYTES) {
+        store_column_id(st, 0, step->ids[step->n++]);
+        step->bytes += sqlite3_column_int64(st, 1);
+    }
+    int e = rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : store_error(s->care_db, err, "find runs");
+    (void)sqlite3_reset(st);
+    return e;
+}
+
+static int find_aged(struct store *s, struct step *step, struct err *err) {
+    char floor[ID_SIZE];
+    sqlite3_stmt *st = store_ready(s, STORE_CARE, CARE_AGED);
+    (void)id_floor("run", clock_wall_ms() - s->settings.keep_s * 1000, floor);
+    store_bind_str(st, 1, floor);
+    return read_step(s, st, STEP_RUNS, step, err);
+}
+
+/* Of the owner that has the most: what one key does in plenty does not cost others their records.
+ */
+static int find_beyond(struct store *s, struct step *step, struct err *err) {
+    sqlite3_stmt *st = store_ready(s, STORE_CARE, CARE_TOTAL);
+    int rc = sqlite3_step(st) == SQLITE_ROW ? 0 : store_error(s->care_db, err, "count runs");
+    int64_t runs = sqlite3_column_int64(st, 0) - s->settings.keep_runs;
+    int64_t bytes = sqlite3_column_int64(st, 1) - (s->settings.keep_mb << 20);
+    (void)sqlite3_reset(st);
+    *step = (struct step){0};
+    if (rc < 0 || (runs <= 0 && bytes <= 0))
+        return rc;
+    char owner[ID_SIZE] = "";
+    st = store_ready(s, STORE_CARE, bytes > 0 ? CARE_MOST_BYTES : CARE_MOST_RUNS);
+    if (sqlite3_step(st) == SQLITE_ROW)
+        store_column_id(st, 0, owner);
+    (void)sqlite3_reset(st);
+    st = store_ready(s, STORE_CARE, CARE_OLDEST);
+    store_bind_str(st, 1, owner);
+    return read_step(s, st, bytes > 0 ? STEP_RUNS : runs, step, err);
+}
+
+static int delete_step(struct store *s, const struct step *step, struct err *err) {
+    int rc = store_step(store_ready(s, STORE_CARE, CARE_BEGIN), "delete runs", NULL, err);
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; rc == 0 && i < step->n; i++) {
+        sqlite3_stmt *st = store_ready(s, STORE_CARE, CARE_DELETE);
+        store_bind_str(st, 1, step->ids[i]);
+        rc = store_step(st, "delete a run", NULL, err);
+    }
+    if (rc == 0)
+        rc = store_step(store_ready(s, STORE_CARE, CARE_COMMIT), "delete runs", NULL, err);
+    if (rc < 0)
+        (void)store_step(store_ready(s, STORE_CARE, CARE_ROLLBACK), "delete runs", NULL, NULL);
+    return rc;
+}
+
+static int forget_runs(struct store *s, struct err *err) {
+    while (!atomic_load(&s->care_over)) {
+        struct step step;
+        int rc = find_aged(s, &step, err);
+        if (rc == 0 && step.n == 0)
+            rc = find_beyond(s, &step, err);
+        if (rc == 0 && step.n > 0)
+            rc = delete_step(s, &step, err);
+        if (rc < 0 || step.n == 0)
+            return rc;
+        if (s->care_log_pages >= LOG_PAGES)
+            checkpoint(s);
+        (void)usleep(GIVE_WAY_US);
+    }
+    return 0;
+}
+
+int store_care(struct store *s, struct err *err) {
+    int rc = forget_runs(s, err);
     checkpoint(s);
+    return rc;
 }

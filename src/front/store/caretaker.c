@@ -1,5 +1,6 @@
 #include "front/store/caretaker.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 
 #include <stdlib.h>
@@ -11,6 +12,8 @@ struct caretaker {
     uv_timer_t timer;
     uv_check_t after_events;
     uv_work_t work;
+    struct err err; /* of the last time */
+    bool failed;
     bool at_work;
     int handles; /* that are not closed */
 };
@@ -22,13 +25,15 @@ static void free_if_over(struct caretaker *c) {
 
 static void on_work(uv_work_t *w) {
     struct caretaker *c = w->data;
-    store_care(c->store);
+    c->failed = store_care(c->store, &c->err) < 0;
 }
 
 static void on_worked(uv_work_t *w, int status) {
     (void)status;
     struct caretaker *c = w->data;
     c->at_work = false;
+    if (c->failed)
+        log_warn("store.care", "error", c->err.message);
     free_if_over(c);
 }
 
@@ -68,6 +73,7 @@ static void on_closed(uv_handle_t *h) {
 void caretaker_close(struct caretaker *c) {
     if (!c)
         return;
+    store_care_end(c->store);
     uv_close((uv_handle_t *)&c->timer, on_closed);
     uv_close((uv_handle_t *)&c->after_events, on_closed);
 }

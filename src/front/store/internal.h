@@ -6,13 +6,22 @@
 #include "base/cleanup.h"
 #include "front/store/store.h"
 
+#include <stdatomic.h>
+
 struct sqlite3;
 struct sqlite3_stmt;
 
 /* Sorts behind every id. */
 #define STORE_AFTER_ALL_IDS "~"
 
-enum store_subject { STORE_KEYS, STORE_RUNS, STORE_WORKERS, STORE_RECORDS, STORE_SUBJECTS };
+enum store_subject {
+    STORE_KEYS,
+    STORE_RUNS,
+    STORE_WORKERS,
+    STORE_RECORDS,
+    STORE_CARE,
+    STORE_SUBJECTS
+};
 
 struct store_statements {
     const char *const *sql;
@@ -23,6 +32,7 @@ extern const struct store_statements store_key_statements;
 extern const struct store_statements store_run_statements;
 extern const struct store_statements store_worker_statements;
 extern const struct store_statements store_record_statements;
+extern const struct store_statements store_care_statements; /* on care_db */
 extern const struct store_statements *const store_statements[STORE_SUBJECTS];
 
 extern const char *const store_migrations[];
@@ -32,12 +42,20 @@ struct store {
     struct sqlite3 *db;
     struct sqlite3 *care_db; /* of the thread that takes care, one at a time */
     struct sqlite3_stmt **statements[STORE_SUBJECTS];
+    struct store_settings settings;
     int log_pages; /* in the write-ahead log, after the last commit */
     int care_at_pages;
+    int care_log_pages; /* the same, as the thread that takes care saw it */
+    atomic_bool care_over;
+    atomic_bool care_waits; /* for others to let it write */
+    atomic_bool care_moves; /* the log */
 };
 
 /* Once both connections are there. */
 void store_care_init(struct store *s);
+/* Before a statement: one who writes without a pause would never let the other in, and one who
+ * writes faster than the disk takes it would make the log grow. */
+void store_care_give_way(struct store *s);
 /* The connection's last failure. */
 int store_error(struct sqlite3 *db, struct err *err, const char *what);
 /* The statement, fresh: what is bound stays the caller's until it is reset. */
@@ -46,8 +64,7 @@ struct sqlite3_stmt *store_ready(struct store *s, /* Sorts behind every id. */
 
                                  enum store_subject subject, int which);
 /* Runs a statement that returns no rows; ret_changes may be NULL. */
-int store_step(struct store *s, struct sqlite3_stmt *st, const char *what, int64_t *ret_changes,
-               struct err *err);
+int store_step(struct sqlite3_stmt *st, const char *what, int64_t *ret_changes, struct err *err);
 /* NULL leaves it null. */
 void store_bind_str(struct sqlite3_stmt *st, int i, const char *v);
 void store_bind_int(struct sqlite3_stmt *st, int i, int64_t v);

@@ -57,7 +57,7 @@ int store_key_add(struct store *s, const struct store_key *key, struct err *err)
     store_bind_int(st, 5, key->rate_per_minute);
     store_bind_int(st, 6, key->created_ms);
     store_bind_str(st, 7, key->grants);
-    return store_step(s, st, "add a key", NULL, err);
+    return store_step(st, "add a key", NULL, err);
 }
 
 int store_key_get(struct store *s, const char *id, struct store_key *ret_key, struct err *err) {
@@ -78,7 +78,7 @@ int store_key_revoke(struct store *s, const char *id, struct err *err) {
     store_bind_str(st, 1, id);
     store_bind_int(st, 2, clock_wall_ms());
     int64_t changes = 0;
-    int rc = store_step(s, st, "revoke a key", &changes, err);
+    int rc = store_step(st, "revoke a key", &changes, err);
     if (rc == 0 && changes == 0)
         return err_set(err, ERR_NOT_FOUND, "there is no valid key \"%.40s\"", id);
     return rc;

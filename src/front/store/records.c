@@ -82,7 +82,7 @@ int store_record_put(struct store *s, const char *kind, const struct store_recor
     store_bind_int(st, 7, r->ended_ms);
     store_bind_int(st, 8, r->bytes);
     store_bind_str(st, 9, r->doc);
-    return store_step(s, st, "record a sandbox", NULL, err);
+    return store_step(st, "record a sandbox", NULL, err);
 }
 
 int store_record_get(struct store *s, const char *kind, const char *id, const char *parent,
@@ -138,13 +138,13 @@ int store_record_delete(struct store *s, const char *kind, const char *id, struc
     sqlite3_stmt *st = store_ready(s, STORE_RECORDS, RECORD_DELETE);
     store_bind_str(st, 1, kind);
     store_bind_str(st, 2, id);
-    return store_step(s, st, "delete a record", NULL, err);
+    return store_step(st, "delete a record", NULL, err);
 }
 
 int store_record_interrupt_all(struct store *s, int64_t *ret_count, struct err *err) {
     sqlite3_stmt *st = store_ready(s, STORE_RECORDS, RECORD_INTERRUPT);
     store_bind_int(st, 1, clock_wall_ms());
-    return store_step(s, st, "mark interrupted sandboxes", ret_count, err);
+    return store_step(st, "mark interrupted sandboxes", ret_count, err);
 }
 
 int store_record_old(struct store *s, const char *kind, const char *parent, int64_t before_ms,

@@ -15,9 +15,12 @@ enum {
     RUN_LIST_OF_OWNER,
     RUN_LIST_OF_OWNER_AND_KIND,
     RUN_INTERRUPT,
+    EVENT_LAST,
     EVENT_ADD,
     EVENT_LIST,
 };
+
+enum { ROW_BYTES = 512, EVENT_BYTES = 64 };
 
 #define RUN_COLUMNS                                                                                \
     "id, owner, kind, status, title, error_code, error_message, created_ms, finished_ms"
@@ -25,10 +28,10 @@ enum {
 #define LIST "SELECT " RUN_COLUMNS ", NULL FROM runs "
 
 static const char *const sql[] = {
-    [RUN_BEGIN] = "INSERT INTO runs (id, owner, kind, status, title, detail, created_ms)"
-                  " VALUES (?1,?2,?3,'running',?4,?5,?6)",
+    [RUN_BEGIN] = "INSERT INTO runs (id, owner, kind, status, title, detail, created_ms, bytes)"
+                  " VALUES (?1,?2,?3,'running',?4,?5,?6,?7)",
     [RUN_END] = "UPDATE runs SET status = ?2, error_code = ?3, error_message = ?4,"
-                " detail = coalesce(?5, detail), finished_ms = ?6"
+                " detail = coalesce(?5, detail), finished_ms = ?6, bytes = coalesce(?7, bytes)"
                 " WHERE id = ?1 AND status = 'running'",
     [RUN_GET] = "SELECT " RUN_COLUMNS ", detail FROM runs WHERE id = ?1 AND (?2 OR owner = ?3)",
     [RUN_LIST] = LIST "WHERE id < ?1 ORDER BY id DESC LIMIT ?2",
@@ -40,8 +43,10 @@ static const char *const sql[] = {
                       " error_code = 'interrupted',"
                       " error_message = 'the server ended while this was running'"
                       " WHERE status = 'running'",
-    [EVENT_ADD] = "INSERT INTO events (run_id, seq, time_ms, type, data) VALUES (?1,"
-                  " (SELECT coalesce(max(seq), 0) + 1 FROM events WHERE run_id = ?1), ?2, ?3, ?4)",
+    [EVENT_LAST] =
+        "SELECT seq, total_bytes FROM events WHERE run_id = ?1 ORDER BY seq DESC LIMIT 1",
+    [EVENT_ADD] = "INSERT INTO events (run_id, time_ms, type, data, seq, total_bytes)"
+                  " SELECT id, ?2, ?3, ?4, ?5, ?6 FROM runs WHERE id = ?1",
     [EVENT_LIST] = "SELECT seq, time_ms, type, data FROM events WHERE run_id = ?1 AND seq > ?2"
                    " ORDER BY seq LIMIT ?3",
 };
@@ -74,6 +79,11 @@ static void read_run(sqlite3_stmt *st, struct store_run *r) {
     r->detail = store_column_dup(st, 9);
 }
 
+/* What a run with that detail takes, about: its row and its places in five indexes. */
+static int64_t weigh(size_t detail_len) {
+    return ROW_BYTES + (int64_t)detail_len;
+}
+
 int store_run_begin(struct store *s, const struct store_run *run_, struct err *err) {
     sqlite3_stmt *st = store_ready(s, STORE_RUNS, RUN_BEGIN);
     store_bind_str(st, 1, run_->id);
@@ -82,7 +92,8 @@ int store_run_begin(struct store *s, const struct store_run *run_, struct err *e
     store_bind_str(st, 4, run_->title);
     store_bind_str(st, 5, run_->detail);
     store_bind_int(st, 6, run_->created_ms);
-    return store_step(s, st, "record a run", NULL, err);
+    store_bind_int(st, 7, weigh(run_->detail ? strlen(run_->detail) : 0));
+    return store_step(st, "record a run", NULL, err);
 }
 
 int store_run_end(struct store *s, const char *id, const struct store_run_end *end,
@@ -92,11 +103,13 @@ int store_run_end(struct store *s, const char *id, const struct store_run_end *e
     store_bind_str(st, 2, end->status);
     store_bind_str(st, 3, end->error_code);
     store_bind_str(st, 4, end->error_message);
-    if (end->detail)
+    if (end->detail) {
         (void)sqlite3_bind_text64(st, 5, end->detail, end->detail_len, SQLITE_STATIC, SQLITE_UTF8);
+        store_bind_int(st, 7, weigh(end->detail_len));
+    }
     store_bind_int(st, 6, clock_wall_ms());
     int64_t changes = 0;
-    int rc = store_step(s, st, "record the end of a run", &changes, err);
+    int rc = store_step(st, "record the end of a run", &changes, err);
     if (rc == 0 && changes == 0)
         return err_set(err, ERR_NOT_FOUND, "there is no running run \"%.40s\"", id);
     return rc;
@@ -146,19 +159,49 @@ int store_run_list(struct store *s, const struct store_run_query *query,
 int store_run_interrupt_all(struct store *s, int64_t *ret_count, struct err *err) {
     sqlite3_stmt *st = store_ready(s, STORE_RUNS, RUN_INTERRUPT);
     store_bind_int(st, 1, clock_wall_ms());
-    return store_step(s, st, "mark interrupted runs", ret_count, err);
+    return store_step(st, "mark interrupted runs", ret_count, err);
 }
 
 /* --- events --- */
 
+/* The number and the bytes of the events that a run has. */
+static int count_events(struct store *s, const char *run_id, int64_t *ret_n, int64_t *ret_bytes,
+                        struct err *err) {
+    sqlite3_stmt *st = store_ready(s, STORE_RUNS, EVENT_LAST);
+    store_bind_str(st, 1, run_id);
+    int rc = sqlite3_step(st);
+    *ret_n = rc == SQLITE_ROW ? sqlite3_column_int64(st, 0) : 0;
+    *ret_bytes = rc == SQLITE_ROW ? sqlite3_column_int64(st, 1) : 0;
+    int e = rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : store_error(s->db, err, "count events");
+    (void)sqlite3_reset(st);
+    return e;
+}
+
 int store_event_add(struct store *s, const char *run_id, const char *type, const char *json,
                     size_t len, struct err *err) {
+    int64_t n;
+    int64_t bytes;
+    int64_t changes = 0;
+    int rc = count_events(s, run_id, &n, &bytes, err);
+    if (rc < 0)
+        return rc;
+    bytes += EVENT_BYTES + (int64_t)len;
+    if (n >= s->settings.run_events || bytes > s->settings.run_events_mb << 20)
+        return err_set(err, ERR_LIMIT,
+                       "a run keeps %lld events and %lld MiB of them (\"run_events\", "
+                       "\"run_events_mb\"): this one was left out; name another run",
+                       (long long)s->settings.run_events, (long long)s->settings.run_events_mb);
     sqlite3_stmt *st = store_ready(s, STORE_RUNS, EVENT_ADD);
     store_bind_str(st, 1, run_id);
     store_bind_int(st, 2, clock_wall_ms());
     store_bind_str(st, 3, type);
     (void)sqlite3_bind_text64(st, 4, json, len, SQLITE_STATIC, SQLITE_UTF8);
-    return store_step(s, st, "record an event", NULL, err);
+    store_bind_int(st, 5, n + 1);
+    store_bind_int(st, 6, bytes);
+    rc = store_step(st, "record an event", &changes, err);
+    if (rc == 0 && changes == 0)
+        return err_set(err, ERR_NOT_FOUND, "there is no run \"%.40s\"", run_id);
+    return rc;
 }
 
 int store_event_list(struct store *s, const char *run_id, int64_t after_seq, size_t limit,

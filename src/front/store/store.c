@@ -6,6 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define EVENTS_OF(id)                                                                              \
+    "coalesce((SELECT total_bytes FROM events WHERE run_id = " id " ORDER BY seq DESC LIMIT 1), "  \
+    "0)"
+
 /* Each entry is one migration; PRAGMA user_version counts those that have run. Never edit one that
  * has been released: add the next. */
 const char *const store_migrations[] = {
@@ -37,9 +41,11 @@ const char *const store_migrations[] = {
     "ALTER TABLE runs RENAME TO runs_3;"
     "CREATE TABLE runs (id TEXT PRIMARY KEY, owner TEXT NOT NULL, kind TEXT NOT NULL,"
     " status TEXT NOT NULL, title TEXT NOT NULL, error_code TEXT, error_message TEXT,"
-    " created_ms INTEGER NOT NULL, finished_ms INTEGER NOT NULL DEFAULT 0, detail TEXT);"
+    " created_ms INTEGER NOT NULL, finished_ms INTEGER NOT NULL DEFAULT 0,"
+    " bytes INTEGER NOT NULL DEFAULT 0, detail TEXT);"
     "INSERT INTO runs SELECT id, owner, kind, status, title, error_code, error_message,"
-    " created_ms, finished_ms, detail FROM runs_3 ORDER BY id;"
+    " created_ms, finished_ms, coalesce(length(CAST(detail AS BLOB)), 0), detail FROM runs_3"
+    " ORDER BY id;"
     "DROP TABLE runs_3;"
     "CREATE INDEX runs_owner ON runs (owner, id);"
     "CREATE INDEX runs_kind ON runs (kind, id);"
@@ -47,13 +53,17 @@ const char *const store_migrations[] = {
     "CREATE INDEX runs_running ON runs (status) WHERE status = 'running';"
     "ALTER TABLE events RENAME TO events_3;"
     "CREATE TABLE events (run_id TEXT NOT NULL, seq INTEGER NOT NULL, time_ms INTEGER NOT NULL,"
-    " type TEXT NOT NULL, data TEXT NOT NULL, PRIMARY KEY (run_id, seq));"
-    "INSERT INTO events SELECT run_id, seq, time_ms, type, data FROM events_3;"
+    " type TEXT NOT NULL, total_bytes INTEGER NOT NULL DEFAULT 0, data TEXT NOT NULL,"
+    " PRIMARY KEY (run_id, seq));"
+    "INSERT INTO events SELECT run_id, seq, time_ms, type, 0, data FROM events_3"
+    " WHERE run_id IN (SELECT id FROM runs);"
     "DROP TABLE events_3;"
     "ALTER TABLE workers RENAME TO workers_3;"
     "CREATE TABLE workers (owner TEXT NOT NULL, id TEXT NOT NULL, label TEXT NOT NULL UNIQUE,"
-    " updated_ms INTEGER NOT NULL, code TEXT NOT NULL, PRIMARY KEY (owner, id));"
-    "INSERT INTO workers SELECT owner, id, label, updated_ms, code FROM workers_3;"
+    " updated_ms INTEGER NOT NULL, bytes INTEGER NOT NULL DEFAULT 0, code TEXT NOT NULL,"
+    " PRIMARY KEY (owner, id));"
+    "INSERT INTO workers SELECT owner, id, label, updated_ms, length(CAST(code AS BLOB)), code"
+    " FROM workers_3;"
     "DROP TABLE workers_3;"
     "ALTER TABLE records RENAME TO records_3;"
     "CREATE TABLE records (kind TEXT NOT NULL, id TEXT NOT NULL, owner TEXT NOT NULL,"
@@ -68,14 +78,38 @@ const char *const store_migrations[] = {
     "CREATE INDEX records_alive ON records (kind) WHERE ended_ms = 0;"
     "CREATE INDEX records_ended ON records (kind, parent, id, ended_ms) WHERE ended_ms > 0;"
     "CREATE INDEX records_bytes ON records (kind, bytes) WHERE bytes > 0;",
+    /* 5: what the ended runs of each owner take, with their events. An event's total_bytes is the
+       sum up to it. */
+    "CREATE TABLE run_sums (owner TEXT PRIMARY KEY, runs INTEGER NOT NULL, bytes INTEGER NOT NULL)"
+    " WITHOUT ROWID;"
+    "INSERT INTO run_sums SELECT owner, count(*), sum(bytes) FROM runs WHERE status <> 'running'"
+    " GROUP BY owner;"
+    "CREATE TRIGGER run_added AFTER INSERT ON runs WHEN new.status <> 'running' BEGIN"
+    " INSERT INTO run_sums VALUES (new.owner, 1, new.bytes)"
+    " ON CONFLICT (owner) DO UPDATE SET runs = runs + 1, bytes = bytes + new.bytes; END;"
+    "CREATE TRIGGER run_ended AFTER UPDATE OF status ON runs"
+    " WHEN old.status = 'running' AND new.status <> 'running' BEGIN"
+    " INSERT INTO run_sums VALUES (new.owner, 1, new.bytes + " EVENTS_OF(
+        "new.id") ")"
+                  " ON CONFLICT (owner) DO UPDATE SET runs = runs + 1, bytes = bytes + "
+                  "excluded.bytes; END;"
+                  "CREATE TRIGGER run_deleted AFTER DELETE ON runs BEGIN"
+                  " UPDATE run_sums SET runs = runs - 1, bytes = bytes - old.bytes - " EVENTS_OF(
+                      "old.id") " WHERE owner = old.owner AND old.status <> 'running';"
+                                " DELETE FROM events WHERE run_id = old.id; END;"
+                                "CREATE TRIGGER event_added AFTER INSERT ON events BEGIN"
+                                " UPDATE run_sums SET bytes = bytes + new.total_bytes - "
+                                "coalesce((SELECT total_bytes FROM events"
+                                " WHERE run_id = new.run_id AND seq = new.seq - 1), 0)"
+                                " WHERE owner = (SELECT owner FROM runs WHERE id = new.run_id AND "
+                                "status <> 'running'); END;",
 };
 const int store_migration_count = ARRAY_LEN(store_migrations);
 
 const struct store_statements *const store_statements[STORE_SUBJECTS] = {
-    [STORE_KEYS] = &store_key_statements,
-    [STORE_RUNS] = &store_run_statements,
-    [STORE_WORKERS] = &store_worker_statements,
-    [STORE_RECORDS] = &store_record_statements,
+    [STORE_KEYS] = &store_key_statements,       [STORE_RUNS] = &store_run_statements,
+    [STORE_WORKERS] = &store_worker_statements, [STORE_RECORDS] = &store_record_statements,
+    [STORE_CARE] = &store_care_statements,
 };
 
 int store_error(sqlite3 *db, struct err *err, const char *what) {
@@ -132,16 +166,18 @@ static int migrate(struct store *s, struct err *err) {
 
 static int prepare(struct store *s, int subject, struct err *err) {
     const struct store_statements *all = store_statements[subject];
+    sqlite3 *db = subject == STORE_CARE ? s->care_db : s->db;
     s->statements[subject] = xcalloc(all->n, sizeof(*s->statements[subject]));
     for (size_t i = 0; i < all->n; i++)
-        if (sqlite3_prepare_v3(s->db, all->sql[i], -1, SQLITE_PREPARE_PERSISTENT,
+        if (sqlite3_prepare_v3(db, all->sql[i], -1, SQLITE_PREPARE_PERSISTENT,
                                &s->statements[subject][i], NULL) != SQLITE_OK)
-            return store_error(s->db, err, all->sql[i]);
+            return store_error(db, err, all->sql[i]);
     return 0;
 }
 
 int store_open(const char *path, struct store **ret_store, struct err *err) {
     struct store *s = xcalloc(1, sizeof(*s));
+    s->settings = store_settings_default();
     int rc = 0;
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW;
     if (sqlite3_open_v2(path, &s->db, flags, NULL) != SQLITE_OK ||
@@ -155,12 +191,12 @@ int store_open(const char *path, struct store **ret_store, struct err *err) {
                   err, "set up the database");
     if (rc == 0)
         rc = migrate(s, err);
-    for (int i = 0; rc == 0 && i < STORE_SUBJECTS; i++)
-        rc = prepare(s, i, err);
     if (rc == 0 &&
         (sqlite3_open_v2(path, &s->care_db, flags, NULL) != SQLITE_OK ||
          sqlite3_exec(s->care_db, "PRAGMA synchronous = NORMAL", NULL, NULL, NULL) != SQLITE_OK))
         rc = store_error(s->care_db, err, "open the database");
+    for (int i = 0; rc == 0 && i < STORE_SUBJECTS; i++)
+        rc = prepare(s, i, err);
     if (rc == 0)
         store_care_init(s);
     if (rc < 0) {
@@ -169,6 +205,10 @@ int store_open(const char *path, struct store **ret_store, struct err *err) {
     }
     *ret_store = s;
     return 0;
+}
+
+void store_configure(struct store *s, const struct store_settings *settings) {
+    s->settings = *settings;
 }
 
 void store_close(struct store *s) {
@@ -188,6 +228,8 @@ void store_close(struct store *s) {
 
 sqlite3_stmt *store_ready(struct store *s, enum store_subject subject, int which) {
     sqlite3_stmt *st = s->statements[subject][which];
+    if (subject != STORE_CARE)
+        store_care_give_way(s);
     (void)sqlite3_reset(st);
     (void)sqlite3_clear_bindings(st);
     return st;
@@ -217,16 +259,16 @@ void store_column_id(sqlite3_stmt *st, int i, char out[ID_SIZE]) {
     out[n] = 0;
 }
 
-int store_step(struct store *s, sqlite3_stmt *st, const char *what, int64_t *ret_changes,
-               struct err *err) {
+int store_step(sqlite3_stmt *st, const char *what, int64_t *ret_changes, struct err *err) {
+    sqlite3 *db = sqlite3_db_handle(st);
     int rc = sqlite3_step(st);
     if (rc != SQLITE_DONE) {
-        int e = store_error(s->db, err, what);
+        int e = store_error(db, err, what);
         (void)sqlite3_reset(st);
         return e;
     }
     (void)sqlite3_reset(st);
     if (ret_changes)
-        *ret_changes = sqlite3_changes64(s->db);
+        *ret_changes = sqlite3_changes64(db);
     return 0;
 }

@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/id.h"
+#include "front/store/settings.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,10 +17,15 @@ struct store;
 
 int store_open(const char *path, struct store **ret_store, struct err *err);
 void store_close(struct store *s);
-/* Moves the log into the database file and has it begin from the front again before it grows long.
- * For a worker thread, one at a time (caretaker.h), beside the thread that makes all other calls.
- */
-void store_care(struct store *s);
+/* Instead of the defaults; before care is taken of it. */
+void store_configure(struct store *s, const struct store_settings *settings);
+/* Deletes ended runs that are too old or too many, the oldest of the key that has the most first,
+ * in steps between which others write; moves the log into the database file, and has it begin from
+ * the front again before it grows long. For a worker thread, one at a time (caretaker.h), beside
+ * the thread that makes all other calls. */
+int store_care(struct store *s, struct err *err);
+/* Has store_care return soon; it may be called while that is at work, and there is no way back. */
+void store_care_end(struct store *s);
 /* Whether the log has grown so far that care should not wait. True once for each such growth. */
 bool store_wants_care(struct store *s);
 
@@ -101,6 +107,7 @@ int store_run_interrupt_all(struct store *s, int64_t *ret_count, struct err *err
 
 /* --- events of a run --- */
 
+/* ERR_NOT_FOUND if the run is not there (any more), ERR_LIMIT if it has its fill of events. */
 int store_event_add(struct store *s, const char *run_id, const char *type, const char *json,
                     size_t len, struct err *err);
 struct store_event {
@@ -123,6 +130,7 @@ struct store_worker {
     int64_t updated_ms;
 };
 void store_worker_finish(struct store_worker *w);
+/* ERR_LIMIT if the owner would have too many. */
 int store_worker_put(struct store *s, const struct store_worker *w, struct err *err);
 /* By owner and id, or, with owner NULL, by label. ERR_NOT_FOUND. */
 int store_worker_get(struct store *s, const char *owner, const char *id_or_label,

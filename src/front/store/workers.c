@@ -7,6 +7,7 @@
 #include <string.h>
 
 enum {
+    WORKER_SUM,
     WORKER_PUT,
     WORKER_GET,
     WORKER_GET_BY_LABEL,
@@ -15,9 +16,11 @@ enum {
 };
 
 static const char *const sql[] = {
+    [WORKER_SUM] = "SELECT count(*), coalesce(sum(bytes), 0) FROM workers"
+                   " WHERE owner = ?1 AND id <> ?2",
     [WORKER_PUT] =
-        "INSERT INTO workers (owner, id, label, code, updated_ms) VALUES (?1,?2,?3,?4,?5)"
-        " ON CONFLICT (owner, id) DO UPDATE SET code = ?4, updated_ms = ?5",
+        "INSERT INTO workers (owner, id, label, code, updated_ms, bytes) VALUES (?1,?2,?3,?4,?5,?6)"
+        " ON CONFLICT (owner, id) DO UPDATE SET code = ?4, updated_ms = ?5, bytes = ?6",
     [WORKER_GET] = "SELECT owner, id, label, code, updated_ms FROM workers"
                    " WHERE owner = ?1 AND id = ?2",
     [WORKER_GET_BY_LABEL] = "SELECT owner, id, label, code, updated_ms FROM workers"
@@ -47,14 +50,39 @@ static void read_worker(sqlite3_stmt *st, struct store_worker *w) {
                                .updated_ms = sqlite3_column_int64(st, 4)};
 }
 
+static int check_room(struct store *s, const struct store_worker *w, struct err *err) {
+    sqlite3_stmt *st = store_ready(s, STORE_WORKERS, WORKER_SUM);
+    store_bind_str(st, 1, w->owner);
+    store_bind_str(st, 2, w->id);
+    int e = 0;
+    if (sqlite3_step(st) != SQLITE_ROW)
+        e = store_error(s->db, err, "count workers");
+    else if (sqlite3_column_int64(st, 0) >= s->settings.workers)
+        e = err_set(err, ERR_LIMIT,
+                    "there are %lld workers, the most that one key may have (\"workers\"): delete "
+                    "one first",
+                    (long long)s->settings.workers);
+    else if (sqlite3_column_int64(st, 1) + (int64_t)strlen(w->code) > s->settings.workers_mb << 20)
+        e = err_set(err, ERR_LIMIT,
+                    "with this one the workers of the key exceed %lld MiB (\"workers_mb\"): delete "
+                    "one first",
+                    (long long)s->settings.workers_mb);
+    (void)sqlite3_reset(st);
+    return e;
+}
+
 int store_worker_put(struct store *s, const struct store_worker *w, struct err *err) {
+    int rc = check_room(s, w, err);
+    if (rc < 0)
+        return rc;
     sqlite3_stmt *st = store_ready(s, STORE_WORKERS, WORKER_PUT);
     store_bind_str(st, 1, w->owner);
     store_bind_str(st, 2, w->id);
     store_bind_str(st, 3, w->label);
     store_bind_str(st, 4, w->code);
     store_bind_int(st, 5, clock_wall_ms());
-    return store_step(s, st, "record a worker", NULL, err);
+    store_bind_int(st, 6, (int64_t)strlen(w->code));
+    return store_step(st, "record a worker", NULL, err);
 }
 
 int store_worker_get(struct store *s, const char *owner, const char *id_or_label,
@@ -78,7 +106,7 @@ int store_worker_delete(struct store *s, const char *owner, const char *id, stru
     store_bind_str(st, 1, owner);
     store_bind_str(st, 2, id);
     int64_t changes = 0;
-    int rc = store_step(s, st, "delete a worker", &changes, err);
+    int rc = store_step(st, "delete a worker", &changes, err);
     if (rc == 0 && changes == 0)
         return err_set(err, ERR_NOT_FOUND, "there is no worker \"%.60s\"", id);
     return rc;

@@ -1,0 +1,21 @@
+#pragma once
+/* How much the store keeps: "store" in cay.json. */
+
+#include "base/err.h"
+#include "base/json.h"
+
+#include <stdint.h>
+
+struct store_settings {
+    int64_t keep_runs; /* that have ended, of all keys together */
+    int64_t keep_s;
+    int64_t keep_mb;
+    int64_t run_events; /* of one run */
+    int64_t run_events_mb;
+    int64_t workers; /* of one key */
+    int64_t workers_mb;
+};
+
+struct store_settings store_settings_default(void);
+/* json may be NULL. */
+int store_settings_read(struct store_settings *s, const json_t *json, struct err *err);
