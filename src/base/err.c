@@ -33,6 +33,7 @@ static const struct {
     [ERR_CANCELLED] = {"cancelled", 499, 130},
     [ERR_IO] = {"io_error", 500, 74},
     [ERR_INTERNAL] = {"internal_error", 500, 70},
+    [ERR_FULL] = {"disk_full", 507, 73},
 };
 
 __attribute__((format(printf, 4, 0))) static void fill(struct err *err, enum err_code code, int sys,
@@ -54,17 +55,18 @@ int err_set(struct err *err, enum err_code code, const char *fmt, ...) {
 
 int err_sys(struct err *err, const char *fmt, ...) {
     int sys = errno;
+    enum err_code code = sys == ENOSPC || sys == EDQUOT ? ERR_FULL : ERR_IO;
     if (err) {
         va_list ap;
         va_start(ap, fmt);
-        fill(err, ERR_IO, sys, fmt, ap);
+        fill(err, code, sys, fmt, ap);
         va_end(ap);
         size_t n = strlen(err->message);
         char text[128];
         (void)snprintf(err->message + n, sizeof(err->message) - n, ": %s",
                        strerror_r(sys, text, sizeof(text)));
     }
-    return -(int)ERR_IO;
+    return -(int)code;
 }
 
 int err_wrap(struct err *err, const char *fmt, ...) {

@@ -22,6 +22,7 @@ enum err_code {
     ERR_CANCELLED,
     ERR_IO, /* a system call failed; err.sys has errno */
     ERR_INTERNAL,
+    ERR_FULL, /* no room on a disk */
     ERR_CODE_COUNT,
 };
 
@@ -34,7 +35,7 @@ struct err {
 /* Sets the error and returns -code, so that a caller can `return err_set(...)`. err may be NULL. */
 int err_set(struct err *err, enum err_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* As err_set(ERR_IO, ...) with ": strerror(errno)" added. */
+/* As err_set(ERR_IO, ...) with ": strerror(errno)" added; ERR_FULL if that is about a full disk. */
 int err_sys(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Puts "context: " before the message and returns -code. */
 int err_wrap(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -108,6 +108,7 @@ static bool stopped(struct db *db, struct db_call *c) {
 
 /* The connection's last error becomes the answer. */
 static bool sqlite_failed(struct db *db, struct db_call *c, int rc) {
+    int sys = errno; /* SQLite does not tell a full disk from its own limit (max_page_count) */
     if (stopped(db, c))
         return false;
     if (db->denied_write) {
@@ -118,12 +119,14 @@ static bool sqlite_failed(struct db *db, struct db_call *c, int rc) {
         db_fail(db, c, "SqliteError", "SQLITE_AUTH", "not authorized: %s", db->denied);
         return false;
     }
-    int sys = sqlite3_system_errno(db->sqlite);
     const struct facet_limits *l = &db->limits;
     switch (rc & 0xff) {
     case SQLITE_FULL:
-        if (sys == ENOSPC)
-            break;
+        if (sys == ENOSPC || sys == EDQUOT) {
+            db_fail(db, c, "SqliteError", "SQLITE_FULL",
+                    "the disk of the server is full: nothing of this was written");
+            return false;
+        }
         db_fail(db, c, "LimitError", "LIMIT_DISK",
                 "disk limit of %" PRIu64 " bytes reached: delete rows to go on", l->disk_bytes);
         return false;
@@ -536,6 +539,7 @@ static bool run(struct db *db, struct db_call *c, struct args *a, struct json_wr
 }
 
 void db_call(struct db *db, struct db_call *c) {
+    errno = 0; /* for sqlite_failed() */
     enum { KEEP_BYTES = 256 * 1024 };
     struct args a;
     struct json_writer w;

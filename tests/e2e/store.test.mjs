@@ -1,9 +1,9 @@
 // What the store keeps, and for how long.
 import assert from 'node:assert/strict';
-import { statSync } from 'node:fs';
+import { closeSync, mkdirSync, openSync, rmSync, statSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { bearer, createKey, request, startCay, until, withCay } from '../lib/cay.mjs';
+import { bearer, createKey, request, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
 import { addRun, makeId, withStore } from '../lib/store.mjs';
 
 const run = (cay, body, options = {}) => request(cay, '/v1/run', { method: 'POST', body: JSON.stringify(body), ...options });
@@ -56,4 +56,80 @@ test('the log of the store stays short while runs come one after the other', asy
   };
   for (let i = 0; i < 400; i++) await one();
   assert.ok(longest > 20e6 && longest < 64e6, `${longest} bytes`);
+});
+
+/** A server whose data folder is a small disk of its own, and what fills and frees that. */
+async function withSmallDisk(t, options = {}) {
+  const dataDir = join(tempDir(t), 'data');
+  mkdirSync(dataDir);
+  const mount = 'mount -t tmpfs -o size=24m,mode=755 small "$0" && exec "$@"';
+  const cay = await withCay(t, { dataDir, wrap: ['unshare', '--mount', 'sh', '-c', mount, dataDir], ...options });
+  const ballast = `/proc/${cay.pid}/root${dataDir}/ballast`;
+  return {
+    cay,
+    fill() {
+      const fd = openSync(ballast, 'a');
+      try {
+        for (let size = 1 << 20; size > 0; ) {
+          try {
+            if (writeSync(fd, Buffer.alloc(size)) < size) size >>= 1;
+          } catch (error) {
+            assert.equal(error.code, 'ENOSPC');
+            size >>= 1;
+          }
+        }
+      } finally {
+        closeSync(fd);
+      }
+    },
+    free: () => rmSync(ballast),
+  };
+}
+
+const notRoot = process.getuid() !== 0 && 'a small disk is mounted, which needs root';
+
+test('a full disk is said, with what to do, and the server goes on when there is room', { skip: notRoot }, async (t) => {
+  const { cay, fill, free } = await withSmallDisk(t);
+  const key = async () => (await request(cay, '/v1/runs')).status;
+  const late = 'export default async () => { await new Promise((r) => setTimeout(r, 1500)); return 5 }';
+  const before = (await run(cay, { code: 'export default () => 1' })).json();
+  const underWay = run(cay, { code: late });
+  await until(async () => (await list(cay)).some((r) => r.status === 'running'), 'a run that is under way');
+  fill();
+  // The log has room for some.
+  const refused = await until(async () => {
+    const answer = await run(cay, { code: 'export default () => "x".repeat(100000)' });
+    return answer.status !== 200 && answer;
+  }, 'a full log');
+  assert.equal(refused.status, 507, refused.body);
+  assert.equal(refused.json().error.code, 'disk_full');
+  assert.match(refused.json().error.message, /the disk is full: .*make room/);
+  assert.ok(!refused.body.includes(cay.dataDir), 'no path of this machine');
+  assert.equal(await key(), 200, 'what is there can be read');
+  assert.equal((await request(cay, `/v1/runs/${before.id}`)).json().status, 'done');
+  const answer = (await underWay).json();
+  assert.equal(answer.result, 5, 'what was under way ends as it would have');
+  assert.equal((await request(cay, '/health')).status, 200);
+  free();
+  await until(async () => (await run(cay, { code: 'export default () => 2' })).json().result === 2, 'a run when there is room');
+  await until(async () => (await request(cay, `/v1/runs/${answer.id}`)).json().status === 'done', 'the end of the run that ended meanwhile');
+  const record = (await request(cay, `/v1/runs/${answer.id}`)).json();
+  assert.equal(record.detail.result, 5);
+  assert.ok(record.duration_ms < 10_000);
+});
+
+test('a database of a program on a full disk does not blame its own limit', { skip: notRoot }, async (t) => {
+  const { cay, fill, free } = await withSmallDisk(t);
+  const code = `export default async (env) => { try { await env.db.execute("CREATE TABLE IF NOT EXISTS t (x)");
+    for (let i = 0; i < 100; i++) await env.db.execute("INSERT INTO t VALUES (randomblob(100000))"); return "fits" }
+    catch (e) { return [e.name, e.code, e.message].join(" ") } }`;
+  // Recorded already when the disk is full: the store has no part in this.
+  const slow = code.replace('try {', 'try { await new Promise((r) => setTimeout(r, 1000));');
+  const underWay = run(cay, { code: slow, env: { db: { $facet: 'a' } } });
+  await until(async () => (await list(cay)).some((r) => r.status === 'running'), 'a run that is under way');
+  fill();
+  const { result } = (await underWay).json();
+  assert.match(result, /^SqliteError SQLITE_FULL the disk of the server is full/);
+  assert.doesNotMatch(result, /disk limit/);
+  free();
 });

@@ -155,6 +155,7 @@ class Program {
  *   dotenv   the content of .env beside cay.json
  *   listen   the addresses; one free port of loopback unless said otherwise
  *   dataDir  an existing data folder (stays when the server goes)
+ *   wrap     a command and its arguments that start the program by exec
  *   key      true: a key is made first (as it is with require_key); or what createKey() takes
  */
 export async function startCay(options = {}) {
@@ -169,7 +170,8 @@ export async function startCay(options = {}) {
     writeFileSync(join(dir, 'cay.json'), typeof config === 'string' ? config : JSON.stringify(config));
     if (dotenv !== undefined) writeFileSync(join(dir, '.env'), dotenv, { mode: 0o600 });
     const listen = (options.listen ?? ['127.0.0.1:0']).flatMap((address) => ['--listen', address]);
-    const child = spawn(join(build, 'cay'), ['serve', ...listen, '--data-dir', dataDir, ...args], {
+    const [program, ...more] = [...(options.wrap ?? []), join(build, 'cay')];
+    const child = spawn(program, [...more, 'serve', ...listen, '--data-dir', dataDir, ...args], {
       cwd: dir,
       env: environment({ HOME: dir, ...leakless(), ...env }),
       stdio: ['ignore', 'pipe', 'pipe'],

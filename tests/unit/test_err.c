@@ -12,6 +12,7 @@ static void test_set_returns_the_negative_code(void **state) {
     assert_int_equal(e.sys, 0);
     assert_string_equal(e.message, "over 3");
     assert_int_equal(err_set(NULL, ERR_LIMIT, "x"), -ERR_LIMIT);
+    errno = EIO;
     assert_int_equal(err_sys(NULL, "x"), -ERR_IO);
 }
 
@@ -22,6 +23,11 @@ static void test_sys_adds_the_reason(void **state) {
     assert_int_equal(err_sys(&e, "open %s", "f"), -ERR_IO);
     assert_int_equal(e.sys, ENOENT);
     assert_string_equal(e.message, "open f: No such file or directory");
+    errno = ENOSPC;
+    assert_int_equal(err_sys(&e, "write"), -ERR_FULL);
+    assert_int_equal(err_http_status(e.code), 507);
+    errno = EDQUOT;
+    assert_int_equal(err_sys(NULL, "write"), -ERR_FULL);
 }
 
 static void test_wrap_puts_context_before_and_keeps_the_rest(void **state) {

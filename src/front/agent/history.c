@@ -36,6 +36,8 @@ static const char schema[] =
     "PRAGMA synchronous = NORMAL;";
 
 static int db_error(const struct history *h, struct err *err, const char *what) {
+    if (h->db && sqlite3_errcode(h->db) == SQLITE_FULL)
+        return err_set(err, ERR_FULL, "history: %s: the disk is full: make room", what);
     return err_set(err, ERR_IO, "history: %s: %s", what,
                    h->db ? sqlite3_errmsg(h->db) : h->failure);
 }

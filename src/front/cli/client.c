@@ -25,7 +25,8 @@ static enum err_code code_of(int status) {
         enum err_code code;
     } codes[] = {{400, ERR_BAD_REQUEST}, {401, ERR_UNAUTHORIZED}, {403, ERR_FORBIDDEN},
                  {404, ERR_NOT_FOUND},   {409, ERR_CONFLICT},     {413, ERR_TOO_LARGE},
-                 {429, ERR_RATE},        {503, ERR_UNAVAILABLE},  {504, ERR_TIMEOUT}};
+                 {429, ERR_RATE},        {503, ERR_UNAVAILABLE},  {504, ERR_TIMEOUT},
+                 {507, ERR_FULL}};
     for (size_t i = 0; i < ARRAY_LEN(codes); i++)
         if (codes[i].status == status)
             return codes[i].code;

@@ -47,6 +47,7 @@ static const struct {
     {502, "Bad Gateway"},
     {503, "Service Unavailable"},
     {504, "Gateway Timeout"},
+    {507, "Insufficient Storage"},
 };
 
 const char *status_text(int status) {

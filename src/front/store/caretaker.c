@@ -14,6 +14,7 @@ struct caretaker {
     uv_work_t work;
     struct err err; /* of the last time */
     bool failed;
+    bool told;
     bool at_work;
     int handles; /* that are not closed */
 };
@@ -32,8 +33,9 @@ static void on_worked(uv_work_t *w, int status) {
     (void)status;
     struct caretaker *c = w->data;
     c->at_work = false;
-    if (c->failed)
+    if (c->failed && !c->told)
         log_warn("store.care", "error", c->err.message);
+    c->told = c->failed; /* once, not every two seconds */
     free_if_over(c);
 }
 
@@ -43,7 +45,9 @@ static void begin(struct caretaker *c) {
 }
 
 static void on_timer(uv_timer_t *t) {
-    begin(t->data);
+    struct caretaker *c = t->data;
+    store_settle(c->store);
+    begin(c);
 }
 
 static void on_after_events(uv_check_t *h) {

@@ -43,6 +43,9 @@ struct store {
     struct sqlite3 *care_db; /* of the thread that takes care, one at a time */
     struct sqlite3_stmt **statements[STORE_SUBJECTS];
     struct store_settings settings;
+    struct store_late *late; /* what is to be written when there is room */
+    size_t nlate;
+    size_t late_bytes;
     int log_pages; /* in the write-ahead log, after the last commit */
     int care_at_pages;
     int care_log_pages; /* the same, as the thread that takes care saw it */
@@ -56,6 +59,17 @@ void store_care_init(struct store *s);
 /* Before a statement: one who writes without a pause would never let the other in, and one who
  * writes faster than the disk takes it would make the log grow. */
 void store_care_give_way(struct store *s);
+/* Keeps what could not be written because the disk is full, for store_settle(). */
+void store_late_run(struct store *s, const char *id, const struct store_run_end *end);
+void store_late_record(struct store *s, const char *kind, const struct store_record *r);
+/* What was kept of that record and of those it is the parent of. */
+void store_late_forget(struct store *s, const char *id);
+void store_late_drop(struct store *s);
+/* As the calls of store.h, but what fails is not kept. */
+int store_write_end(struct store *s, const char *id, const struct store_run_end *end,
+                    int64_t finished_ms, struct err *err);
+int store_write_record(struct store *s, const char *kind, const struct store_record *r,
+                       struct err *err);
 /* The connection's last failure. */
 int store_error(struct sqlite3 *db, struct err *err, const char *what);
 /* The statement, fresh: what is bound stays the caller's until it is reset. */

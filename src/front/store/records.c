@@ -70,8 +70,8 @@ static void read_record(sqlite3_stmt *st, struct store_record *r) {
     r->doc = store_column_dup(st, 8);
 }
 
-int store_record_put(struct store *s, const char *kind, const struct store_record *r,
-                     struct err *err) {
+int store_write_record(struct store *s, const char *kind, const struct store_record *r,
+                       struct err *err) {
     sqlite3_stmt *st = store_ready(s, STORE_RECORDS, RECORD_PUT);
     store_bind_str(st, 1, kind);
     store_bind_str(st, 2, r->id);
@@ -83,6 +83,15 @@ int store_record_put(struct store *s, const char *kind, const struct store_recor
     store_bind_int(st, 8, r->bytes);
     store_bind_str(st, 9, r->doc);
     return store_step(st, "record a sandbox", NULL, err);
+}
+
+int store_record_put(struct store *s, const char *kind, const struct store_record *r,
+                     struct err *err) {
+    store_late_forget(s, r->id);
+    int rc = store_write_record(s, kind, r, err);
+    if (rc == -ERR_FULL && r->ended_ms)
+        store_late_record(s, kind, r);
+    return rc;
 }
 
 int store_record_get(struct store *s, const char *kind, const char *id, const char *parent,
@@ -136,6 +145,7 @@ int store_record_list(struct store *s, const char *kind, const struct store_reco
 
 int store_record_delete(struct store *s, const char *kind, const char *id, struct err *err) {
     sqlite3_stmt *st = store_ready(s, STORE_RECORDS, RECORD_DELETE);
+    store_late_forget(s, id);
     store_bind_str(st, 1, kind);
     store_bind_str(st, 2, id);
     return store_step(st, "delete a record", NULL, err);

@@ -96,8 +96,8 @@ int store_run_begin(struct store *s, const struct store_run *run_, struct err *e
     return store_step(st, "record a run", NULL, err);
 }
 
-int store_run_end(struct store *s, const char *id, const struct store_run_end *end,
-                  struct err *err) {
+int store_write_end(struct store *s, const char *id, const struct store_run_end *end,
+                    int64_t finished_ms, struct err *err) {
     sqlite3_stmt *st = store_ready(s, STORE_RUNS, RUN_END);
     store_bind_str(st, 1, id);
     store_bind_str(st, 2, end->status);
@@ -107,11 +107,19 @@ int store_run_end(struct store *s, const char *id, const struct store_run_end *e
         (void)sqlite3_bind_text64(st, 5, end->detail, end->detail_len, SQLITE_STATIC, SQLITE_UTF8);
         store_bind_int(st, 7, weigh(end->detail_len));
     }
-    store_bind_int(st, 6, clock_wall_ms());
+    store_bind_int(st, 6, finished_ms);
     int64_t changes = 0;
     int rc = store_step(st, "record the end of a run", &changes, err);
     if (rc == 0 && changes == 0)
         return err_set(err, ERR_NOT_FOUND, "there is no running run \"%.40s\"", id);
+    return rc;
+}
+
+int store_run_end(struct store *s, const char *id, const struct store_run_end *end,
+                  struct err *err) {
+    int rc = store_write_end(s, id, end, clock_wall_ms(), err);
+    if (rc == -ERR_FULL)
+        store_late_run(s, id, end);
     return rc;
 }
 

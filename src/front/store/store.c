@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 
+#include <errno.h>
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,13 +114,20 @@ const struct store_statements *const store_statements[STORE_SUBJECTS] = {
 };
 
 int store_error(sqlite3 *db, struct err *err, const char *what) {
-    int code = sqlite3_extended_errcode(db);
-    if ((code & 0xff) == SQLITE_FULL)
-        return err_set(err, ERR_IO, "store: %s: the disk is full", what);
+    int sys = errno; /* sqlite3_system_errno() is not set by a commit that fails */
+    int code = sqlite3_extended_errcode(db) & 0xff;
+    if (code != SQLITE_IOERR)
+        sys = 0;
+    if (code == SQLITE_FULL || sys == ENOSPC || sys == EDQUOT || sys == EFBIG)
+        return err_set(err, ERR_FULL,
+                       "store: %s: the disk is full: make room where --data-dir lies, or keep less "
+                       "(\"store\" in cay.json); the server then goes on by itself",
+                       what);
     return err_set(err, ERR_IO, "store: %s: %s", what, sqlite3_errmsg(db));
 }
 
 static int exec(sqlite3 *db, const char *sql, struct err *err, const char *what) {
+    errno = 0;
     if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK)
         return store_error(db, err, what);
     return 0;
@@ -219,6 +227,7 @@ void store_close(struct store *s) {
             (void)sqlite3_finalize(s->statements[i][k]);
         free(s->statements[i]);
     }
+    store_late_drop(s);
     (void)sqlite3_close(s->care_db);
     (void)sqlite3_close(s->db);
     free(s);
@@ -232,6 +241,7 @@ sqlite3_stmt *store_ready(struct store *s, enum store_subject subject, int which
         store_care_give_way(s);
     (void)sqlite3_reset(st);
     (void)sqlite3_clear_bindings(st);
+    errno = 0; /* for store_error() */
     return st;
 }
 

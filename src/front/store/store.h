@@ -26,6 +26,9 @@ void store_configure(struct store *s, const struct store_settings *settings);
 int store_care(struct store *s, struct err *err);
 /* Has store_care return soon; it may be called while that is at work, and there is no way back. */
 void store_care_end(struct store *s);
+/* Writes what ended while the disk was full, if there is room now. On the thread of all other
+ * calls. */
+void store_settle(struct store *s);
 /* Whether the log has grown so far that care should not wait. True once for each such growth. */
 bool store_wants_care(struct store *s);
 
@@ -80,6 +83,7 @@ struct store_run_end {
     const char *detail; /* replaces the detail unless NULL */
     size_t detail_len;
 };
+/* On a full disk (ERR_FULL) the end is kept, and written by store_settle(). */
 int store_run_end(struct store *s, const char *id, const struct store_run_end *end,
                   struct err *err);
 
@@ -154,7 +158,8 @@ struct store_record {
     char *doc;        /* JSON: everything else */
 };
 void store_record_finish(struct store_record *r);
-/* kind: "sandbox", "exec" or "snapshot". Adds it, or sets status, end, bytes and doc. */
+/* kind: "sandbox", "exec" or "snapshot". Adds it, or sets status, end, bytes and doc. On a full
+ * disk (ERR_FULL) the end of one is kept, and written by store_settle(). */
 int store_record_put(struct store *s, const char *kind, const struct store_record *r,
                      struct err *err);
 /* parent may be NULL. ERR_NOT_FOUND if there is none in that scope. */
