@@ -596,6 +596,38 @@ static void test_the_log_stays_short_while_runs_come_without_a_pause(void **stat
     assert_in_range(most, 1, LIMIT_STORE_LOG_BYTES);
 }
 
+static void write_runs(int n) {
+    static char detail[60000];
+    memset(detail, 'x', sizeof(detail));
+    for (int i = 0; i < n; i++) {
+        char id[ID_SIZE];
+        begin("", id);
+        struct store_run_end end = {
+            .status = "done", .detail = detail, .detail_len = sizeof(detail)};
+        assert_int_equal(store_run_end(store, id, &end, &e), 0);
+    }
+}
+
+static void test_a_reader_that_does_not_end_is_told_of_and_outlived(void **state) {
+    (void)state;
+    sqlite3 *other;
+    write_runs(1);
+    assert_int_equal(sqlite3_open(file, &other), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(other, "BEGIN; SELECT * FROM runs", NULL, NULL, NULL), SQLITE_OK);
+    write_runs(1000);
+    assert_true(store_wants_care(store));
+    assert_int_equal(store_care(store, &e), 0);
+    assert_false(store_wants_care(store)); /* or it would be tried all the time, in vain */
+    write_runs(1);
+    assert_true(store_log_is_stuck(store));
+    assert_int_equal(sqlite3_exec(other, "COMMIT", NULL, NULL, NULL), SQLITE_OK);
+    (void)sqlite3_close(other);
+    assert_int_equal(store_care(store, &e), 0);
+    write_runs(1);
+    assert_false(store_log_is_stuck(store));
+    assert_in_range(log_bytes(), 1, LIMIT_STORE_LOG_BYTES);
+}
+
 static int64_t number(const char *text) {
     sqlite3_stmt *st;
     assert_int_equal(sqlite3_prepare_v2(store->db, text, -1, &st, NULL), SQLITE_OK);
@@ -859,6 +891,7 @@ int main(void) {
         UNIT(test_what_others_keep_does_not_make_a_call_dearer),
         UNIT(test_a_list_does_not_read_what_the_runs_hold),
         UNIT(test_the_log_stays_short_while_runs_come_without_a_pause),
+        UNIT(test_a_reader_that_does_not_end_is_told_of_and_outlived),
         UNIT(test_the_oldest_runs_go_by_age_and_what_runs_stays),
         UNIT(test_too_many_runs_go_from_who_has_the_most),
         UNIT(test_too_many_bytes_go_from_who_has_the_most),

@@ -95,6 +95,10 @@ bool store_wants_care(struct store *s) {
     return true;
 }
 
+bool store_log_is_stuck(const struct store *s) {
+    return s->log_pages > 2 * LOG_PAGES;
+}
+
 void store_care_give_way(struct store *s) {
     int beyond = s->log_pages - LOG_PAGES / 2 * 3;
     if (atomic_load_explicit(&s->care_waits, memory_order_relaxed))

@@ -15,6 +15,7 @@ struct caretaker {
     struct err err; /* of the last time */
     bool failed;
     bool told;
+    bool told_stuck;
     bool at_work;
     int handles; /* that are not closed */
 };
@@ -36,6 +37,11 @@ static void on_worked(uv_work_t *w, int status) {
     if (c->failed && !c->told)
         log_warn("store.care", "error", c->err.message);
     c->told = c->failed; /* once, not every two seconds */
+    bool stuck = store_log_is_stuck(c->store);
+    if (stuck && !c->told_stuck)
+        log_warn("store.log", "error",
+                 "cay.db-wal grows, because another program reads cay.db without an end: stop it");
+    c->told_stuck = stuck;
     free_if_over(c);
 }
 

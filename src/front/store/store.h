@@ -32,6 +32,9 @@ void store_settle(struct store *s);
 /* Whether the log has grown so far that care should not wait. True once for each such growth. */
 bool store_wants_care(struct store *s);
 
+/* Whether the log is longer than it may be: another program reads the file and does not end. */
+bool store_log_is_stuck(const struct store *s);
+
 /* --- keys --- */
 
 #define STORE_HASH_SIZE 32
