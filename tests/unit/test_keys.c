@@ -9,15 +9,22 @@
 static struct store *store;
 static struct err e;
 
+static char dir[] = "/tmp/cay-keys-XXXXXX";
+static char path[sizeof(dir) + 8];
+
 static int setup(void **state) {
     (void)state;
-    return store_open(":memory:", &store, &e);
+    memcpy(dir + sizeof(dir) - 7, "XXXXXX", 6);
+    if (!mkdtemp(dir))
+        return -1;
+    (void)snprintf(path, sizeof(path), "%s/cay.db", dir);
+    return store_open(path, &store, &e);
 }
 
 static int teardown(void **state) {
     (void)state;
     store_close(store);
-    return 0;
+    return unlink(path) == 0 && rmdir(dir) == 0 ? 0 : -1;
 }
 
 static void make(const char *name, const char *scope, char text[KEY_TEXT_SIZE],
