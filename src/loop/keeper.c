@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +29,7 @@ struct keeper {
     char ended[64];
     bool hurried;
     bool stopping;
+    bool lost;
     void (*on_stopped)(void *ctx);
     void *stopped_ctx;
 };
@@ -157,6 +159,7 @@ static void start(struct keeper *k) {
     k->started_ms = clock_mono_ms();
     if (start_child(k, &fd, &err) < 0) {
         log_error("child.start", "child", k->opt.name, "error", err.message);
+        k->lost = k->opt.starter > 0 && (err.sys == EPIPE || err.sys == ECONNRESET);
         retry_later(k);
         return;
     }
@@ -201,7 +204,8 @@ struct keeper_info keeper_info(const struct keeper *k) {
                                 .restarts = k->restarts,
                                 .started_ms = k->started_ms,
                                 .wait_status = k->wait_status,
-                                .ended = k->ended};
+                                .ended = k->ended,
+                                .lost = k->lost};
 }
 
 void keeper_kill(struct keeper *k) {

@@ -41,6 +41,7 @@ struct keeper_info {
     int64_t started_ms; /* monotonic */
     int wait_status;    /* of the last life; -1 if it cannot be known */
     const char *ended;  /* the same in words; "" before that. Borrowed */
+    bool lost;          /* its starter is gone: there is no next life */
 };
 
 struct keeper *keeper_create(uv_loop_t *loop, const struct keeper_options *options);

@@ -5,14 +5,21 @@
 #include "lock/cgroup.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CONTROL = 3, GROUP_END_MS = 1000 };
+/* Two processes: one waits for requests, the other for the end of the first. Whichever is killed,
+ * the one that is left forks another, so that root's rights are not lost with one process. Only
+ * both at once cannot be made good. */
+
+enum { CONTROL = 3, GROUP_END_MS = 1000, PAUSE_MS = 100 };
 
 /* A descriptor, or -1 at the end of the socket. */
 static int receive(int socket) {
@@ -42,36 +49,93 @@ static int receive(int socket) {
     }
 }
 
-int starter_run(int socket) {
+/* What became of the one who takes requests. */
+enum outcome { OUTCOME_LAUNCH, OUTCOME_END, OUTCOME_ALONE };
+
+static int open_self(void) {
+    return (int)syscall(SYS_pidfd_open, getpid(), 0);
+}
+
+/* Forks a launcher for each descriptor that comes; in the launcher it returns OUTCOME_LAUNCH. */
+static enum outcome serve(int socket, int watcher) {
     /* Launchers that end are nobody's business here: the front sees the end of their channel. */
     struct sigaction ignore = {.sa_handler = SIG_IGN};
+    struct sigaction dfl = {.sa_handler = SIG_DFL};
     (void)sigaction(SIGCHLD, &ignore, NULL);
-    pid_t self = getpid();
     for (;;) {
+        struct pollfd p[2] = {{.fd = socket, .events = POLLIN}, {.fd = watcher, .events = POLLIN}};
+        if (poll(p, 2, -1) < 0 && errno != EINTR)
+            return OUTCOME_END;
+        if (p[0].revents == 0 && p[1].revents == 0)
+            continue;
+        if (p[0].revents == 0) {
+            (void)sigaction(SIGCHLD, &dfl, NULL);
+            return OUTCOME_ALONE;
+        }
         int fd = receive(socket);
         if (fd < 0)
-            break;
+            return OUTCOME_END;
         pid_t pid = fork();
         if (pid < 0)
             log_error("sandbox.start", "error", strerror(errno));
         if (pid == 0) {
-            struct sigaction dfl = {.sa_handler = SIG_DFL};
+            /* It ends with its channel, not with us: its sandboxes outlive whoever started it. */
             (void)sigaction(SIGCHLD, &dfl, NULL);
-            (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-            if (getppid() != self || dup2(fd, CONTROL) < 0)
+            if (dup2(fd, CONTROL) < 0)
                 _exit(1);
             int none[1];
             fd_close_others(CONTROL + 1, none, 0);
-            return CONTROL;
+            return OUTCOME_LAUNCH;
         }
         close(fd);
+    }
+}
+
+/* True when the other one ended because the socket did. Launchers whose parent was killed are ours,
+ * and are reaped here. */
+static bool ended_well(pid_t other) {
+    for (;;) {
+        int status = 0;
+        pid_t pid = wait(&status);
+        if (pid < 0 && errno != EINTR)
+            return false;
+        if (pid != other)
+            continue;
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+            return true;
+        log_warn("sandbox.starter", "error", "it was killed: another takes its place");
+        return false;
+    }
+}
+
+int starter_run(int socket) {
+    pid_t front = getppid();
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    (void)sigaction(SIGPIPE, &ignore, NULL); /* who reads the log may go before we do */
+    for (;;) {
+        (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+        int self = open_self();
+        pid_t other = fork();
+        if (other == 0) {
+            enum outcome outcome = serve(socket, self);
+            if (outcome == OUTCOME_LAUNCH)
+                return CONTROL;
+            if (outcome == OUTCOME_END)
+                _exit(0);
+        }
+        fd_close(&self);
+        if (other == 0)
+            continue; /* the one who watched is gone: this one watches now */
+        if (other > 0 && ended_well(other))
+            break;
+        (void)poll(NULL, 0, PAUSE_MS);
     }
     /* The launchers' channels ended with this socket: they clean up before they go. */
     while (wait(NULL) > 0 || errno == EINTR)
         ;
     /* The front made a group for its isolates, and has no longer the right to remove it. */
     struct cgroups groups;
-    cgroups_open_gently(&groups, getppid());
+    cgroups_open_gently(&groups, front);
     cgroups_sweep_own(&groups, GROUP_END_MS);
     _exit(0);
 }

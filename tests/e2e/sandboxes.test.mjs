@@ -20,6 +20,28 @@ const childrenOf = (pid) =>
 const familyOf = (pid) => childrenOf(pid).flatMap((n) => [n, ...familyOf(n)]);
 const alive = (pid) => existsSync(`/proc/${pid}`) && !/^State:\tZ/m.test(status(pid));
 
+/** The launcher, and as root the two processes of its starter: one works, its parent watches. */
+function startersOf(cay, { session, launcher } = {}) {
+  const named = (pid) => alive(pid) && /^Name:\tcay-sandbox$/m.test(status(pid));
+  const first = session ?? childrenOf(cay.pid).find(named);
+  if (!isRoot) return { launcher: first };
+  if (!launcher) {
+    const [worker] = childrenOf(first);
+    return { session: first, watcher: first, worker, launcher: childrenOf(worker)[0] };
+  }
+  const sessionOf = (pid) => Number(readFileSync(`/proc/${pid}/stat`, 'utf8').replace(/^.*\) /, '').split(' ')[3]);
+  const sandboxes = [launcher, ...familyOf(launcher)];
+  const two = pids().filter((pid) => {
+    try {
+      return named(pid) && sessionOf(pid) === session && !sandboxes.includes(pid);
+    } catch {
+      return false; // gone since
+    }
+  });
+  const worker = two.find((pid) => two.some((other) => childrenOf(other).includes(pid)));
+  return { session, launcher, worker, watcher: two.find((pid) => pid !== worker) };
+}
+
 describe('a server with sandboxes', () => {
   let cay;
   let keys;
@@ -419,10 +441,7 @@ test('kill -9 of the launcher: its sandboxes are interrupted, new ones can be ma
   const box = await make(cay);
   const exec = await box.run('echo kept; sleep 1000', { background: true });
   await until(async () => (await box.call('GET', `/execs/${exec.id}`)).json.stdout_bytes === 5);
-  const named = (pid) => /^Name:\tcay-sandbox$/m.test(status(pid));
-  // As root there is a starter between the server and the launcher.
-  const top = childrenOf(cay.pid).find(named);
-  const launcher = isRoot ? childrenOf(top)[0] : top;
+  const { launcher } = startersOf(cay);
   const family = familyOf(launcher);
   process.kill(launcher, 'SIGKILL');
   const ended = await until(async () => {
@@ -442,18 +461,52 @@ test('kill -9 of the launcher: its sandboxes are interrupted, new ones can be ma
   assert.equal((await call(cay, 'POST', `/v1/sandboxes/${next.id}/exec`, { command: 'echo again' })).json.stdout, 'again\n');
 });
 
-test('without the starter nothing new can be made, and that is said', { skip: !isRoot && 'only root has one' }, async (t) => {
+test('a killed starter is replaced, and its sandboxes go on', { skip: !isRoot && 'only root has one' }, async (t) => {
   const cay = await withCay(t, { config: { sandboxes: { pool: 0 } } });
-  const starter = childrenOf(cay.pid).find((pid) => /^Name:\tcay-sandbox$/m.test(status(pid)));
-  process.kill(starter, 'SIGKILL');
+  const box = await make(cay);
+  const ticks = await box.run('while :; do echo tick; sleep 0.05; done', { background: true });
+  const goesOn = async () => {
+    const size = async () => (await box.call('GET', `/execs/${ticks.id}`)).json.stdout_bytes;
+    const was = await size();
+    await until(async () => (await size()) > was, 'more output');
+    assert.equal((await box.run('echo here')).stdout, 'here\n');
+    await (await make(cay)).end();
+  };
+  const { session, launcher } = startersOf(cay);
+  // First the one that works, then the one that watches; each twice, so that the new ones are met too.
+  for (const which of ['worker', 'watcher', 'worker', 'watcher']) {
+    const before = startersOf(cay, { session, launcher });
+    process.kill(before[which], 'SIGKILL');
+    await until(() => {
+      const now = startersOf(cay, { session, launcher });
+      return now.worker && now.watcher && now[which] !== before[which] && now;
+    }, `another ${which}`);
+    await goesOn();
+  }
+  // Who has taken over starts launchers: this one's sandboxes end with it.
+  process.kill(launcher, 'SIGKILL');
+  await until(async () => (await box.get()).status === 'interrupted');
+  await until(async () => (await call(cay, 'POST', '/v1/sandboxes', {})).status === 201, 'a new launcher');
+});
+
+test('when the starters are killed at once that is said, and sandboxes go on', { skip: !isRoot && 'only root has them' }, async (t) => {
+  const cay = await withCay(t, { config: { sandboxes: { pool: 0 } } });
+  const box = await make(cay);
+  const { watcher, worker, launcher } = startersOf(cay);
+  process.kill(watcher, 'SIGSTOP'); // so that it does not see the end of the other
+  process.kill(worker, 'SIGKILL');
+  process.kill(watcher, 'SIGKILL');
+  await until(() => !alive(watcher) && !alive(worker));
+  assert.equal((await box.run('echo here')).stdout, 'here\n');
+  await until(() => /sandbox\.starter/.test(cay.stderr()));
+  process.kill(launcher, 'SIGKILL');
   const refused = await until(async () => {
     const answer = await call(cay, 'POST', '/v1/sandboxes', {});
-    return answer.status === 503 && answer;
+    return answer.status === 503 && /Restart cay/.test(answer.json.error.message) && answer;
   });
   assert.match(refused.json.error.message, /sandboxes/);
   assert.equal((await request(cay, '/v1/status')).json().sandboxes.available, false);
   assert.equal((await request(cay, '/health')).status, 200);
-  await until(() => /sandbox\.starter/.test(cay.stderr()));
 });
 
 test('the end of the server ends its sandboxes', async () => {

@@ -207,6 +207,9 @@ static void test_a_starter_is_asked_for_each_life(void **state) {
     (void)uv_run(&loop, UV_RUN_ONCE);
     assert_null(keeper_channel(keeper));
     assert_int_equal(keeper_info(keeper).state, KEEPER_BACKOFF);
+    for (int i = 0; i < 10 && !keeper_info(keeper).lost; i++)
+        (void)uv_run(&loop, UV_RUN_ONCE);
+    assert_true(keeper_info(keeper).lost);
     close(pair[0]);
 }
 

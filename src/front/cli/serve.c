@@ -380,8 +380,8 @@ static void on_starter_exit(void *ctx, int wait_status, const struct rusage *use
     (void)used;
     s->starter = NULL;
     if (!s->stopping)
-        log_error("sandbox.starter", "status", child_status_text(wait_status, text, sizeof(text)),
-                  "advice", "sandboxes go on, but cannot be started again: restart cay");
+        log_warn("sandbox.starter", "status", child_status_text(wait_status, text, sizeof(text)),
+                 "advice", "sandboxes go on; the other half of it makes new ones");
 }
 
 /* Sandboxes of root have host users of their own. What starts them keeps root when we give it up.

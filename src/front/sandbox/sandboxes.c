@@ -1030,6 +1030,10 @@ int sandboxes_check(const struct sandboxes *all, struct err *err) {
     if (!all->host)
         return err_set(err, ERR_UNAVAILABLE,
                        "the program cay-sandbox is missing beside cay: run `make`, or install it");
+    if (sandbox_host_info(all->host).lost)
+        return err_set(err, ERR_UNAVAILABLE,
+                       "sandboxes cannot be made: the processes that kept root's rights for it were "
+                       "killed. Restart cay");
     return sandbox_host_check(all->host, err);
 }
 
