@@ -425,11 +425,36 @@ static void on_exec(struct init *in, struct wire_frame *f, struct unpack *u) {
 /* tar runs as the guest like any command: an archive can do nothing that a command cannot. */
 static void run_tar(struct init *in, struct wire_frame *f, const struct sandbox_strv *argv,
                     bool reads) {
+    /* By the environment, since a tar that is not GNU's passes over what it does not know there.
+     * Only the disk itself is kept, holes as holes, and a file that cannot be read costs only
+     * itself. */
+    static char options[] = "TAR_OPTIONS=--anchored --sparse --one-file-system "
+                            "--ignore-failed-read";
+    static char *env[] = {options, NULL};
     struct sandbox_exec e = {.argv = *argv,
                              .cwd = "/",
                              .in = reads ? SANDBOX_STREAM_FD : SANDBOX_STREAM_NULL,
-                             .out = reads ? SANDBOX_STREAM_NULL : SANDBOX_STREAM_FD};
+                             .out = reads ? SANDBOX_STREAM_NULL : SANDBOX_STREAM_FD,
+                             .err = f->nfds > 1 ? SANDBOX_STREAM_FD : SANDBOX_STREAM_NULL};
+    if (f->type == INIT_SNAPSHOT)
+        e.env = (struct sandbox_strv){env, 1};
     run_exec(in, f->id, &e, f);
+}
+
+/* For a path below the root, as a pattern: GNU tar takes what has no wildcard for a word, and then
+ * looks at every part of every name, which takes minutes in a deep tree. */
+static void add_exclude(struct sandbox_strv *argv, const char *path) {
+    struct buf b;
+    buf_init(&b, 3 * SANDBOX_PATH_MAX);
+    (void)buf_addf(&b, "--exclude=[%c]", path[1]);
+    for (const char *c = path + 2; path[1] && *c; c++) {
+        if (strchr("*?[\\", *c))
+            (void)buf_add_char(&b, '\\');
+        (void)buf_add_char(&b, *c);
+    }
+    (void)buf_add_char(&b, 0);
+    sandbox_strv_add(argv, b.data);
+    buf_finish(&b);
 }
 
 static void on_tar(struct init *in, struct wire_frame *f, struct unpack *u) {
@@ -437,8 +462,12 @@ static void on_tar(struct init *in, struct wire_frame *f, struct unpack *u) {
     bool reads = f->type == INIT_TAR_IN;
     sandbox_strv_add(&argv, "tar");
     if (f->type == INIT_SNAPSHOT) {
-        static const char *const whole[] = {
-            "-C", "/", "--exclude=home/.disk", "-cf", "-", "work", "home", "tmp"};
+        static const char *const whole[] = {"-C", "/", "-cf", "-", "work", "home", "tmp"};
+        const struct sandbox_spec *spec = in->o->spec;
+        /* Not even the places of binds: they may be read-only where this is restored. */
+        for (size_t i = 0; i < spec->nbinds; i++)
+            add_exclude(&argv, spec->binds[i].path);
+        add_exclude(&argv, "/home/.disk");
         for (size_t i = 0; i < ARRAY_LEN(whole); i++)
             sandbox_strv_add(&argv, whole[i]);
     } else {

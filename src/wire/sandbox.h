@@ -52,20 +52,22 @@ enum sandbox_init_msg {
     INIT_GO = 64, /* launcher -> init: the ids are mapped */
     INIT_SETUP,   /* launcher -> init: u8 memory_is_limited, struct sandbox_spec; fds: mounts */
     /* front -> init */
-    INIT_EXEC,         /* struct sandbox_exec; fds for each stream that says SANDBOX_STREAM_FD */
-    INIT_SIGNAL,       /* u64 exec id (0: every guest process), u32 signo, u8 whole group */
-    INIT_FILE_READ,    /* str path -> FILE with a descriptor of a regular file, or ERROR */
-    INIT_FILE_WRITE,   /* str path, u32 mode, u32 sandbox_write flags, bytes; fd: a pipe to read the
-                          content from instead. -> OK with the number of bytes, or ERROR */
-    INIT_FILE_STAT,    /* str path, u8 follow -> STAT */
-    INIT_FILE_LIST,    /* str path, u64 skip -> ENTRIES */
-    INIT_FILE_MKDIR,   /* str path, u32 mode, u8 parents -> OK */
-    INIT_FILE_MOVE,    /* str from, str to -> OK */
-    INIT_FILE_DELETE,  /* str path, u8 recursive -> OK with the number of entries */
-    INIT_TAR_IN,       /* str dir; fd: archive to read. As an EXEC: STARTED, then EXITED */
-    INIT_TAR_OUT,      /* str dir, u32 n, str path...; fd: where the archive goes. As an EXEC */
-    INIT_SNAPSHOT,     /* fd: where the archive of the writable directories goes. As an EXEC;
-                          restored by TAR_IN with dir "/" */
+    INIT_EXEC,        /* struct sandbox_exec; fds for each stream that says SANDBOX_STREAM_FD */
+    INIT_SIGNAL,      /* u64 exec id (0: every guest process), u32 signo, u8 whole group */
+    INIT_FILE_READ,   /* str path -> FILE with a descriptor of a regular file, or ERROR */
+    INIT_FILE_WRITE,  /* str path, u32 mode, u32 sandbox_write flags, bytes; fd: a pipe to read the
+                         content from instead. -> OK with the number of bytes, or ERROR */
+    INIT_FILE_STAT,   /* str path, u8 follow -> STAT */
+    INIT_FILE_LIST,   /* str path, u64 skip -> ENTRIES */
+    INIT_FILE_MKDIR,  /* str path, u32 mode, u8 parents -> OK */
+    INIT_FILE_MOVE,   /* str from, str to -> OK */
+    INIT_FILE_DELETE, /* str path, u8 recursive -> OK with the number of entries */
+    INIT_TAR_IN,      /* str dir; fd: archive to read; here and below a second fd, which may be left
+                         out: where tar's errors go. As an EXEC: STARTED, then EXITED */
+    INIT_TAR_OUT,     /* str dir, u32 n, str path...; fd: where the archive goes. As an EXEC */
+    INIT_SNAPSHOT,    /* fd: where the archive of the disk goes, without binds. As an EXEC;
+                         restored by TAR_IN with dir "/". A file that cannot be read is left
+                         out, and named among the errors */
     INIT_CONNECT_PORT, /* u32 port -> PORT with a non-blocking TCP socket to 127.0.0.1 or ::1, which
                           may still be connecting */
     INIT_STATS,        /* -> OK with the resident bytes of the guest's processes */

@@ -140,7 +140,7 @@ struct sandbox_job_options {
     /* A command. `in`, `out` and `err` of it are set here: output is always read, stderr too. */
     const struct sandbox_exec *exec;
     bool input; /* its input stays open for sandbox_job_write() */
-    /* Or, with exec NULL, an archive: TAR_IN, TAR_OUT or SNAPSHOT. */
+    /* Or, with exec NULL, an archive: TAR_IN, TAR_OUT or SNAPSHOT. What tar says is stream 2. */
     uint16_t archive;
     const char *dir;
     const struct sandbox_strv *paths; /* TAR_OUT; NULL: all of dir */

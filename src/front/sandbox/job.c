@@ -483,6 +483,8 @@ static int make_request(struct sandbox_job *j, const struct sandbox_job_options 
         int rc = o->fd < 0 ? make_pipe(p, which, err) : 0;
         if (o->fd >= 0 && (p->theirs[which] = fcntl(o->fd, F_DUPFD_CLOEXEC, 3)) < 0)
             rc = err_sys(err, "archive");
+        if (rc == 0)
+            rc = make_pipe(p, 2, err);
         if (rc < 0)
             return rc;
         if (o->archive != INIT_SNAPSHOT)
