@@ -210,3 +210,41 @@ test('a client that leaves in the middle of an archive leaves nothing running', 
   await until(async () => (await box.run('pgrep -c tar || true')).stdout === '0\n', 'the end of tar');
   assert.equal((await box.run('echo fine')).stdout, 'fine\n');
 });
+
+test('an archive of files that change while they are read is whole', async () => {
+  await box.run('mkdir c; for i in $(seq 50); do head -c 200000 /dev/zero > c/$i; done');
+  const writer = await box.run('while :; do for i in $(seq 50); do head -c $((RANDOM * 8)) /dev/zero > c/$i; done; done', { background: true });
+  for (let i = 0; i < 6; i++) {
+    const out = await box.call('GET', '/tar?path=/work/c');
+    assert.equal(out.status, 200);
+    assert.equal(execFileSync('tar', ['-tf', '-'], { input: out.raw, encoding: 'utf8' }).split('\n').length, 52);
+  }
+  assert.equal((await box.call('POST', `/execs/${writer.id}/signal`, { signal: 'KILL' })).status, 204);
+  await box.run('rm -r c');
+});
+
+test('an archive of the root is what the guest has written', async () => {
+  const other = await make(cay);
+  await other.run('echo w > w; mkdir -p rootfs/home/.disk; echo d > rootfs/home/.disk/d; echo h > ~/h; echo t > /tmp/t');
+  for (const path of ['/', '//', '/.', '/work/..', '/work/../', '.']) {
+    const out = await other.call('GET', `/tar?path=${path}`);
+    assert.equal(out.status, 200, out.raw.toString());
+    assert.ok(out.raw.length < 100_000, `${path}: ${out.raw.length} bytes`);
+    const names = execFileSync('tar', ['-tf', '-'], { input: out.raw, encoding: 'utf8' }).split('\n');
+    for (const name of ['./work/w', './work/rootfs/home/.disk/d', './home/cay/h', './tmp/t']) assert.ok(names.includes(name), `${path}: ${names}`);
+    assert.ok(!names.some((name) => /^\.\/(usr|proc|home\/\.disk)/.test(name)), String(names));
+  }
+  await other.end();
+});
+
+test('a file that cannot be packed is named, and can be left out', async () => {
+  const other = await make(cay);
+  await other.run('mkdir d; echo a > d/a; echo s > d/secret; chmod 0 d/secret');
+  const refused = await other.call('GET', '/tar?path=/work/d');
+  assert.equal(refused.status, 400);
+  assert.match(refused.json.error.message, /secret.*skip_unreadable/s);
+  const out = await other.call('GET', '/tar?path=/work/d&skip_unreadable=1');
+  assert.equal(out.status, 200);
+  assert.deepEqual(execFileSync('tar', ['-tf', '-'], { input: out.raw, encoding: 'utf8' }).trim().split('\n').sort(), ['./', './a']);
+  await other.end();
+});

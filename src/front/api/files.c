@@ -10,7 +10,7 @@
 
 /* Files of a sandbox: carried out inside, as the guest; here bytes only pass through. */
 
-enum { CHUNK = 128 * 1024, ERROR_BYTES = 400 };
+enum { CHUNK = 128 * 1024, ERROR_BYTES = 400, HOLD_BYTES = 64 * 1024 };
 
 static const char *const kinds[] = {"other", "file", "dir", "link", "other"};
 
@@ -402,7 +402,9 @@ struct tar {
     struct sandbox_job *job;
     char id[ID_SIZE];
     char *path;
-    struct buf head; /* the first bytes of an upload, until it is known what they are */
+    /* The first bytes: of an upload, until it is known what they are; of a download, so that what
+     * goes wrong in a small one can still be said. */
+    struct buf head;
     char error[ERROR_BYTES];
     size_t error_len;
     bool in, begun, ended, paused;
@@ -415,11 +417,24 @@ static void free_tar(struct tar *t) {
 }
 
 static void tar_failed(struct tar *t, const struct sandbox_exit *exit, struct err *err) {
+    static const char denied[] = "Permission denied";
+    bool unreadable = !t->in && memmem(t->error, t->error_len, denied, strlen(denied));
     if (t->error_len > 0)
-        (void)err_set(err, ERR_BAD_REQUEST, "%.*s", (int)t->error_len, t->error);
+        (void)err_set(err, ERR_BAD_REQUEST, "%.*s%s", (int)t->error_len, t->error,
+                      unreadable ? "skip_unreadable=1 leaves such files out" : "");
     else if (exit)
         (void)err_set(err, ERR_IO, "tar ended with %s%u", exit->signaled ? "signal " : "",
                       exit->code);
+}
+
+/* Hands out what was held back. */
+static void begin_tar(struct tar *t) {
+    t->begun = true;
+    http_res_header(t->req, "Cache-Control", "no-store");
+    http_stream_begin(t->req, 200, "application/x-tar");
+    if (t->req && !http_stream_write(t->req, t->head.data, t->head.len) && t->job)
+        sandbox_job_pause(t->job, true);
+    buf_clear(&t->head);
 }
 
 static void on_tar_output(void *ctx, int stream, const char *data, size_t len) {
@@ -432,11 +447,12 @@ static void on_tar_output(void *ctx, int stream, const char *data, size_t len) {
     }
     if (!t->req || t->in)
         return;
-    if (!t->begun) {
-        t->begun = true;
-        http_res_header(t->req, "Cache-Control", "no-store");
-        http_stream_begin(t->req, 200, "application/x-tar");
+    if (!t->begun && t->head.len + len <= HOLD_BYTES) {
+        (void)buf_add(&t->head, data, len);
+        return;
     }
+    if (!t->begun)
+        begin_tar(t);
     if (t->req && !http_stream_write(t->req, data, len) && t->job)
         sandbox_job_pause(t->job, true);
 }
@@ -459,7 +475,8 @@ static void on_tar_exit(void *ctx, const struct sandbox_exit *exit, const struct
     struct tar *t = ctx;
     struct http_req *req = t->req;
     struct err err = {0};
-    bool ok = exit && !exit->signaled && exit->code == 0;
+    /* Packing, 1 says that a file changed while it was read: the archive is whole all the same. */
+    bool ok = exit && !exit->signaled && exit->code <= (t->in ? 0 : 1);
     t->job = NULL;
     if (why)
         err = *why;
@@ -469,6 +486,8 @@ static void on_tar_exit(void *ctx, const struct sandbox_exit *exit, const struct
         http_req_on_gone(req, NULL, NULL);
         http_stream_on_drain(req, NULL, NULL);
         http_req_on_body(req, NULL, NULL, NULL);
+        if (ok && !t->in && !t->begun)
+            begin_tar(t);
         if (t->begun && !ok)
             http_stream_break(req); /* the client must see that it is not whole */
         else if (t->begun)
@@ -541,12 +560,42 @@ static struct tar *tar_new(struct front *f, struct http_req *req) {
     return t;
 }
 
+/* Whether a path is that of the root, by its letters. */
+static bool is_root(const char *path) {
+    size_t depth = 0;
+    while (*path) {
+        path += strspn(path, "/");
+        size_t n = strcspn(path, "/");
+        if (n == 2 && memcmp(path, "..", 2) == 0)
+            depth -= depth > 0;
+        else if (n > 0 && !(n == 1 && path[0] == '.'))
+            depth++;
+        path += n;
+    }
+    return depth == 0;
+}
+
 static void tar_get(struct http_req *req, void *ctx) {
     struct tar *t = tar_new(ctx, req);
     if (!t)
         return;
     http_stream_on_drain(req, on_tar_drain, t);
-    const char *args[] = {"tar", "-C", t->path, "-cf", "-", "--", ".", NULL};
+    const char *args[16] = {"tar", "-C", t->path};
+    size_t n = 3;
+    if (api_flag(req, "skip_unreadable"))
+        args[n++] = "--ignore-failed-read";
+    if (!is_root(t->path)) {
+        static const char *const all[] = {"-cf", "-", "--", "."};
+        for (size_t i = 0; i < ARRAY_LEN(all); i++)
+            args[n++] = all[i];
+    } else {
+        /* What the guest has written; the system and /proc are not what anybody wants. */
+        static const char *const all[] = {
+            "--anchored", "--exclude=./[h]ome/.disk", "-cf", "-", "--", "./work", "./home",
+            "./tmp"};
+        for (size_t i = 0; i < ARRAY_LEN(all); i++)
+            args[n++] = all[i];
+    }
     (void)tar_start(t, args, false);
 }
 
