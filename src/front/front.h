@@ -31,7 +31,7 @@ struct front {
     struct models *models;
     struct agents *agents;
     struct sandboxes *sandboxes;
-    uint64_t snapshots_reserved;  /* bytes, for those that are being made */
+    struct snapshot *snapshots;   /* those that are being made */
     struct facet_open facet_open; /* how the facets of programs are opened */
     char *urls[8];                /* where it listens, as a person would type it */
     size_t nurls;

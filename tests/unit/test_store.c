@@ -392,8 +392,10 @@ static void test_records_have_owners_parents_and_an_end(void **state) {
     assert_true(r.ended_ms > 0);
     store_record_finish(&r);
     int64_t bytes = 0;
-    assert_int_equal(store_record_sum(store, "sandbox", &bytes, &e), 0);
+    assert_int_equal(store_record_sum(store, "sandbox", NULL, &bytes, &e), 0);
     assert_int_equal(bytes, 15);
+    assert_int_equal(store_record_sum(store, "sandbox", "nobody", &bytes, &e), 0);
+    assert_int_equal(bytes, 0);
     assert_int_equal(store_record_delete(store, "sandbox", "sandbox_001", &e), 0);
     assert_int_equal(store_record_get(store, "exec", "exec_000", NULL, all, &r, &e),
                      -ERR_NOT_FOUND);
@@ -509,7 +511,7 @@ static void test_what_others_keep_does_not_make_a_call_dearer(void **state) {
     assert_int_equal(old_ones("exec", "sbx_few", 0, 10), 9);
     assert_in_range(steps(), 1, 2000);
     int64_t total = 0;
-    assert_int_equal(store_record_sum(store, "exec", &total, &e), 0);
+    assert_int_equal(store_record_sum(store, "exec", NULL, &total, &e), 0);
     assert_in_range(steps(), 1, 2000);
     assert_int_equal(store_run_interrupt_all(store, &total, &e), 0);
     assert_int_equal(store_record_interrupt_all(store, &total, &e), 0);

@@ -307,6 +307,13 @@ static int snapshot(struct sandbox_cli *c, struct err *err) {
         print_json(j);
     else if (rc == 0)
         print_line(text_of(j, "id"));
+    size_t i;
+    const json_t *it;
+    json_array_foreach(json_object_get(j, "warnings"), i, it) {
+        (void)fputs("cay sandbox snapshot: ", stderr);
+        terminal_print(stderr, json_string_value(it), json_string_length(it));
+        (void)fputc('\n', stderr);
+    }
     return rc;
 }
 

@@ -12,6 +12,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -60,6 +61,11 @@ struct setup {
     int snapshot; /* an archive to restore, or -1 */
     struct sandbox_job *restore;
     bool restored;
+    /* What tar said: the line that comes, by its first and last bytes, and the lines that matter.
+     */
+    char line[256], tail[32], said[400];
+    size_t line_len, tail_len, said_len;
+    uint64_t too_long; /* paths */
 };
 
 /* --- folders --- */
@@ -499,18 +505,79 @@ static void feed_snapshot(void *ctx) {
     }
 }
 
+/* A guest can make a path that no program can name; tar packs it, but cannot unpack it again. All
+ * the rest is restored. */
+static void end_line(struct setup *u) {
+    static const char too_long[] = "File name too long";
+    static const char summary[] = "tar: Exiting with failure status";
+    size_t n = strlen(too_long);
+    if (u->tail_len >= n && memcmp(u->tail + u->tail_len - n, too_long, n) == 0) {
+        u->too_long++;
+    } else if (u->line_len < strlen(summary) || memcmp(u->line, summary, strlen(summary)) != 0) {
+        size_t k = MIN(u->line_len, sizeof(u->said) - u->said_len);
+        memcpy(u->said + u->said_len, u->line, k);
+        u->said_len += k;
+        if (u->said_len < sizeof(u->said))
+            u->said[u->said_len++] = '\n';
+    }
+    u->line_len = u->tail_len = 0;
+}
+
+static void on_restore_output(void *ctx, int stream, const char *data, size_t len) {
+    struct setup *u = ((struct sandbox *)ctx)->setup;
+    for (size_t i = 0; u && stream == 2 && i < len; i++) {
+        if (data[i] == '\n') {
+            end_line(u);
+            continue;
+        }
+        if (u->line_len < sizeof(u->line))
+            u->line[u->line_len++] = data[i];
+        if (u->tail_len == sizeof(u->tail)) {
+            memmove(u->tail, u->tail + 1, sizeof(u->tail) - 1);
+            u->tail_len--;
+        }
+        u->tail[u->tail_len++] = data[i];
+    }
+}
+
+static void warn_too_long(struct sandbox *s) {
+    char text[128];
+    (void)snprintf(text, sizeof(text), "%llu paths of the snapshot are too long to be restored",
+                   (unsigned long long)s->setup->too_long);
+    (void)json_object_set_new(s->doc, "warnings", json_pack("[s]", text));
+}
+
+static void restore_failed(const struct setup *u, const struct sandbox_exit *exit,
+                           struct err *err) {
+    static const char full[] = "No space left";
+    static const char part[] = "Wrote only";
+    int len = (int)u->said_len;
+    bool too_long = exit->signaled && exit->code == SIGXFSZ; /* one file, longer than the disk */
+    if (too_long || memmem(u->said, u->said_len, full, strlen(full)) ||
+        memmem(u->said, u->said_len, part, strlen(part)))
+        (void)err_set(err, ERR_LIMIT, "the snapshot does not fit (ask for more disk_mb): %.*s", len,
+                      u->said);
+    else
+        (void)err_set(err, ERR_IO, "the snapshot cannot be restored: tar ended with %s%u: %.*s",
+                      exit->signaled ? "signal " : "", exit->code, len, u->said);
+}
+
 static void on_restored(void *ctx, const struct sandbox_exit *exit, const struct err *err) {
     struct sandbox *s = ctx;
     struct err e;
     if (!s->setup)
         return;
     s->setup->restore = NULL;
-    if (exit && !exit->signaled && exit->code == 0) {
+    struct setup *u = s->setup;
+    bool only_long = u->too_long > 0 && u->said_len == 0;
+    if (exit && !exit->signaled && (exit->code == 0 || only_long)) {
+        if (u->too_long > 0)
+            warn_too_long(s);
         next_step(s);
         return;
     }
     if (exit)
-        (void)err_set(&e, ERR_IO, "the snapshot does not fit: tar ended with %u", exit->code);
+        restore_failed(s->setup, exit, &e);
     else
         e = *err;
     give_up(s, &e);
@@ -522,12 +589,13 @@ static void begin_restore(struct sandbox *s) {
     u->restored = true;
     u->restore = sandbox_job_start(
         s->box,
-        &(struct sandbox_job_options){
-            .archive = INIT_TAR_IN,
-            .dir = "/",
-            .fd = -1,
-            .callbacks = {.on_input_drained = feed_snapshot, .on_exit = on_restored},
-            .ctx = s},
+        &(struct sandbox_job_options){.archive = INIT_TAR_IN,
+                                      .dir = "/",
+                                      .fd = -1,
+                                      .callbacks = {.on_output = on_restore_output,
+                                                    .on_input_drained = feed_snapshot,
+                                                    .on_exit = on_restored},
+                                      .ctx = s},
         &err);
     if (!u->restore)
         give_up(s, &err);
@@ -1031,9 +1099,10 @@ int sandboxes_check(const struct sandboxes *all, struct err *err) {
         return err_set(err, ERR_UNAVAILABLE,
                        "the program cay-sandbox is missing beside cay: run `make`, or install it");
     if (sandbox_host_info(all->host).lost)
-        return err_set(err, ERR_UNAVAILABLE,
-                       "sandboxes cannot be made: the processes that kept root's rights for it were "
-                       "killed. Restart cay");
+        return err_set(
+            err, ERR_UNAVAILABLE,
+            "sandboxes cannot be made: the processes that kept root's rights for it were "
+            "killed. Restart cay");
     return sandbox_host_check(all->host, err);
 }
 

@@ -12,6 +12,11 @@
 
 enum { ROOTS_MAX = 64, BINDS_MAX = 64, NAME_MAX_BYTES = 64 };
 
+static uint32_t share_of(uint32_t all) {
+    uint32_t share = (uint32_t)((uint64_t)all * LIMIT_SANDBOX_SHARE_PERCENT / 100);
+    return share > 0 ? share : 1;
+}
+
 struct sandbox_settings sandbox_settings_default(void) {
     return (struct sandbox_settings){.pool = LIMIT_SANDBOX_POOL,
                                      .max = LIMIT_SANDBOXES,
@@ -29,6 +34,8 @@ struct sandbox_settings sandbox_settings_default(void) {
                                      .upload_mb = LIMIT_SANDBOX_UPLOAD_MB,
                                      .snapshot_mb = LIMIT_SANDBOX_SNAPSHOT_MB,
                                      .snapshots_mb = LIMIT_SANDBOX_SNAPSHOTS_MB,
+                                     .snapshots_mb_per_key = share_of(LIMIT_SANDBOX_SNAPSHOTS_MB),
+                                     .snapshot_s = LIMIT_SANDBOX_SNAPSHOT_S,
                                      .connections = LIMIT_SANDBOX_CONNECTIONS,
                                      .events = LIMIT_SANDBOX_EVENTS,
                                      .uid_base = 200000,
@@ -189,6 +196,8 @@ static int read_numbers(struct sandbox_settings *s, const json_t *json, struct e
         {"upload_mb", &s->upload_mb, 1, 1 << 20},
         {"snapshot_mb", &s->snapshot_mb, 1, 1 << 24},
         {"snapshots_mb", &s->snapshots_mb, 1, 1 << 24},
+        {"snapshots_mb_per_key", &s->snapshots_mb_per_key, 1, 1 << 24},
+        {"snapshot_s", &s->snapshot_s, 1, 86400},
         {"connections", &s->connections, 1, 10000},
         {"events", &s->events, 1, 100000},
         {"uid_base", &s->uid_base, 65536, 0xfffffff0LL},
@@ -200,17 +209,22 @@ static int read_numbers(struct sandbox_settings *s, const json_t *json, struct e
         rc = json_get_int(json, table[i].key, table[i].min, table[i].max, &v, err);
         *table[i].at = (uint32_t)v;
     }
+    if (!json_object_get(json, "max_per_key"))
+        s->max_per_key = MIN((uint32_t)LIMIT_SANDBOXES_PER_KEY, share_of(s->max));
+    if (!json_object_get(json, "snapshots_mb_per_key"))
+        s->snapshots_mb_per_key = share_of(s->snapshots_mb);
     return rc;
 }
 
 int sandbox_settings_read(struct sandbox_settings *s, const json_t *json, struct err *err) {
     static const char *const keys[] = {
-        "pool",      "max",          "max_per_key", "timeout_s", "max_timeout_s",
-        "memory_mb", "disk_mb",      "pids",        "cpus",      "output_mb",
-        "execs",     "keep",         "keep_s",      "upload_mb", "snapshot_mb",
-        "events",    "snapshots_mb", "connections", "uid_base",  "uid_count",
-        "roots",     "binds",        "routes",      "allow",     "private",
-        "ca_file",   "caps",         "outputs_mb",  NULL};
+        "pool",      "max",          "max_per_key", "timeout_s",  "max_timeout_s",
+        "memory_mb", "disk_mb",      "pids",        "cpus",       "output_mb",
+        "execs",     "keep",         "keep_s",      "upload_mb",  "snapshot_mb",
+        "events",    "snapshots_mb", "connections", "uid_base",   "uid_count",
+        "roots",     "binds",        "routes",      "allow",      "private",
+        "ca_file",   "caps",         "outputs_mb",  "snapshot_s", "snapshots_mb_per_key",
+        NULL};
     if (!json)
         return 0;
     int rc = json_check_keys(json, "\"sandboxes\"", keys, err);

@@ -17,6 +17,7 @@ enum {
     RECORD_BEYOND,
     RECORD_AGED,
     RECORD_SUM,
+    RECORD_SUM_OF_OWNER,
 };
 
 #define RECORD_COLUMNS "kind, id, owner, parent, status, created_ms, ended_ms, bytes, doc"
@@ -46,6 +47,7 @@ static const char *const sql[] = {
     [RECORD_AGED] = LIST ENDED " AND ended_ms < ?5 AND id > coalesce((" NTH_NEWEST
                                "), '') ORDER BY id LIMIT ?4",
     [RECORD_SUM] = SUM "WHERE kind = ?1 AND bytes > 0",
+    [RECORD_SUM_OF_OWNER] = SUM "WHERE kind = ?1 AND bytes > 0 AND owner = ?2",
 };
 
 const struct store_statements store_record_statements = {sql, ARRAY_LEN(sql)};
@@ -174,9 +176,12 @@ int store_record_old(struct store *s, const char *kind, const char *parent, int6
     return rc;
 }
 
-int store_record_sum(struct store *s, const char *kind, int64_t *ret_bytes, struct err *err) {
-    sqlite3_stmt *st = store_ready(s, STORE_RECORDS, RECORD_SUM);
+int store_record_sum(struct store *s, const char *kind, const char *owner, int64_t *ret_bytes,
+                     struct err *err) {
+    sqlite3_stmt *st = store_ready(s, STORE_RECORDS, owner ? RECORD_SUM_OF_OWNER : RECORD_SUM);
     store_bind_str(st, 1, kind);
+    if (owner)
+        store_bind_str(st, 2, owner);
     int e = 0;
     if (sqlite3_step(st) == SQLITE_ROW)
         *ret_bytes = sqlite3_column_int64(st, 0);

@@ -187,4 +187,6 @@ int store_record_interrupt_all(struct store *s, int64_t *ret_count, struct err *
 int store_record_old(struct store *s, const char *kind, const char *parent, int64_t before_ms,
                      size_t keep, void (*on_record)(void *ctx, const struct store_record *r),
                      void *ctx, struct err *err);
-int store_record_sum(struct store *s, const char *kind, int64_t *ret_bytes, struct err *err);
+/* Of one owner, or with NULL of all. */
+int store_record_sum(struct store *s, const char *kind, const char *owner, int64_t *ret_bytes,
+                     struct err *err);
