@@ -219,7 +219,7 @@ static void start(struct http_req *req, void *ctx) {
     _cleanup_(json) json_t *body = NULL;
     struct exec *e = NULL;
     if (api_body(req, &body, &err) < 0 || exec_start(s, body, &e, &err) < 0) {
-        http_respond_err(req, &err);
+        api_fail(req, &err);
         return;
     }
     exec_prune(s->all, s->id);

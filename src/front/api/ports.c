@@ -681,7 +681,7 @@ bool api_port(struct http_req *req, struct front *f) {
         return true;
     struct sandbox *s = find(req, f, id, &err);
     if (!s) {
-        http_respond_err(req, &err);
+        api_fail(req, &err);
         return true;
     }
     struct proxy *p = xcalloc(1, sizeof(*p));

@@ -24,6 +24,8 @@ void ask_replied(void *ctx, struct sandbox_reply *reply, const struct err *err);
 /* After sandbox_box_*(): waits, or answers that the sandbox takes no requests. */
 void ask_wait(struct ask *a, struct sandbox_call *call);
 
+/* As http_respond_err(); what is full says when to come again. */
+void api_fail(struct http_req *req, const struct err *err);
 /* The sandbox that the path names, or NULL: then the request is answered. */
 struct sandbox *api_sandbox(struct http_req *req, struct front *f, bool paused);
 /* The command that the path names (a reference), or NULL: then the request is answered. */

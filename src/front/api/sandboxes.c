@@ -50,6 +50,12 @@ void ask_wait(struct ask *a, struct sandbox_call *call) {
     free(a);
 }
 
+void api_fail(struct http_req *req, const struct err *err) {
+    if (err->code == ERR_RATE)
+        http_res_header(req, "Retry-After", "10");
+    http_respond_err(req, err);
+}
+
 struct sandbox *api_sandbox(struct http_req *req, struct front *f, bool paused) {
     struct err err;
     struct sandbox *s =
@@ -222,9 +228,7 @@ static void create(struct http_req *req, void *ctx) {
         return;
     }
     free(m);
-    if (err.code == ERR_RATE)
-        http_res_header(req, "Retry-After", "10");
-    http_respond_err(req, &err);
+    api_fail(req, &err);
 }
 
 /* --- looking --- */

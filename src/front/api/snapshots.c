@@ -22,7 +22,6 @@ enum {
     SAID_BYTES = 8192,
     KILLED_WAIT_MS = 2000, /* for the end of tar: a sandbox that is paused does not end it */
     WARNINGS_MAX = 50,
-    FULL_RETRY_S = 60,
 };
 
 /* One that is being made. It is answered (by the end of tar, a limit or its time, whichever comes
@@ -155,14 +154,6 @@ static void take_out(struct snapshot *s) {
     }
 }
 
-static void respond(struct http_req *req, const struct err *err) {
-    char text[16];
-    (void)snprintf(text, sizeof(text), "%d", FULL_RETRY_S);
-    if (err->code == ERR_RATE)
-        http_res_header(req, "Retry-After", text);
-    http_respond_err(req, err);
-}
-
 static void answer(struct snapshot *s) {
     _cleanup_(json) json_t *shown = NULL;
     char name[ID_SIZE + 8];
@@ -183,7 +174,7 @@ static void answer(struct snapshot *s) {
         return;
     http_req_on_gone(req, NULL, NULL);
     if (s->err.code)
-        respond(req, &s->err);
+        api_fail(req, &s->err);
     else
         http_respond_json(req, 201, shown);
 }

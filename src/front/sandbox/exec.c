@@ -15,7 +15,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { ARGS_MAX = 4096, ENV_MAX = 4096, ARGS_BYTES = 512 * 1024, STDIN_BYTES = 1 << 20 };
+enum {
+    ARGS_MAX = 4096,
+    ENV_MAX = 4096,
+    ARGS_BYTES = 512 * 1024,
+    STDIN_BYTES = 1 << 20,
+    HERE_MAX = SANDBOX_EXECS_MAX - 16, /* of one sandbox; init's other places are for files */
+};
 
 static const char *const suffixes[] = {NULL, "stdout", "stderr"};
 
@@ -406,6 +412,28 @@ static json_t *make_doc(const json_t *body) {
     return d;
 }
 
+/* A command holds descriptors here, which all keys share. */
+static int check_room(const struct sandbox *s, struct err *err) {
+    const struct sandbox_settings *set = sandboxes_settings(s->all);
+    struct sandboxes_running running = sandboxes_running(s->all, s->owner);
+    size_t here = 0;
+    for (const struct exec *e = s->execs; e; e = e->next)
+        here++;
+    if (here >= HERE_MAX)
+        return err_set(err, ERR_RATE, "this sandbox runs %zu commands already: end one, or wait",
+                       here);
+    if (running.own >= set->commands_per_key)
+        return err_set(err, ERR_RATE,
+                       "this key runs %zu commands already: end one, or wait (setting "
+                       "sandboxes.commands_per_key)",
+                       running.own);
+    if (running.all >= set->commands)
+        return err_set(err, ERR_RATE,
+                       "%zu commands run already: end one, or wait (setting sandboxes.commands)",
+                       running.all);
+    return 0;
+}
+
 static struct exec *new_exec(struct sandboxes *all) {
     struct exec *e = xcalloc(1, sizeof(*e));
     e->all = all;
@@ -418,6 +446,8 @@ static struct exec *new_exec(struct sandboxes *all) {
 int exec_start(struct sandbox *s, const json_t *body, struct exec **ret, struct err *err) {
     struct plan p = {0};
     int rc = read_plan(s, body, &p, err);
+    if (rc == 0)
+        rc = check_room(s, err);
     if (rc < 0) {
         sandbox_exec_finish(&p.exec);
         return rc;

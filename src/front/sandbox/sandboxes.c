@@ -1094,6 +1094,18 @@ struct sandboxes_stats sandboxes_stats(const struct sandboxes *all) {
     return st;
 }
 
+struct sandboxes_running sandboxes_running(const struct sandboxes *all, const char *owner) {
+    struct sandboxes_running r = {0};
+    for (const struct sandbox *s = all->list; s; s = s->next) {
+        bool own = strcmp(s->owner, owner) == 0;
+        for (const struct exec *e = s->execs; e; e = e->next) {
+            r.all++;
+            r.own += own;
+        }
+    }
+    return r;
+}
+
 int sandboxes_check(const struct sandboxes *all, struct err *err) {
     if (!all->host)
         return err_set(err, ERR_UNAVAILABLE,

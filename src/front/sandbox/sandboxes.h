@@ -75,6 +75,11 @@ struct sandboxes_stats {
     int64_t output_bytes; /* of commands that run */
 };
 struct sandboxes_stats sandboxes_stats(const struct sandboxes *all);
+/* Commands that run: of all sandboxes, and of those of one owner. */
+struct sandboxes_running {
+    size_t all, own;
+};
+struct sandboxes_running sandboxes_running(const struct sandboxes *all, const char *owner);
 /* 0, or why no sandbox can be made now. */
 int sandboxes_check(const struct sandboxes *all, struct err *err);
 const struct sandbox_features *sandboxes_features(const struct sandboxes *all);

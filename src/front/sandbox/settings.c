@@ -29,6 +29,8 @@ struct sandbox_settings sandbox_settings_default(void) {
                                      .output_mb = LIMIT_SANDBOX_OUTPUT_MB,
                                      .outputs_mb = LIMIT_SANDBOX_OUTPUTS_MB,
                                      .execs = LIMIT_SANDBOX_EXECS,
+                                     .commands = LIMIT_SANDBOX_COMMANDS,
+                                     .commands_per_key = share_of(LIMIT_SANDBOX_COMMANDS),
                                      .keep = LIMIT_SANDBOX_KEEP,
                                      .keep_s = LIMIT_SANDBOX_KEEP_S,
                                      .upload_mb = LIMIT_SANDBOX_UPLOAD_MB,
@@ -191,6 +193,8 @@ static int read_numbers(struct sandbox_settings *s, const json_t *json, struct e
         {"output_mb", &s->output_mb, 1, 1 << 20},
         {"outputs_mb", &s->outputs_mb, 1, 1 << 24},
         {"execs", &s->execs, 1, 100000},
+        {"commands", &s->commands, 1, 100000},
+        {"commands_per_key", &s->commands_per_key, 1, 100000},
         {"keep", &s->keep, 0, 1000000},
         {"keep_s", &s->keep_s, 0, 315360000},
         {"upload_mb", &s->upload_mb, 1, 1 << 20},
@@ -211,20 +215,47 @@ static int read_numbers(struct sandbox_settings *s, const json_t *json, struct e
     }
     if (!json_object_get(json, "max_per_key"))
         s->max_per_key = MIN((uint32_t)LIMIT_SANDBOXES_PER_KEY, share_of(s->max));
+    if (!json_object_get(json, "commands_per_key"))
+        s->commands_per_key = share_of(s->commands);
     if (!json_object_get(json, "snapshots_mb_per_key"))
         s->snapshots_mb_per_key = share_of(s->snapshots_mb);
     return rc;
 }
 
 int sandbox_settings_read(struct sandbox_settings *s, const json_t *json, struct err *err) {
-    static const char *const keys[] = {
-        "pool",      "max",          "max_per_key", "timeout_s",  "max_timeout_s",
-        "memory_mb", "disk_mb",      "pids",        "cpus",       "output_mb",
-        "execs",     "keep",         "keep_s",      "upload_mb",  "snapshot_mb",
-        "events",    "snapshots_mb", "connections", "uid_base",   "uid_count",
-        "roots",     "binds",        "routes",      "allow",      "private",
-        "ca_file",   "caps",         "outputs_mb",  "snapshot_s", "snapshots_mb_per_key",
-        NULL};
+    static const char *const keys[] = {"pool",
+                                       "max",
+                                       "max_per_key",
+                                       "timeout_s",
+                                       "max_timeout_s",
+                                       "memory_mb",
+                                       "disk_mb",
+                                       "pids",
+                                       "cpus",
+                                       "output_mb",
+                                       "outputs_mb",
+                                       "execs",
+                                       "commands",
+                                       "commands_per_key",
+                                       "keep",
+                                       "keep_s",
+                                       "upload_mb",
+                                       "snapshot_mb",
+                                       "snapshot_s",
+                                       "snapshots_mb",
+                                       "snapshots_mb_per_key",
+                                       "connections",
+                                       "events",
+                                       "uid_base",
+                                       "uid_count",
+                                       "roots",
+                                       "binds",
+                                       "routes",
+                                       "allow",
+                                       "private",
+                                       "ca_file",
+                                       "caps",
+                                       NULL};
     if (!json)
         return 0;
     int rc = json_check_keys(json, "\"sandboxes\"", keys, err);

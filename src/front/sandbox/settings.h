@@ -27,10 +27,12 @@ struct sandbox_settings {
     uint32_t memory_mb;
     uint32_t disk_mb;
     uint32_t pids;
-    double cpus;           /* 0: no quota */
-    uint32_t output_mb;    /* kept of each stream of a command */
-    uint32_t outputs_mb;   /* of all commands of one sandbox together */
-    uint32_t execs;        /* ended commands that are remembered, for each sandbox */
+    double cpus;         /* 0: no quota */
+    uint32_t output_mb;  /* kept of each stream of a command */
+    uint32_t outputs_mb; /* of all commands of one sandbox together */
+    uint32_t execs;      /* ended commands that are remembered, for each sandbox */
+    uint32_t commands;   /* that run, in all sandboxes together */
+    uint32_t commands_per_key;
     uint32_t keep;         /* ended sandboxes that are remembered */
     uint32_t keep_s;       /* and for how long */
     uint32_t upload_mb;    /* body of one upload */
