@@ -114,4 +114,5 @@
  * (max_per_key, commands_per_key, snapshots_mb_per_key): the rest is for the others. */
 #define LIMIT_SANDBOX_SHARE_PERCENT 75
 #define LIMIT_SANDBOX_CONNECTIONS   64
+#define LIMIT_SANDBOX_ANSWER_S      120
 #define LIMIT_SANDBOX_EVENTS        1000

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { request as httpRequest } from 'node:http';
 import { after, before, test } from 'node:test';
-import { bearer, createKey, raw, request, slow, startCay, statuses, until } from '../lib/cay.mjs';
+import { bearer, createKey, raw, request, sleep, slow, startCay, statuses, until, withCay } from '../lib/cay.mjs';
 import { call, make } from '../lib/sandbox.mjs';
 
 // Answers with what it was sent; some paths misbehave.
@@ -334,4 +334,60 @@ test('where keys are needed, a port needs its owner', async () => {
   } finally {
     await guarded.stop();
   }
+});
+
+// Takes connections and says nothing; a second port answers.
+const silent = `
+import socket, threading, http.server
+class H(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *a): pass
+    def do_GET(self):
+        self.send_response(200); self.send_header('Content-Length', '2'); self.end_headers(); self.wfile.write(b'ok')
+    def do_POST(self):
+        n = int(self.headers['content-length'])
+        while n > 0: n -= len(self.rfile.read1(min(n, 65536)))
+        self.do_GET()
+s = socket.create_server(('127.0.0.1', 8001), backlog=256)
+held = []
+def take():
+    while True: held.append(s.accept())
+threading.Thread(target=take, daemon=True).start()
+http.server.ThreadingHTTPServer(('127.0.0.1', 8002), H).serve_forever()
+`;
+
+test('clients that shut their side hold no place, and a server that is silent no client', async (t) => {
+  const own = await withCay(t, { config: { sandboxes: { pool: 0, connections: 8, answer_s: 2 } } });
+  const inside = await make(own, { files: [{ path: '/work/s.py', content: silent }] });
+  await inside.run('python3 s.py', { background: true });
+  const ask = (port, options = {}) => request(own, '/', { ...options, headers: { Host: `${port}-${inside.id}.localhost:${own.port}` } });
+  await until(async () => (await ask(8002)).status === 200);
+  const waiting = Array.from({ length: 20 }, () =>
+    raw(own, `GET / HTTP/1.1\r\nHost: 8001-${inside.id}.localhost\r\n\r\n`, { halfClose: true, ms: 20_000 * slow }));
+  const begun = Date.now();
+  await until(async () => (await ask(8002)).status === 200); // the last of them has shut its side
+  for (let i = 0; i < 10; i++) assert.equal((await ask(8002)).status, 200);
+  assert.ok(Date.now() - begun < 1500 * slow);
+  // Those made room, or waited until the time was over.
+  const codes = (await Promise.all(waiting)).map(({ text }) => statuses(text)[0]);
+  assert.ok(codes.every((code) => code === 429 || code === 502), String(codes));
+  assert.ok(codes.filter((code) => code === 502).length <= 8, String(codes));
+  // Clients that are there are not sent away for others, and are told in time.
+  const silentOnes = Array.from({ length: 8 }, () => ask(8001));
+  await until(async () => (await ask(8002)).status === 429);
+  for (const answer of await Promise.all(silentOnes)) {
+    assert.equal(answer.status, 502);
+    assert.match(answer.json().error.message, /answer_s/);
+  }
+  assert.equal((await ask(8002)).status, 200);
+  // A body that takes longer than that is no silence.
+  const slowly = httpRequest({ host: '127.0.0.1', port: own.port, method: 'POST', path: '/', agent: false, headers: { Host: `8002-${inside.id}.localhost:${own.port}`, 'Content-Length': 6 } });
+  const answered = new Promise((resolve, reject) => slowly.once('response', resolve).once('error', reject));
+  for (let i = 0; i < 6; i++) {
+    slowly.write('x');
+    await sleep(500);
+  }
+  slowly.end();
+  const response = await answered;
+  response.resume();
+  assert.equal(response.statusCode, 200);
 });

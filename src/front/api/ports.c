@@ -1,4 +1,5 @@
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "front/api/api.h"
@@ -28,6 +29,7 @@ enum {
 };
 
 struct proxy {
+    struct sandbox_visitor visitor;
     struct front *front;
     struct http_req *req; /* NULL when it is answered or gone */
     struct http_raw *raw; /* after an upgrade */
@@ -168,7 +170,7 @@ static void end(struct proxy *p) {
     if (!p->dead) {
         struct sandbox *s = sandboxes_find(p->front->sandboxes, p->id);
         if (s)
-            s->connections--;
+            sandbox_leave(s, &p->visitor);
     }
     p->dead = true;
     sandbox_call_cancel(p->call);
@@ -215,6 +217,42 @@ static void on_gone(void *ctx) {
 
 static void update(struct proxy *p);
 
+/* The time for an answer begins anew with everything that goes in, and ends with its head. */
+static void set_deadline(struct proxy *p) {
+    p->visitor.deadline_ms =
+        p->begun || p->raw || p->upgraded
+            ? 0
+            : clock_mono_ms() + (int64_t)p->front->config->sandboxes.answer_s * 1000;
+}
+
+static void on_late(void *ctx) {
+    struct proxy *p = ctx;
+    struct err err;
+    (void)err_set(&err, ERR_UPSTREAM,
+                  "the program at port %u did not answer within %u s (setting sandboxes.answer_s)",
+                  p->port, p->front->config->sandboxes.answer_s);
+    fail(p, &err);
+}
+
+/* Clients that have shut their side and have no answer yet may be gone, which cannot be seen: the
+ * one that has waited longest makes room. */
+static bool make_room(struct sandbox *s) {
+    struct proxy *oldest = NULL;
+    struct err err;
+    for (struct sandbox_visitor *v = s->visitors; v; v = v->next) {
+        struct proxy *p = v->ctx;
+        if (p->req && !p->begun && http_req_is_shut(p->req))
+            oldest = p;
+    }
+    if (!oldest)
+        return false;
+    (void)err_set(&err, ERR_RATE,
+                  "others wanted the connection, and this client has shut its side (setting "
+                  "sandboxes.connections)");
+    fail(oldest, &err);
+    return true;
+}
+
 /* --- into the sandbox --- */
 
 static void send_out(struct proxy *p) {
@@ -228,6 +266,7 @@ static void send_out(struct proxy *p) {
             break;
         }
         buf_consume(&p->out, (size_t)n);
+        set_deadline(p);
     }
     if (p->out.len < OUT_LOW && p->body_paused) {
         p->body_paused = false;
@@ -241,6 +280,7 @@ static void send_out(struct proxy *p) {
 static void add_out(struct proxy *p, const char *data, size_t len) {
     if (p->out_broken)
         return;
+    set_deadline(p);
     (void)buf_add(&p->out, data, len); /* never full: the source is paused long before */
     if (p->out.len > OUT_HIGH && !p->body_paused) {
         p->body_paused = true;
@@ -396,6 +436,7 @@ static int on_headers_complete(llhttp_t *parser) {
     int status = parser->status_code;
     if (status == 101 && http_req_is_upgrade(p->req)) {
         p->upgraded = true;
+        set_deadline(p);
         return 2; /* there is no body: what follows is not HTTP */
     }
     if (status < 100 || status > 599)
@@ -407,6 +448,7 @@ static int on_headers_complete(llhttp_t *parser) {
     p->type = type && is_value(type) ? xstrdup(type) : NULL;
     each_field(p, put_answer);
     p->begun = true;
+    set_deadline(p);
     http_stream_begin(p->req, status, p->type);
     if (p->dead)
         return -1;
@@ -630,7 +672,7 @@ static struct sandbox *find(struct http_req *req, struct front *f, const char *i
         (void)err_set(err, ERR_CONFLICT, "the sandbox is not running");
         return NULL;
     }
-    if (s->connections >= f->config->sandboxes.connections) {
+    if (s->connections >= f->config->sandboxes.connections && !make_room(s)) {
         (void)err_set(err, ERR_RATE,
                       "there are %zu connections to this sandbox (setting sandboxes.connections)",
                       s->connections);
@@ -703,7 +745,9 @@ bool api_port(struct http_req *req, struct front *f) {
     p->settings.on_message_complete = on_message_complete;
     llhttp_init(&p->parser, HTTP_RESPONSE, &p->settings);
     p->parser.data = p;
-    s->connections++;
+    p->visitor = (struct sandbox_visitor){.on_late = on_late, .ctx = p};
+    sandbox_visit(s, &p->visitor);
+    set_deadline(p);
     http_req_on_gone(req, on_gone, p);
     http_req_body_pause(req); /* until there is somebody to read it */
     p->call = sandbox_box_port(s->box, (uint16_t)port, on_connected, p);

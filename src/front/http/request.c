@@ -269,6 +269,10 @@ char *http_req_peer(const struct http_req *req, char out[HTTP_PEER_SIZE]) {
     return out;
 }
 
+bool http_req_is_shut(const struct http_req *req) {
+    return !req->conn || req->conn->eof;
+}
+
 void http_req_on_gone(struct http_req *req, void (*on_gone)(void *ctx), void *ctx) {
     req->on_gone = on_gone;
     req->gone_ctx = ctx;

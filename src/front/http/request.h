@@ -76,6 +76,10 @@ void *http_req_user(const struct http_req *req);
 /* True when the peer is on this machine: loopback, or a Unix socket. */
 bool http_req_is_local(const struct http_req *req);
 
+/* True when the client has shut its side after the request: it may wait for the answer, or be gone.
+ */
+bool http_req_is_shut(const struct http_req *req);
+
 /* on_gone is called when the client leaves before the answer is complete. */
 void http_req_on_gone(struct http_req *req, void (*on_gone)(void *ctx), void *ctx);
 

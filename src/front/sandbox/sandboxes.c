@@ -975,7 +975,30 @@ int sandbox_extend(struct sandbox *s, int64_t timeout_s, struct err *err) {
     return 0;
 }
 
+void sandbox_visit(struct sandbox *s, struct sandbox_visitor *v) {
+    v->next = s->visitors;
+    s->visitors = v;
+    s->connections++;
+}
+
+void sandbox_leave(struct sandbox *s, struct sandbox_visitor *v) {
+    struct sandbox_visitor **at = &s->visitors;
+    while (*at != v)
+        at = &(*at)->next;
+    *at = v->next;
+    s->connections--;
+}
+
 /* --- the clock --- */
+
+static void check_visitors(struct sandbox *s, int64_t now_ms) {
+    struct sandbox_visitor *next;
+    for (struct sandbox_visitor *v = s->visitors; v; v = next) {
+        next = v->next;
+        if (v->deadline_ms && now_ms >= v->deadline_ms)
+            v->on_late(v->ctx);
+    }
+}
 
 static void on_tick(uv_timer_t *t) {
     struct sandboxes *all = t->data;
@@ -984,6 +1007,7 @@ static void on_tick(uv_timer_t *t) {
     for (struct sandbox *s = all->list; s; s = s->next) {
         for (struct exec *e = s->execs; e; e = e->next)
             exec_check_time(e, now);
+        check_visitors(s, now);
         if (wall >= s->expires_ms && s->state != SANDBOX_ENDING) {
             s->expired = true;
             (void)sandbox_end(s, NULL, NULL);

@@ -40,6 +40,14 @@ struct sandbox_waiter {
     void *ctx;
 };
 
+/* One who waits for something inside; on_late is called when the time is over. */
+struct sandbox_visitor {
+    struct sandbox_visitor *next; /* the newest first */
+    int64_t deadline_ms;          /* monotonic; 0: none */
+    void (*on_late)(void *ctx);   /* may take it out */
+    void *ctx;
+};
+
 /* One that lives. */
 struct sandbox {
     struct sandbox *next;
@@ -51,11 +59,12 @@ struct sandbox {
     json_t *doc; /* what is shown of it, but for what changes */
     json_t *env; /* {NAME: value}, or NULL */
     struct network_line *line;
-    struct exec *execs;  /* running, or looked at */
-    uint64_t kept_bytes; /* of the output of its commands */
-    size_t connections;  /* to its ports */
-    size_t snapshots;    /* being made */
-    int64_t created_ms;  /* wall clock */
+    struct exec *execs;               /* running, or looked at */
+    uint64_t kept_bytes;              /* of the output of its commands */
+    struct sandbox_visitor *visitors; /* connections to its ports */
+    size_t connections;
+    size_t snapshots;   /* being made */
+    int64_t created_ms; /* wall clock */
     int64_t expires_ms;
     struct sandbox_stats stats;
     struct err err; /* why it ends, if nobody asked for it */
@@ -125,6 +134,8 @@ void sandbox_save(struct sandbox *s);
 int sandbox_extend(struct sandbox *s, int64_t timeout_s, struct err *err);
 /* Ends it; cb (may be NULL) when it is gone. */
 struct sandbox_waiter *sandbox_end(struct sandbox *s, void (*cb)(void *ctx), void *ctx);
+void sandbox_visit(struct sandbox *s, struct sandbox_visitor *v);
+void sandbox_leave(struct sandbox *s, struct sandbox_visitor *v);
 /* Forgets a sandbox that is gone, with all that is remembered of it. */
 int sandboxes_forget(struct sandboxes *all, const char *id, struct err *err);
 

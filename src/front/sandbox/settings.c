@@ -39,6 +39,7 @@ struct sandbox_settings sandbox_settings_default(void) {
                                      .snapshots_mb_per_key = share_of(LIMIT_SANDBOX_SNAPSHOTS_MB),
                                      .snapshot_s = LIMIT_SANDBOX_SNAPSHOT_S,
                                      .connections = LIMIT_SANDBOX_CONNECTIONS,
+                                     .answer_s = LIMIT_SANDBOX_ANSWER_S,
                                      .events = LIMIT_SANDBOX_EVENTS,
                                      .uid_base = 200000,
                                      .uid_count = 65536};
@@ -203,6 +204,7 @@ static int read_numbers(struct sandbox_settings *s, const json_t *json, struct e
         {"snapshots_mb_per_key", &s->snapshots_mb_per_key, 1, 1 << 24},
         {"snapshot_s", &s->snapshot_s, 1, 86400},
         {"connections", &s->connections, 1, 10000},
+        {"answer_s", &s->answer_s, 1, 86400},
         {"events", &s->events, 1, 100000},
         {"uid_base", &s->uid_base, 65536, 0xfffffff0LL},
         {"uid_count", &s->uid_count, 2, 0x7fffffffLL},
@@ -245,6 +247,7 @@ int sandbox_settings_read(struct sandbox_settings *s, const json_t *json, struct
                                        "snapshots_mb",
                                        "snapshots_mb_per_key",
                                        "connections",
+                                       "answer_s",
                                        "events",
                                        "uid_base",
                                        "uid_count",
