@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { chownSync, closeSync, existsSync, ftruncateSync, openSync, readFileSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { test } from 'node:test';
 import { slow, startCay, withCay } from '../lib/cay.mjs';
 import { call, events, make } from '../lib/sandbox.mjs';
@@ -96,4 +97,35 @@ test('a body of many small values is refused before a tree is made of it', async
   const peak = Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${cay.pid}/status`, 'utf8'))[1]) / 1024;
   assert.ok(peak < 400 * slow, `${peak} MiB`);
   assert.equal((await ask(900_000)).status, 400, 'fewer are looked at');
+});
+
+test('what cannot be written down is not made, and what ends unwritten can be forgotten', async (t) => {
+  const first = await startCay({ config: { sandboxes: { pool: 0 } } });
+  t.after(() => first.clean());
+  await first.halt();
+  // As on a full disk, while there is a row in `full`.
+  withStore(first.dataDir, (db) => {
+    db.exec('CREATE TABLE full (x)');
+    db.exec("CREATE TRIGGER is_full BEFORE INSERT ON records WHEN EXISTS (SELECT 1 FROM full) BEGIN SELECT RAISE(FAIL, 'no room'); END");
+  });
+  const cay = await withCay(t, { dataDir: first.dataDir, config: { sandboxes: { pool: 0 } } });
+  const db = new DatabaseSync(join(first.dataDir, 'cay.db'));
+  t.after(() => db.close());
+  const lived = await make(cay);
+  db.exec('INSERT INTO full VALUES (1)');
+  const refused = await call(cay, 'POST', '/v1/sandboxes', {});
+  assert.ok(refused.status >= 500, refused.raw.toString());
+  assert.match(refused.json.error.message, /no room/);
+  assert.equal((await call(cay, 'GET', '/v1/status')).json.sandboxes.running, 1);
+  assert.ok((await lived.call('POST', '/exec', { command: 'true' })).status >= 500);
+  await lived.end();
+  const seen = await lived.get();
+  assert.equal(seen.status, 'interrupted');
+  db.exec('DELETE FROM full');
+  // There is room again.
+  await lived.end();
+  assert.equal((await lived.call('GET', '')).status, 404);
+  const box = await make(cay);
+  assert.equal((await box.run('echo here')).stdout, 'here\n');
+  assert.deepEqual((await call(cay, 'GET', '/v1/sandboxes')).json.sandboxes.map(({ id }) => id), [box.id]);
 });

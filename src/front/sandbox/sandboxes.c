@@ -198,8 +198,9 @@ static void sweep_snapshots(struct sandboxes *all) {
 
 static const char *const state_names[] = {"running", "running", "paused", "running"};
 
-static void put_record(struct sandbox *s, const char *status, int64_t ended_ms) {
-    struct err err;
+static int put_record(const struct sandbox *s, const char *status, int64_t ended_ms,
+                      struct err *err) {
+    (void)json_object_set_new(s->doc, "expires_ms", json_integer(s->expires_ms));
     _cleanup_(free) char *doc = json_dumps(s->doc, JSON_COMPACT);
     struct store_record r = {.status = (char *)(uintptr_t)status,
                              .created_ms = s->created_ms,
@@ -207,13 +208,13 @@ static void put_record(struct sandbox *s, const char *status, int64_t ended_ms) 
                              .doc = doc};
     memcpy(r.id, s->id, sizeof(r.id));
     memcpy(r.owner, s->owner, sizeof(r.owner));
-    if (store_record_put(s->all->opt.store, "sandbox", &r, &err) < 0)
-        log_error("sandbox.record", "sandbox", s->id, "error", err.message);
+    return store_record_put(s->all->opt.store, "sandbox", &r, err);
 }
 
 void sandbox_save(struct sandbox *s) {
-    (void)json_object_set_new(s->doc, "expires_ms", json_integer(s->expires_ms));
-    put_record(s, state_names[s->state], 0);
+    struct err err;
+    if (put_record(s, state_names[s->state], 0, &err) < 0)
+        log_error("sandbox.record", "sandbox", s->id, "error", err.message);
 }
 
 static json_t *usage_of(const struct sandbox_stats *st) {
@@ -264,7 +265,9 @@ json_t *sandboxes_show_record(const struct sandboxes *all, const struct store_re
         if (strcmp(s->id, r->id) == 0)
             return sandbox_show(s);
     _cleanup_(json) json_t *doc = json_loads(r->doc, 0, NULL);
-    return show(r->id, r->status, r->created_ms, r->ended_ms, doc);
+    /* One that is gone, and whose end could not be written down. */
+    const char *status = r->ended_ms ? r->status : "interrupted";
+    return show(r->id, status, r->created_ms, r->ended_ms, doc);
 }
 
 int sandboxes_show(struct sandboxes *all, const char *id, struct store_scope scope,
@@ -331,6 +334,12 @@ static json_t *error_object(const struct err *err) {
 
 static void update_timer(struct sandboxes *all);
 
+static void free_sandbox(struct sandbox *s) {
+    json_decref(s->doc);
+    json_decref(s->env);
+    free(s);
+}
+
 /* It is gone. */
 static void bury(struct sandbox *s, const struct err *why) {
     struct sandboxes *all = s->all;
@@ -353,13 +362,14 @@ static void bury(struct sandbox *s, const struct err *why) {
     (void)json_object_set_new(s->doc, "usage", usage);
     while (s->execs)
         exec_detach(s->execs);
-    (void)json_object_set_new(s->doc, "expires_ms", json_integer(s->expires_ms));
     if (s->expired)
         (void)err_set(&err, ERR_TIMEOUT,
                       "its time was over: extend it, or ask for more (timeout_s)");
     if (err.code)
         (void)json_object_set_new(s->doc, "error", error_object(&err));
-    put_record(s, status, clock_wall_ms());
+    struct err ignored;
+    if (put_record(s, status, clock_wall_ms(), &ignored) < 0)
+        log_error("sandbox.record", "sandbox", s->id, "error", ignored.message);
     s->all->ended++;
     struct sandbox **at = &all->list;
     while (*at != s)
@@ -380,9 +390,7 @@ static void bury(struct sandbox *s, const struct err *why) {
             w->cb(w->ctx);
         free(w);
     }
-    json_decref(s->doc);
-    json_decref(s->env);
-    free(s);
+    free_sandbox(s);
     update_timer(all);
 }
 
@@ -937,10 +945,15 @@ struct sandbox *sandboxes_make(struct sandboxes *all, const struct sandbox_ask *
     s->env = json_incref(json_object_get(ask->body, "env"));
     s->created_ms = clock_wall_ms();
     s->expires_ms = s->created_ms + p.timeout_s * 1000;
+    /* Before it starts: what is not written down is not made. */
+    if (put_record(s, state_names[s->state], 0, err) < 0) {
+        free_sandbox(s);
+        finish_plan(&p);
+        return NULL;
+    }
     s->next = all->list;
     all->list = s;
     all->live++;
-    sandbox_save(s); /* before it starts */
     p.spec.id = xstrdup(s->id);
     s->setup = xcalloc(1, sizeof(*s->setup));
     *s->setup = (struct setup){.sandbox = s,
