@@ -2,6 +2,7 @@
 // a connection that is cut, and what is said when something is wrong.
 import assert from 'node:assert/strict';
 import { chmodSync, existsSync, lstatSync, mkdirSync, readFileSync, readdirSync, readlinkSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { createServer as createHttpServer } from 'node:http';
 import { connect, createServer } from 'node:net';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -313,4 +314,18 @@ test('wrong words get exit status 2 and a line that helps', limit, async (t) => 
     assert.match(help, new RegExp(`^usage: cay sandbox ${verb}`));
     for (const line of help.split('\n')) assert.ok(line.length <= 100, line);
   }
+});
+
+test('a name from a server that takes any makes no row', limit, async (t) => {
+  const forged = 'sbx_01m7gbff3dmnxbpry7yvsp83rb';
+  const sandboxes = [{ id: 'sbx_01m7gbff3dmnxbpry7yvsp83ra', status: 'stopped', name: `a\n${forged}  running\tü` }];
+  const server = createHttpServer((req, res) => {
+    res.setHeader('Content-Type', 'application/json');
+    res.end(JSON.stringify({ sandboxes, next_cursor: null }));
+  });
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.after(() => server.close());
+  const done = await run(t, { url: `http://127.0.0.1:${server.address().port}` }, ['ls', '-a']);
+  assert.equal(done.out.split('\n').length, 3, done.out);
+  assert.match(done.out, /a\\x0asbx_01m7gbff3dmnxbpry7yvsp83rb {2}running\\x09ü\n$/);
 });

@@ -59,10 +59,10 @@ describe('a server with sandboxes', () => {
   after(() => cay.stop());
 
   test('one is made, used and ended, and stays in the records', async () => {
-    const box = await make(cay, { name: 'first', metadata: { a: [1] }, env: { GREETING: 'hello' } });
+    const box = await make(cay, { name: 'fïrst 名', metadata: { a: [1] }, env: { GREETING: 'hello' } });
     assert.match(box.id, /^sbx_[0-9a-z]{26}$/);
     assert.equal(box.status, 'running');
-    assert.equal(box.name, 'first');
+    assert.equal(box.name, 'fïrst 名');
     assert.deepEqual(box.metadata, { a: [1] });
     assert.deepEqual(box.network, { allow: [], routes: [] });
     assert.deepEqual(box.limits, { memory_mb: 256, disk_mb: 64, pids: 64, cpus: null, timeout_s: 60 });
@@ -124,6 +124,7 @@ describe('a server with sandboxes', () => {
       ['{', 400],
       [{ name: 5 }, 400],
       [{ name: 'n'.repeat(101) }, 400],
+      ...['a\nb', '\u001b[2J', '\u007f', '\u0085', '\u009b1m', 'a\u2028b', 'a\u202eb', 'a\u2066b', '\t'].map((name) => [{ name }, 400]),
       [{ root: '/etc' }, 400],
       [{ root: 'nowhere' }, 400],
       [{ snapshot: 'snp_x' }, 404],
@@ -308,7 +309,7 @@ describe('a server with sandboxes', () => {
     assert.equal((await call(cay, 'DELETE', `/v1/snapshots/${made.json.id}`)).status, 204);
     assert.equal((await call(cay, 'GET', `/v1/snapshots/${made.json.id}`)).status, 404);
     assert.deepEqual(readdirSync(join(cay.dataDir, 'snapshots')), []);
-    for (const body of [{ name: 5 }, { x: 1 }, { name: 'n'.repeat(101) }]) {
+    for (const body of [{ name: 5 }, { x: 1 }, { name: 'n'.repeat(101) }, { name: 'a\nb' }]) {
       const other = await make(cay);
       assert.equal((await other.call('POST', '/snapshots', body)).status, 400);
       await other.end();

@@ -17,7 +17,6 @@
  * comes. It is never opened here: a new sandbox unpacks it, inside. */
 
 enum {
-    NAME_BYTES = 100,
     SNAPSHOTS_AT_ONCE = 1,
     SAID_BYTES = 8192,
     KILLED_WAIT_MS = 2000, /* for the end of tar: a sandbox that is paused does not end it */
@@ -281,8 +280,8 @@ static int read_request(struct http_req *req, const struct sandbox *box, json_t 
         rc = json_check_keys(body, "the request", keys, err);
     if (rc == 0)
         rc = json_get_str(body, "name", &name, err);
-    if (rc == 0 && name && strlen(name) > NAME_BYTES)
-        rc = err_set(err, ERR_BAD_REQUEST, "\"name\" has at most %d bytes", NAME_BYTES);
+    if (rc == 0 && name)
+        rc = sandbox_check_name(name, err);
     if (rc == 0 && box->snapshots >= SNAPSHOTS_AT_ONCE)
         rc = err_set(err, ERR_CONFLICT, "another snapshot of this sandbox is being made");
     if (rc == 0)

@@ -108,6 +108,20 @@ static void print_line(const char *text) {
     (void)fputc('\n', stdout);
 }
 
+/* In a table a line is a row: a name cannot make one. */
+static void print_cell(const char *text) {
+    while (*text) {
+        size_t n = 0;
+        while ((unsigned char)text[n] >= 0x20)
+            n++;
+        terminal_print(stdout, text, n);
+        text += n;
+        if (*text)
+            (void)printf("\\x%02x", (unsigned char)*text++);
+    }
+    (void)fputc('\n', stdout);
+}
+
 static void set(json_t *body, const char *key, json_t *value) {
     (void)json_object_set_new(body, key, value);
 }
@@ -186,7 +200,7 @@ static void print_row(const json_t *it, int64_t now) {
                        (double)json_integer_value(bytes) / (1 << 20));
     terminal_print(stdout, text_of(it, "id"), strlen(text_of(it, "id")));
     (void)printf("  %-11s  %6s  %6s  %9s  ", text_of(it, "status"), age, left, memory);
-    print_line(text_of(it, "name"));
+    print_cell(text_of(it, "name"));
 }
 
 /* The list knows what was measured last: those that live are asked again. */

@@ -657,9 +657,21 @@ bool sandbox_is_granted(const json_t *grants, const char *kind, const char *name
     return false;
 }
 
-static int check_text(const char *key, const char *text, size_t max, struct err *err) {
-    if (strlen(text) > max)
-        return err_set(err, ERR_BAD_REQUEST, "\"%s\" has at most %zu bytes", key, max);
+/* Control characters, and those that break a line or turn its direction: U+0080 to U+009F, U+2028
+ * to U+202E, U+2066 to U+2069. */
+static bool forges(const char *s) {
+    const unsigned char *u = (const unsigned char *)s;
+    return *u < 0x20 || *u == 0x7f || (u[0] == 0xc2 && u[1] < 0xa0) ||
+           (u[0] == 0xe2 && u[1] == 0x80 && u[2] >= 0xa8 && u[2] <= 0xae) ||
+           (u[0] == 0xe2 && u[1] == 0x81 && u[2] >= 0xa6 && u[2] <= 0xa9);
+}
+
+int sandbox_check_name(const char *name, struct err *err) {
+    if (strlen(name) > NAME_BYTES)
+        return err_set(err, ERR_BAD_REQUEST, "\"name\" has at most %d bytes", NAME_BYTES);
+    for (; *name; name++)
+        if (forges(name))
+            return err_set(err, ERR_BAD_REQUEST, "\"name\" is one line without control characters");
     return 0;
 }
 
@@ -857,7 +869,7 @@ static int read_plan(struct sandboxes *all, const struct sandbox_ask *ask, struc
     if (rc == 0)
         rc = json_get_str(body, "name", &name, err);
     if (rc == 0 && name)
-        rc = check_text("name", name, NAME_BYTES, err);
+        rc = sandbox_check_name(name, err);
     if (rc == 0)
         rc = json_get_str(body, "root", &root, err);
     if (rc == 0 && *root && !sandbox_settings_root(all->opt.settings, root))

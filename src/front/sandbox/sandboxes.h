@@ -139,5 +139,7 @@ void sandbox_leave(struct sandbox *s, struct sandbox_visitor *v);
 /* Forgets a sandbox that is gone, with all that is remembered of it. */
 int sandboxes_forget(struct sandboxes *all, const char *id, struct err *err);
 
+/* A name that people read in a list: of a sandbox, or of a snapshot. */
+int sandbox_check_name(const char *name, struct err *err);
 /* True for grants of a key that name it, and for a key without grants. */
 bool sandbox_is_granted(const json_t *grants, const char *kind, const char *name);
