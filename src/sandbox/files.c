@@ -18,7 +18,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { DEPTH_MAX = 128 };
+enum { DEPTH_MAX = 100 };
 
 static int code_of(int sys) {
     switch (sys) {
@@ -33,6 +33,7 @@ static int code_of(int sys) {
     case ENOTEMPTY:
     case EISDIR:
     case EXDEV:
+    case ETXTBSY:
         return ERR_CONFLICT;
     case ENOSPC:
     case EDQUOT:
@@ -41,6 +42,8 @@ static int code_of(int sys) {
     case EINVAL:
     case ELOOP:
     case ENAMETOOLONG:
+    case ENXIO: /* a pipe that nobody reads, a socket, a device that is not there */
+    case ENODEV:
         return ERR_BAD_REQUEST;
     default:
         return ERR_IO;
@@ -52,6 +55,14 @@ static int file_error(struct err *err, const char *path) {
     (void)err_sys(err, "%s", path);
     err->code = (enum err_code)code_of(sys);
     return -(int)err->code;
+}
+
+/* Neither a file nor a folder: to open it would wait for somebody, or do something. */
+static int is_special(const char *path, struct err *err) {
+    (void)err_set(err, ERR_BAD_REQUEST, "%s: a pipe, socket or device: only files have content",
+                  path);
+    err->sys = EINVAL;
+    return -ERR_BAD_REQUEST;
 }
 
 static int open_in_root(int dirfd, const char *path, int flags, mode_t mode) {
@@ -105,7 +116,9 @@ static int check_regular(int fd, const char *path, struct stat *st, struct err *
         return file_error(err, path);
     if (S_ISREG(st->st_mode))
         return refuse_proc(fd, path, err);
-    errno = S_ISDIR(st->st_mode) ? EISDIR : EINVAL;
+    if (!S_ISDIR(st->st_mode))
+        return is_special(path, err);
+    errno = EISDIR;
     return file_error(err, path);
 }
 
@@ -113,7 +126,7 @@ int files_open_read(const char *path, int *ret_fd, struct sandbox_stat *ret, str
     struct stat st;
     _cleanup_(close) int fd = open_in_root(AT_FDCWD, path, O_RDONLY, 0);
     if (fd < 0)
-        return file_error(err, path);
+        return errno == ENXIO ? is_special(path, err) : file_error(err, path);
     int rc = check_regular(fd, path, &st, err);
     if (rc < 0)
         return rc;
@@ -170,7 +183,7 @@ int files_open_write(const char *path, uint32_t mode, uint32_t flags, int *ret_f
               (flags & SANDBOX_WRITE_EXCLUSIVE ? O_EXCL : 0);
     _cleanup_(close) int fd = open_in_root(AT_FDCWD, path, how, mode & 0777);
     if (fd < 0)
-        return file_error(err, path);
+        return errno == ENXIO ? is_special(path, err) : file_error(err, path);
     int rc = check_regular(fd, path, &st, err);
     if (rc < 0)
         return rc;
@@ -284,39 +297,84 @@ int files_move(const char *from, const char *to, struct err *err) {
     return 0;
 }
 
+/* A folder that is being emptied. What lies too deep for our descriptors is moved up to it first,
+ * so that no depth is too much. */
+struct emptying {
+    int top;
+    unsigned moved; /* in this round */
+    unsigned names; /* that were given */
+    uint64_t count;
+};
+
+static int move_up(struct emptying *e, int dirfd, const char *name) {
+    for (int tries = 0; tries < 1000; tries++) {
+        char to[64];
+        (void)snprintf(to, sizeof(to), ".cay-delete-%u", e->names++);
+        if (renameat2(dirfd, name, e->top, to, RENAME_NOREPLACE) == 0) {
+            e->moved++;
+            return 0;
+        }
+        if (errno != EEXIST)
+            return -1;
+    }
+    return -1;
+}
+
 /* Removes what is in the folder. Entered by descriptor without following links, so that a folder
  * swapped for a link while this runs is not walked into. */
-static int empty_dir(int dirfd, const char *name, int depth, uint64_t *count) {
-    if (depth > DEPTH_MAX) {
-        errno = ELOOP;
-        return -1;
+static int empty_dir(struct emptying *e, int fd, int depth);
+
+static int remove_entry(struct emptying *e, int fd, const char *name, int depth) {
+    if (unlinkat(fd, name, 0) == 0) {
+        e->count++;
+        return 0;
     }
-    int fd = open_in_root(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    if (!d) {
-        if (fd >= 0)
-            close(fd);
-        return -1;
+    if (errno != EISDIR && errno != EPERM)
+        return errno == ENOENT ? 0 : -1;
+    if (unlinkat(fd, name, AT_REMOVEDIR) < 0) {
+        if (errno != ENOTEMPTY && errno != EEXIST)
+            return errno == ENOENT ? 0 : -1;
+        if (depth >= DEPTH_MAX)
+            return move_up(e, fd, name);
+        int sub = open_in_root(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+        if (sub < 0 || empty_dir(e, sub, depth + 1) < 0 || unlinkat(fd, name, AT_REMOVEDIR) < 0)
+            return -1;
     }
+    e->count++;
+    return 0;
+}
+
+/* Takes the descriptor. */
+static int empty_dir(struct emptying *e, int fd, int depth) {
+    DIR *d = fdopendir(fd);
     int rc = 0;
-    for (struct dirent *e; rc == 0 && (e = readdir(d));) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-            continue;
-        if (unlinkat(fd, e->d_name, 0) == 0) {
-            (*count)++;
-        } else if (errno == EISDIR || errno == EPERM) {
-            rc = empty_dir(fd, e->d_name, depth + 1, count);
-            if (rc == 0) {
-                rc = unlinkat(fd, e->d_name, AT_REMOVEDIR);
-                (*count)++;
-            }
-        } else if (errno != ENOENT) {
-            rc = -1;
-        }
+    if (!d) {
+        close(fd);
+        return -1;
     }
+    for (struct dirent *it; rc == 0 && (it = readdir(d));)
+        if (strcmp(it->d_name, ".") != 0 && strcmp(it->d_name, "..") != 0)
+            rc = remove_entry(e, fd, it->d_name, depth);
     int sys = errno;
     closedir(d);
     errno = sys;
+    return rc;
+}
+
+static int empty(int dirfd, const char *name, uint64_t *ret_count) {
+    struct emptying e = {.top = open_in_root(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0)};
+    if (e.top < 0)
+        return -1;
+    int rc = 0;
+    do {
+        e.moved = 0;
+        int again = open_in_root(e.top, ".", O_RDONLY | O_DIRECTORY, 0);
+        rc = again < 0 ? -1 : empty_dir(&e, again, 0);
+    } while (rc == 0 && e.moved > 0);
+    int sys = errno;
+    close(e.top);
+    errno = sys;
+    *ret_count = e.count;
     return rc;
 }
 
@@ -329,7 +387,7 @@ int files_delete(const char *path, bool recursive, uint64_t *ret_count, struct e
     if (unlinkat(dir, name, 0) < 0) {
         if (errno != EISDIR && errno != EPERM)
             return file_error(err, path);
-        if (recursive && empty_dir(dir, name, 0, &count) < 0)
+        if (recursive && empty(dir, name, &count) < 0)
             return file_error(err, path);
         if (unlinkat(dir, name, AT_REMOVEDIR) < 0)
             return file_error(err, path);

@@ -248,3 +248,38 @@ test('a file that cannot be packed is named, and can be left out', async () => {
   assert.deepEqual(execFileSync('tar', ['-tf', '-'], { input: out.raw, encoding: 'utf8' }).trim().split('\n').sort(), ['./', './a']);
   await other.end();
 });
+
+test('a tree of any depth can be deleted, and nothing beside it', async () => {
+  const other = await make(cay);
+  await other.run(['/usr/bin/python3', '-c', `
+import os
+os.mkdir('/work/deep')
+for top in range(3):
+    os.chdir('/work/deep')
+    for i in range(2000):
+        os.mkdir('d%d' % top); os.chdir('d%d' % top)
+        if i % 100 == 0: open('f', 'w').close(); os.symlink('/work/beside', 'l'); os.mkdir('.cay-delete-%d' % i)
+os.mkdir('/work/beside'); open('/work/beside/kept', 'w').close()
+`]);
+  const done = await other.call('DELETE', at('/work/deep', '&recursive=1'));
+  assert.equal(done.status, 204, done.raw.toString());
+  assert.equal((await other.run('ls -A /work /work/beside')).stdout, '/work:\nbeside\n\n/work/beside:\nkept\n');
+  await other.end();
+});
+
+test('pipes, sockets and devices are wrong requests, not failures', async () => {
+  const other = await make(cay);
+  await other.run(['/usr/bin/python3', '-c', "import os, socket; os.mkfifo('/work/pipe'); socket.socket(socket.AF_UNIX).bind('/work/sock'); os.symlink('/dev/ptmx', '/work/tty')"]);
+  for (const path of ['/work/pipe', '/work/sock', '/dev/null', '/dev/zero', '/dev/tty', '/work/tty'])
+    for (const [method, body] of [['GET'], ['PUT', 'x'], ['PUT', '']]) {
+      const answer = await other.call(method, at(path), body);
+      assert.ok(answer.status >= 400 && answer.status < 500, `${method} ${path}: ${answer.raw}`);
+      if (path.startsWith('/work/')) assert.match(answer.json.error.message, /pipe, socket or device/, `${method} ${path}`);
+    }
+  await other.run('cp /usr/bin/sleep busy; ./busy 1000', { background: true });
+  await until(async () => (await other.run('pgrep -x busy')).exit_code === 0);
+  const busy = await other.call('PUT', at('/work/busy'), 'x');
+  assert.equal(busy.status, 409, busy.raw.toString());
+  for (const path of ['/work/pipe', '/work/sock']) assert.equal((await other.call('DELETE', at(path))).status, 204);
+  await other.end();
+});
