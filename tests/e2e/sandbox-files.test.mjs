@@ -283,3 +283,31 @@ test('pipes, sockets and devices are wrong requests, not failures', async () => 
   for (const path of ['/work/pipe', '/work/sock']) assert.equal((await other.call('DELETE', at(path))).status, 204);
   await other.end();
 });
+
+test('names that are no text can be listed, read, written, moved and deleted', async () => {
+  const other = await make(cay);
+  await other.run(['/usr/bin/python3', '-c', "import os; os.mkdir(b'/work/d\\xff'); open(b'/work/d\\xff/caf\\xe9', 'w').write('latin')"]);
+  const b64 = (text) => Buffer.from(text, 'latin1').toString('base64');
+  const inside = (text) => `path_base64=${encodeURIComponent(b64(text))}`;
+  const entries = (await other.call('GET', '/files/list?path=/work')).json.entries;
+  assert.deepEqual(entries.map(({ name, name_base64 }) => [name, name_base64]), [['d\ufffd', b64('d\xff')]]);
+  const listed = (await other.call('GET', `/files/list?${inside('/work/d\xff')}`)).json.entries;
+  assert.equal(listed[0].name_base64, b64('caf\xe9'));
+  assert.equal((await other.call('GET', `/files?${inside('/work/d\xff/caf\xe9')}`)).raw.toString(), 'latin');
+  assert.equal((await other.call('GET', `/files/stat?${inside('/work/d\xff/caf\xe9')}`)).json.size, 5);
+  const put = await other.call('PUT', `/files?${inside('/work/d\xff/n\xf8w')}`, 'new');
+  assert.deepEqual(put.json, { path: '/work/d\ufffd/n\ufffdw', path_base64: b64('/work/d\xff/n\xf8w'), size: 3 });
+  assert.equal((await other.call('POST', '/files/mkdir', { path_base64: b64('/work/\xfe') })).status, 204);
+  assert.equal((await other.call('POST', '/files/move', { from_base64: b64('/work/d\xff/n\xf8w'), to: '/work/plain' })).status, 204);
+  assert.equal((await other.call('GET', at('/work/plain'))).raw.toString(), 'new');
+  assert.equal((await other.call('GET', `/tar?${inside('/work/d\xff')}`)).status, 200);
+  // As it comes from tools that spell base 64 for URLs, or forget to escape "+".
+  assert.equal((await other.call('GET', `/files/stat?path_base64=${Buffer.from('/work/d\xff', 'latin1').toString('base64url')}`)).status, 200);
+  assert.equal((await other.call('DELETE', `/files?${inside('/work/d\xff')}&recursive=1`)).status, 204);
+  for (const bad of ['!', '', b64('/work/\0x'), 'A'])
+    assert.equal((await other.call('GET', `/files?path_base64=${encodeURIComponent(bad)}`)).status, 400, bad);
+  const missing = await other.call('GET', `/files?${inside('/work/\xe9')}`);
+  assert.equal(missing.status, 404);
+  assert.ok(missing.json.error.message);
+  await other.end();
+});

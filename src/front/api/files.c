@@ -1,6 +1,8 @@
+#include "base/base64.h"
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "front/api/api.h"
 #include "front/api/sandbox.h"
 
@@ -19,6 +21,20 @@ static json_t *show_stat(const struct sandbox_stat *st) {
     (void)snprintf(mode, sizeof(mode), "%04o", (unsigned)(st->mode & 07777));
     return json_pack("{s:s,s:s,s:I,s:I}", "kind", kinds[st->kind <= 4 ? st->kind : 0], "mode", mode,
                      "size", (json_int_t)st->size, "mtime", (json_int_t)st->mtime_ms);
+}
+
+/* A name that is no text is shown as well as it can be; the bytes are beside it. */
+static void write_name(struct json_writer *w, const char *key, const char *name) {
+    size_t len = strlen(name);
+    json_writer_key(w, key);
+    json_writer_str(w, name);
+    if (utf8_is_valid(name, len))
+        return;
+    _cleanup_(free) char *text = xmalloc(BASE64_SIZE(len) + 1);
+    _cleanup_(free) char *bytes_key = xasprintf("%s_base64", key);
+    base64_encode(text, name, len);
+    json_writer_key(w, bytes_key);
+    json_writer_text(w, text, BASE64_SIZE(len));
 }
 
 /* --- reading --- */
@@ -148,9 +164,16 @@ static void end_upload(struct upload *u, const struct err *err) {
     if (err) {
         http_respond_err(req, err);
     } else {
-        _cleanup_(json) json_t *o =
-            json_pack("{s:s,s:I}", "path", u->path, "size", (json_int_t)u->written);
-        http_respond_json(req, 200, o);
+        struct buf b;
+        buf_init(&b, 16 * SANDBOX_PATH_MAX);
+        struct json_writer w;
+        json_writer_init(&w, &b);
+        json_writer_object_begin(&w);
+        write_name(&w, "path", u->path);
+        json_writer_key(&w, "size");
+        json_writer_int(&w, (int64_t)u->written);
+        json_writer_object_end(&w);
+        http_respond_buf(req, 200, "application/json", &b);
     }
     free_upload(u);
 }
@@ -301,8 +324,7 @@ static void on_list(struct ask *a, struct sandbox_reply *reply) {
         char mode[8];
         (void)snprintf(mode, sizeof(mode), "%04o", (unsigned)(e->stat.mode & 07777));
         json_writer_object_begin(&w);
-        json_writer_key(&w, "name");
-        json_writer_str(&w, e->name);
+        write_name(&w, "name", e->name);
         json_writer_key(&w, "kind");
         json_writer_str(&w, kinds[e->stat.kind]);
         json_writer_key(&w, "mode");
@@ -335,22 +357,32 @@ static void list(struct http_req *req, void *ctx) {
     ask_wait(a, sandbox_box_list(s->box, path, skip, ask_replied, a));
 }
 
-static int get_path(const json_t *body, const char *key, const char **ret, struct err *err) {
-    int rc = json_get_str(body, key, ret, err);
-    if (rc == 0 && (!*ret || !**ret || strlen(*ret) >= SANDBOX_PATH_MAX))
-        rc = err_set(err, ERR_BAD_REQUEST, "\"%s\" is needed, with 1 to %d bytes", key,
-                     SANDBOX_PATH_MAX - 1);
-    return rc;
+/* KEY or KEY_base64; the caller frees. */
+static int get_path(const json_t *body, const char *key, char **ret, struct err *err) {
+    _cleanup_(free) char *bytes_key = xasprintf("%s_base64", key);
+    const char *text = NULL;
+    const char *encoded = NULL;
+    int rc = json_get_str(body, key, &text, err);
+    if (rc == 0)
+        rc = json_get_str(body, bytes_key, &encoded, err);
+    if (rc < 0)
+        return rc;
+    _cleanup_(free) char *path = text ? xstrdup(text) : encoded ? api_decode_path(encoded) : NULL;
+    if (!path || !*path || strlen(path) >= SANDBOX_PATH_MAX)
+        return err_set(err, ERR_BAD_REQUEST, "\"%s\" (or \"%s\") is needed, with 1 to %d bytes",
+                       key, bytes_key, SANDBOX_PATH_MAX - 1);
+    *ret = steal_ptr(&path);
+    return 0;
 }
 
 static void mkdir_(struct http_req *req, void *ctx) {
-    static const char *const keys[] = {"path", "parents", "mode", NULL};
+    static const char *const keys[] = {"path", "path_base64", "parents", "mode", NULL};
     struct err err;
     struct sandbox *s = api_sandbox(req, ctx, false);
     if (!s)
         return;
     _cleanup_(json) json_t *body = NULL;
-    const char *path = NULL;
+    _cleanup_(free) char *path = NULL;
     bool parents = false;
     int64_t mode = 0755;
     int rc = api_body(req, &body, &err);
@@ -371,14 +403,14 @@ static void mkdir_(struct http_req *req, void *ctx) {
 }
 
 static void move(struct http_req *req, void *ctx) {
-    static const char *const keys[] = {"from", "to", NULL};
+    static const char *const keys[] = {"from", "from_base64", "to", "to_base64", NULL};
     struct err err;
     struct sandbox *s = api_sandbox(req, ctx, false);
     if (!s)
         return;
     _cleanup_(json) json_t *body = NULL;
-    const char *from = NULL;
-    const char *to = NULL;
+    _cleanup_(free) char *from = NULL;
+    _cleanup_(free) char *to = NULL;
     int rc = api_body(req, &body, &err);
     if (rc == 0)
         rc = json_check_keys(body, "the request", keys, &err);

@@ -1,3 +1,4 @@
+#include "base/base64.h"
 #include "base/cleanup.h"
 #include "base/limits.h"
 #include "base/mem.h"
@@ -92,11 +93,32 @@ int api_body(struct http_req *req, json_t **ret, struct err *err) {
     return rc;
 }
 
+char *api_decode_path(const char *text) {
+    size_t len = strlen(text);
+    _cleanup_(free) char *plain = xasprintf("%s%.*s", text, (int)(-len % 4), "===");
+    char *path = xmalloc(strlen(plain) + 1);
+    for (char *c = plain; *c; c++) /* in a query "+" is a space, and some spell it for that */
+        *c = *c == '-' || *c == ' ' ? '+' : *c == '_' ? '/' : *c;
+    bool ok = base64_decode(path, plain, strlen(plain), &len);
+    path[ok ? len : 0] = 0;
+    if (ok && strlen(path) == len)
+        return path;
+    free(path);
+    return NULL;
+}
+
 char *api_path(struct http_req *req) {
     struct err err;
+    _cleanup_(free) char *encoded = NULL;
     char *path = NULL;
     int rc = http_req_query_get(req, "path", &path, &err);
     if (rc == 0)
+        rc = http_req_query_get(req, "path_base64", &encoded, &err);
+    if (rc > 0 && encoded)
+        path = api_decode_path(encoded);
+    if (rc > 0 && !path)
+        rc = err_set(&err, ERR_BAD_REQUEST, "\"path_base64\" is no base64 of a path");
+    else if (rc == 0)
         rc = err_set(&err, ERR_BAD_REQUEST, "say which file: ?path=/work/...");
     else if (rc > 0 && (!*path || strlen(path) >= SANDBOX_PATH_MAX))
         rc = err_set(&err, ERR_BAD_REQUEST, "\"path\" has 1 to %d bytes", SANDBOX_PATH_MAX - 1);
