@@ -30,8 +30,6 @@ struct watch {
     bool events; /* else: waits for the end */
     bool full;   /* wait for on_drain */
     bool started_told;
-    bool busy; /* on the stack: whoever is there frees it */
-    bool gone;
 };
 
 static void free_watch(struct watch *w) {
@@ -81,7 +79,7 @@ static size_t send_chunk(struct watch *w, int stream, const char *data, size_t l
     return n;
 }
 
-/* Everything that is there, until the client's pipe is full or the client is gone. */
+/* Everything that is there, until the client's pipe is full. */
 static void send_output(struct watch *w) {
     static char chunk[CHUNK];
     bool more = true;
@@ -90,9 +88,9 @@ static void send_output(struct watch *w) {
         w->started_told = true;
         w->full = !send_json(w->req, "started", j);
     }
-    while (more && !w->full && !w->gone) {
+    while (more && !w->full) {
         more = false;
-        for (int stream = 1; stream < 3 && !w->full && !w->gone; stream++) {
+        for (int stream = 1; stream < 3 && !w->full; stream++) {
             w->offsets[stream] = MAX(w->offsets[stream], w->exec->first[stream]);
             ssize_t n = exec_read(w->exec, stream, w->offsets[stream], chunk, sizeof(chunk));
             if (n <= 0)
@@ -105,13 +103,7 @@ static void send_output(struct watch *w) {
 }
 
 static void pump_events(struct watch *w) {
-    w->busy = true;
     send_output(w);
-    w->busy = false;
-    if (w->gone) {
-        free_watch(w);
-        return;
-    }
     if (w->full || !w->exec->ended)
         return;
     struct http_req *req = w->req;
@@ -159,8 +151,6 @@ static void answer(struct watch *w) {
 
 static void on_change(void *ctx) {
     struct watch *w = ctx;
-    if (w->busy)
-        return;
     if (w->events && !w->full)
         pump_events(w);
     else if (!w->events && w->exec->ended)
@@ -179,9 +169,7 @@ static void on_gone(void *ctx) {
         http_stream_end(w->req);
     else
         http_respond_empty(w->req, 499);
-    w->gone = true;
-    if (!w->busy)
-        free_watch(w);
+    free_watch(w);
 }
 
 /* Takes the reference. */
@@ -196,15 +184,9 @@ static void watch_start(struct http_req *req, struct exec *e, const uint64_t off
     exec_follow(e, &w->follower);
     http_req_on_gone(req, on_gone, w);
     if (events) {
-        w->busy = true;
         http_res_header(req, "Cache-Control", "no-store");
         http_stream_on_drain(req, on_drain, w);
         http_stream_begin(req, 200, "text/event-stream");
-        w->busy = false;
-        if (w->gone) {
-            free_watch(w);
-            return;
-        }
     }
     on_change(w);
 }
@@ -291,7 +273,6 @@ struct copy {
     struct http_req *req;
     int stream;
     uint64_t at, end;
-    bool busy, gone;
 };
 
 static void free_copy(struct copy *c) {
@@ -302,30 +283,20 @@ static void free_copy(struct copy *c) {
 static void on_copy_gone(void *ctx) {
     struct copy *c = ctx;
     http_stream_end(c->req);
-    c->gone = true;
-    if (!c->busy)
-        free_copy(c);
+    free_copy(c);
 }
 
 static void copy_on(void *ctx) {
     static char chunk[65536];
     struct copy *c = ctx;
-    c->busy = true;
-    while (c->at < c->end && !c->gone) {
+    while (c->at < c->end) {
         ssize_t n = exec_read(c->exec, c->stream, c->at, chunk,
                               (size_t)MIN((uint64_t)sizeof(chunk), c->end - c->at));
         if (n <= 0)
             break;
         c->at += (uint64_t)n;
-        if (!http_stream_write(c->req, chunk, (size_t)n) && c->at < c->end) {
-            c->busy = false;
+        if (!http_stream_write(c->req, chunk, (size_t)n) && c->at < c->end)
             return; /* goes on in on_drain */
-        }
-    }
-    c->busy = false;
-    if (c->gone) {
-        free_copy(c);
-        return;
     }
     http_req_on_gone(c->req, NULL, NULL);
     http_stream_on_drain(c->req, NULL, NULL);
@@ -356,7 +327,6 @@ static void raw(struct http_req *req, struct front *f, int stream) {
     http_req_on_gone(req, on_copy_gone, c);
     http_stream_on_drain(req, copy_on, c);
     http_res_header(req, "Cache-Control", "no-store");
-    c->busy = true;
     http_stream_begin(req, 200, "application/octet-stream");
     copy_on(c);
 }

@@ -77,10 +77,8 @@ static void on_read(uv_fs_t *fs) {
     }
     d->at += n;
     d->full = !http_stream_write(d->req, d->chunk, (size_t)n);
-    if (!d->gone && !d->full)
+    if (!d->full)
         read_more(d);
-    else if (d->gone)
-        free_download(d);
 }
 
 /* On another thread: what a guest hands us may be slow. */
@@ -104,7 +102,7 @@ static void on_download_gone(void *ctx) {
     struct download *d = ctx;
     http_stream_end(d->req);
     d->gone = true;
-    if (!d->reading && d->full)
+    if (!d->reading)
         free_download(d);
 }
 
@@ -113,16 +111,12 @@ static void on_opened(struct ask *a, struct sandbox_reply *reply) {
     d->front = a->front;
     d->req = a->req;
     d->fd = steal_fd(&reply->fd);
-    d->reading = true; /* until the first read is asked for, nobody frees it */
     http_req_on_gone(d->req, on_download_gone, d);
     http_stream_on_drain(d->req, on_download_drain, d);
     http_res_header(d->req, "Cache-Control", "no-store");
     http_res_header(d->req, "Content-Disposition", "attachment");
     http_stream_begin(d->req, 200, "application/octet-stream");
-    if (d->gone)
-        free_download(d);
-    else
-        read_more(d);
+    read_more(d);
 }
 
 static void get(struct http_req *req, void *ctx) {
@@ -464,7 +458,7 @@ static void begin_tar(struct tar *t) {
     t->begun = true;
     http_res_header(t->req, "Cache-Control", "no-store");
     http_stream_begin(t->req, 200, "application/x-tar");
-    if (t->req && !http_stream_write(t->req, t->head.data, t->head.len) && t->job)
+    if (!http_stream_write(t->req, t->head.data, t->head.len) && t->job)
         sandbox_job_pause(t->job, true);
     buf_clear(&t->head);
 }
@@ -485,7 +479,7 @@ static void on_tar_output(void *ctx, int stream, const char *data, size_t len) {
     }
     if (!t->begun)
         begin_tar(t);
-    if (t->req && !http_stream_write(t->req, data, len) && t->job)
+    if (!http_stream_write(t->req, data, len) && t->job)
         sandbox_job_pause(t->job, true);
 }
 

@@ -450,8 +450,6 @@ static int on_headers_complete(llhttp_t *parser) {
     p->begun = true;
     set_deadline(p);
     http_stream_begin(p->req, status, p->type);
-    if (p->dead)
-        return -1;
     return http_req_method(p->req) == HTTP_METHOD_HEAD ? 1 : 0;
 }
 
@@ -459,9 +457,9 @@ static int on_answer_body(llhttp_t *parser, const char *at, size_t len) {
     struct proxy *p = parser->data;
     if (!p->begun)
         return -1;
-    if (p->req && !http_stream_write(p->req, at, len))
+    if (!http_stream_write(p->req, at, len))
         p->full = true;
-    return p->dead ? -1 : 0;
+    return 0;
 }
 
 static int on_message_complete(llhttp_t *parser) {
@@ -638,8 +636,7 @@ static void on_connected(void *ctx, struct sandbox_reply *reply, const struct er
     http_stream_on_drain(p->req, on_drain, p);
     update(p);
     http_req_on_body(p->req, on_body, on_body_end, p);
-    if (!p->dead && p->req)
-        http_req_body_resume(p->req);
+    http_req_body_resume(p->req);
 }
 
 /* --- who may --- */
