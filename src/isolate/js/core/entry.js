@@ -22,7 +22,7 @@ function finish(call) {
     if (call.deadline !== 0) dropTimer(call.deadline);
     if (call.patience !== 0) dropTimer(call.patience);
     mapDelete(active, call.id);
-    wake(call);
+    wake(call, false);
     host.done(call.id);
     if (current === call) current = null;
 }
