@@ -390,7 +390,8 @@ HOST(host_done) {
     sending_begin();
     output_flush(&call->output);
     send_done(call);
-    enter(iso, NULL);
+    if (iso->current == call)
+        enter(iso, NULL);
     *at = call->next;
     free_call(call);
     sending_end();

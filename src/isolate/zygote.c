@@ -40,6 +40,7 @@
 
 enum {
     CHILDREN_MAX = 1024,
+    CALLS_MAX = 1024, /* that are counted on one isolate */
     ENGINE_FDS_MAX = 16,
     WARM_RUNS = 10,  /* before the collection, and after it: it drops code */
     SHORT_RUNS = 20, /* fill the holes that it left, or isolates would write to all of them */
@@ -324,7 +325,8 @@ static int check_allowances(struct zygote *z) {
 static void allow(struct zygote *z, uint32_t number, uint32_t calls) {
     for (size_t i = 0; i < z->nchildren; i++)
         if (z->children[i].number == number)
-            z->children[i].allowed_ns = used_ns(&z->children[i]) + calls * allowance_ns(z);
+            z->children[i].allowed_ns =
+                used_ns(&z->children[i]) + MIN(calls, (uint32_t)CALLS_MAX) * allowance_ns(z);
 }
 
 static int fork_isolate(struct zygote *z, struct err *err) {

@@ -50,21 +50,26 @@
  *              "statusText" and "headers": [[name, value]], and "length" if it is known
  *     BODY     follows RESPONSE, once or more: u8 last, the rest is bytes of the body
  *     TAKEN    u32 bytes of INPUT that the program has read
+ *     ERROR    JSON: name, message, stack (lines "    at fn (module:line:column)"), module, line,
+ *              column, code (the error's own, if it has one); "kind": "error" (thrown),
+ *              "unhandled" (rejection nobody handled), "stuck" (nothing is left that could settle
+ *              the program), "limit", "load" (the program could not be loaded), "result" (the
+ *              result cannot be sent)
+ *     DONE     the last frame of a call: u64 cpu_us, u64 peak_memory_bytes, u32 binding_calls,
+ *              u64 output_bytes (as the program wrote them), u64 output_dropped_bytes
+ *     ENDING   no payload, id 0: a limit or a fault ends the isolate, which takes no more calls.
+ *              ERROR and DONE of those that it has follow, then its end.
+ *     RESET_READY  u32 pages put back, u32 pages dropped: the isolate is as new, RUN may follow.
+ *
+ * RESULT, RESPONSE or ERROR comes as soon as it is known: a RESULT when every microtask has run.
+ * What ctx.waitUntil() was given, and the binding calls that nobody waited for, are waited for
+ * afterwards, so LOG and one ERROR may follow a RESULT; DONE ends the call. The wall clock is the
+ * front's: it kills by the pidfd. Calls that overlap are told apart by the events that move them:
+ * LOG, ERROR, processor time and binding calls are those of the call whose event it was.
+ *
  * At most ISOLATE_BODY_WINDOW bytes of BODY, and as many of INPUT, are under way for a call:
  * further ones wait for ROOM and TAKEN. So who reads slowly holds up one call, and fills nobody's
- * memory. ERROR    JSON: name, message, stack (lines "    at fn (module:line:column)"), module,
- * line, column; "kind": "error" (thrown), "unhandled" (rejection nobody handled), "stuck" (nothing
- * is left that could settle the program), "limit", "load" (the program could not be loaded),
- * "result" (the result cannot be sent) DONE     the last frame of a call: u64 cpu_us, u64
- * peak_memory_bytes, u32 binding_calls, u64 output_bytes (as the program wrote them), u64
- * output_dropped_bytes ENDING   no payload, id 0: a limit or a fault ends the isolate, which takes
- * no more calls. ERROR and DONE of those that it has follow, then its end. RESET_READY  u32 pages
- * put back, u32 pages dropped: the isolate is as new, RUN may follow. RESULT, RESPONSE or ERROR
- * comes as soon as it is known: a RESULT when every microtask has run. What ctx.waitUntil() was
- * given, and the binding calls that nobody waited for, are waited for afterwards, so LOG and one
- * ERROR may follow a RESULT; DONE ends the call. The wall clock is the front's: it kills by the
- * pidfd. Calls that overlap are told apart by the events that move them: LOG, ERROR, processor time
- * and binding calls are those of the call whose event it was.
+ * memory.
  *
  * spec of RUN: {"env": {name: {"json": value} | {"fd": index, "kind": "facet" | "worker",
  *   "methods": [names] (worker: may be missing)}}, "entrypoint": name ("default"), "method": name,

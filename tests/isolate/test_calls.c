@@ -41,7 +41,8 @@ static const char program[] =
     " tick() { setInterval(() => { ticks++; }, 1); setTimeout(() => 0, 1e9); return ticks; },"
     " ticks() { return ticks; },"
     " group() { console.group('g'); console.log('in'); return sleep(20); },"
-    " plain() { console.log('plain'); }"
+    " plain() { console.log('plain'); }, never() { return new Promise(() => {}); },"
+    " fetch(request) { request.text().catch(() => { for (;;); }); return new Response('x'); }"
     "} } })";
 
 struct warm {
@@ -255,6 +256,25 @@ static void timers_end_with_their_call(void **state) {
     unload(&w);
 }
 
+/* A body that nobody reads to its end does not wake the program when the call is over. */
+static void nothing_of_a_call_runs_after_its_end(void **state) {
+    (void)state;
+    struct warm w;
+    load(&w, kit_front());
+    front_send_call(&w.iso, ++w.id,
+                    "{\"http\":{\"url\":\"http://x/\",\"method\":\"POST\",\"stream\":true}}", "");
+    struct front_outcome o;
+    finish(&w, w.id, &o);
+    assert_true(o.done && o.body_ended);
+    front_outcome_finish(&o);
+    w.run.timeout_ms = 5000;
+    expect(&w, call(&w, "burn", "1", NO_LIMITS), "\"burnt\"");
+    /* and it is not counted as something that could still move a call */
+    front_send_call(&w.iso, ++w.id, "{\"method\":\"never\"}", "");
+    expect_error(&w, w.id, "never settled", false);
+    unload(&w);
+}
+
 static void a_call_with_a_number_in_use_breaks_the_contract(void **state) {
     (void)state;
     struct warm w;
@@ -277,6 +297,7 @@ int main(void) {
         cmocka_unit_test(binding_calls_are_limited_per_call),
         cmocka_unit_test(an_error_that_nobody_caught_fails_its_own_call),
         cmocka_unit_test(timers_end_with_their_call),
+        cmocka_unit_test(nothing_of_a_call_runs_after_its_end),
         cmocka_unit_test(a_call_with_a_number_in_use_breaks_the_contract),
     };
     return cmocka_run_group_tests(tests, start, stop);

@@ -22,19 +22,9 @@ function finish(call) {
     if (call.deadline !== 0) dropTimer(call.deadline);
     if (call.patience !== 0) dropTimer(call.patience);
     mapDelete(active, call.id);
-    wake(call);
+    wake(call, false);
     host.done(call.id);
     if (current === call) current = null;
-}
-
-// In a turn of its own: by then every microtask of this one has run, and the engine has told which
-// rejections nobody handled.
-function later(call, fn) {
-    const mine = current;
-    current = call;
-    call.soon++;
-    addTimer(() => { call.soon--; fn(call); }, 0, [], false, true);
-    current = mine;
 }
 
 function report(call, e, kind) {
@@ -348,7 +338,7 @@ function call(id, bindingCalls, specText, body) {
 
 // After a warm-up: as if nothing had run.
 function clear() {
-    heap = list(); timers = new MapCtor(); timerId = timerOrder = userTimers = goneTimers = 0;
+    heap = list(); soon = list(); timers = new MapCtor(); timerId = timerOrder = userTimers = goneTimers = 0;
     waiting = list(); freeSlots = list(); callNumber = 0; bindings = list();
     active = new MapCtor(); program = null; current = null;
     counts = new MapCtor(); watches = new MapCtor();

@@ -22,19 +22,20 @@ function fromFront(keep) {
     host.awaits(++awaiting);
     return new P((resolve) => {
         let kept = true;
-        keep(() => {
+        keep((goes) => {
             if (kept) host.awaits(--awaiting);
             kept = false;
-            resolve();
+            if (goes) resolve();
         });
     });
 }
 
-function wake(call) {
+// What waits for the front goes on; or never, because the call is over: nobody would pay for it.
+function wake(call, goes) {
     const { wakeSender, wakeReader } = call;
     call.wakeSender = call.wakeReader = null;
-    if (wakeSender !== null) wakeSender();
-    if (wakeReader !== null) wakeReader();
+    if (wakeSender !== null) wakeSender(goes);
+    if (wakeReader !== null) wakeReader(goes);
 }
 
 function room(id, bytes) {
@@ -42,7 +43,7 @@ function room(id, bytes) {
     if (call === undefined) return;
     enter(call);
     call.room += bytes;
-    wake(call);
+    wake(call, true);
 }
 
 function input(id, bytes, last) {
@@ -51,7 +52,7 @@ function input(id, bytes, last) {
     enter(call);
     if (typedLength(bytes) > 0) push(call.input, bytes);
     call.inputWhole = last;
-    wake(call);
+    wake(call, true);
 }
 
 function cancel(id) {
@@ -59,7 +60,7 @@ function cancel(id) {
     if (call === undefined) return;
     enter(call);
     call.cancelled = true;
-    wake(call);
+    wake(call, true);
 }
 
 async function readInput(call) {

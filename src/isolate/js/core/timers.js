@@ -46,7 +46,25 @@ function compact() {
 
 function arm() {
     while (heap.length > 0 && heap[0].gone) { heapTake(); goneTimers--; }
-    host.arm(heap.length > 0 ? heap[0].at : -1, userTimers);
+    host.arm(soon.length > 0 ? 0 : heap.length > 0 ? heap[0].at : -1, userTimers);
+}
+
+// What the prelude does in a turn of its own: by then every microtask of this one has run, and the
+// engine has told which rejections nobody handled. It goes before timers, the youngest first.
+let soon = list();
+function later(call, fn) {
+    call.soon++;
+    push(soon, call);
+    push(soon, fn);
+    host.arm(0, userTimers);
+}
+function takeSoon() {
+    const n = soon.length, call = soon[n - 2], fn = soon[n - 1];
+    soon.length = n - 2;
+    call.soon--;
+    if (n === 2) arm();
+    enter(call);
+    fn(call);
 }
 
 function addTimer(fn, ms, args, repeat, internal) {
@@ -83,6 +101,7 @@ function dropTimersOf(call) {
 }
 
 function tick() {
+    if (soon.length > 0) { takeSoon(); return; }
     arm();
     if (heap.length === 0 || heap[0].at > host.now()) return;
     const t = heapTake(), fn = t.fn, args = t.args;
