@@ -351,6 +351,17 @@ static void test_a_death_is_the_fault_of_one_and_is_not_held_against_the_rest(vo
     assert_in_range(restarts, 2 * N - 1, 2 * N);
 }
 
+static void test_answers_that_nobody_asked_for_mean_nothing(void **state) {
+    (void)state;
+    struct job jobs[6];
+    for (int i = 0; i < 6; i++)
+        compile(&jobs[i], i % 2 ? "slow" : "liar", i);
+    for (int i = 0; i < 6; i++) {
+        finish(&jobs[i]);
+        assert_string_equal(jobs[i].program, i % 2 ? "slow" : "liar");
+    }
+}
+
 static void test_one_that_does_not_answer_is_stuck(void **state) {
     (void)state;
     struct job j;
@@ -424,6 +435,7 @@ int main(void) {
         UNIT(test_time_that_is_spent_names_its_limit),
         UNIT(test_one_that_does_not_keep_to_its_time_is_ended),
         UNIT(test_a_death_is_the_fault_of_one_and_is_not_held_against_the_rest),
+        UNIT(test_answers_that_nobody_asked_for_mean_nothing),
         UNIT(test_one_that_does_not_answer_is_stuck),
         UNIT(test_a_compiler_that_does_not_start_is_said_to_be_so),
         UNIT(test_what_waits_is_bounded_and_each_key_has_its_share),
