@@ -21,7 +21,9 @@ static void answer(const struct wire_frame *f, enum compile_message type, const 
 }
 
 static void on_request(const struct wire_frame *f, const char *word, bool large) {
+    static int requests;
     char program[64];
+    requests++;
     (void)snprintf(program, sizeof(program), "%s%s", word, large ? "@large" : "");
     if (strcmp(word, "wrong") == 0)
         answer(f, COMPILE_FAILED, "{\"name\":\"SyntaxError\",\"message\":\"wrong\"}");
@@ -41,6 +43,9 @@ static void on_request(const struct wire_frame *f, const char *word, bool large)
         answer(f, COMPILE_PROGRAM, program);
         answer(f, COMPILE_PROGRAM, "a lie");
         answer(&other, COMPILE_SPENT, "");
+    } else if (strcmp(word, "count") == 0) {
+        (void)snprintf(program, sizeof(program), "%d", requests);
+        answer(f, COMPILE_PROGRAM, program);
     } else {
         if (strcmp(word, "slow") == 0)
             (void)usleep(200000);
