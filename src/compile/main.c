@@ -245,7 +245,7 @@ static int on_request(struct compiler *c, const struct wire_frame *f) {
 
 static int serve(struct compiler *c, struct err *err) {
     struct wire_reader reader;
-    wire_reader_init(&reader, COMPILE_FRAME_MAX);
+    wire_reader_init(&reader, COMPILE_HEAD_SIZE + COMPILE_FRAME_MAX);
     int rc = 0;
     while (rc >= 0) {
         struct wire_frame f;

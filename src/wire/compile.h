@@ -23,4 +23,4 @@ enum compile_message {
 };
 
 #define COMPILE_HEAD_SIZE 4
-#define COMPILE_FRAME_MAX (32U << 20)
+#define COMPILE_FRAME_MAX (32U << 20) /* without that head */

@@ -21,7 +21,9 @@ static void answer(const struct wire_frame *f, enum compile_message type, const 
 }
 
 static void on_request(const struct wire_frame *f, const char *word, bool large) {
+    static int requests;
     char program[64];
+    requests++;
     (void)snprintf(program, sizeof(program), "%s%s", word, large ? "@large" : "");
     if (strcmp(word, "wrong") == 0)
         answer(f, COMPILE_FAILED, "{\"name\":\"SyntaxError\",\"message\":\"wrong\"}");
@@ -34,7 +36,17 @@ static void on_request(const struct wire_frame *f, const char *word, bool large)
             continue;
     else if (strcmp(word, "spent") == 0 || (strcmp(word, "slowish") == 0 && !large))
         answer(f, COMPILE_SPENT, "");
-    else {
+    else if (strcmp(word, "liar") == 0) { /* that is not what the contract says */
+        struct wire_frame other = {.id = f->id + 1000};
+        (void)wire_send(CHANNEL_FD, &(struct wire_out){.type = COMPILE_READY});
+        answer(&other, COMPILE_PROGRAM, "a lie");
+        answer(f, COMPILE_PROGRAM, program);
+        answer(f, COMPILE_PROGRAM, "a lie");
+        answer(&other, COMPILE_SPENT, "");
+    } else if (strcmp(word, "count") == 0) {
+        (void)snprintf(program, sizeof(program), "%d", requests);
+        answer(f, COMPILE_PROGRAM, program);
+    } else {
         if (strcmp(word, "slow") == 0)
             (void)usleep(200000);
         answer(f, COMPILE_PROGRAM, program);

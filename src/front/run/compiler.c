@@ -333,8 +333,9 @@ static void send_next(struct lane *l) {
         return;
     }
     if (!send_request(l, t)) {
-        enqueue_first(t); /* its channel is broken: its end comes, and the next one */
+        enqueue_first(t); /* its channel is broken: it goes to the next one */
         l->ready = false;
+        keeper_kill(l->keeper);
         return;
     }
     t->state = TICKET_SENT;
@@ -410,6 +411,8 @@ static void on_frame(void *ctx, struct wire_frame *f) {
     struct lane *l = ctx;
     struct compiler *c = l->compiler;
     if (f->type == COMPILE_READY) {
+        if (l->ready || l->current || l->cause != END_BY_ITSELF)
+            return; /* it says so once in a life */
         l->ready = true;
         l->used = false;
         l->failed_starts = 0;
