@@ -5,18 +5,15 @@
 /* An idle handle runs once in every turn and keeps the loop from sleeping. A timer of 0 ms that is
  * started again inside its callback would run again in the same turn (libuv before 1.45). */
 
-static void unlink_item(struct later *l) {
+static void unlink_item(struct later_queue *q, struct later *l) {
     *l->at = l->next;
-    if (l->next)
-        l->next->at = l->at;
-    else
-        l->queue->last = l->at;
+    *(l->next ? &l->next->at : &q->last) = l->at;
     l->queue = NULL;
 }
 
 static void run_first(struct later_queue *q) {
     struct later *l = q->first;
-    unlink_item(l);
+    unlink_item(q, l);
     if (l->run)
         l->run(l->ctx); /* its memory may be gone now */
 }
@@ -30,7 +27,7 @@ static void on_turn(uv_idle_t *h) {
         run_first(q);
     if (!end.queue)
         return; /* closed meanwhile */
-    unlink_item(&end);
+    unlink_item(q, &end);
     if (!q->first)
         (void)uv_idle_stop(h);
 }
@@ -61,5 +58,5 @@ void later_post(struct later_queue *q, struct later *l, void (*run)(void *ctx), 
 
 void later_cancel(struct later *l) {
     if (l->queue)
-        unlink_item(l);
+        unlink_item(l->queue, l);
 }

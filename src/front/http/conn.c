@@ -688,9 +688,9 @@ void conn_sweep(struct http_server *s) {
         }
         if (c->write_deadline_ms && now > c->write_deadline_ms)
             conn_close(c);
-        else if (c->deadline_ms && now > c->deadline_ms && !(c->state == CONN_HEAD && c->queued))
-            on_deadline(c);
-        else if (!keeps_pace(c))
+        else if ((c->deadline_ms && now > c->deadline_ms &&
+                  !(c->state == CONN_HEAD && c->queued)) ||
+                 !keeps_pace(c))
             on_deadline(c);
         else if (c->ws)
             ws_tick(c->ws, now);

@@ -818,6 +818,7 @@ static void on_timer(uv_timer_t *t) {
                   "all isolates that may be are at work (limit isolates: %zu); none came free "
                   "within %u ms",
                   p->opt.max, p->opt.wait_ms);
+    // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): a ticket is out of the list before it is freed
     while (p->waiting && now >= p->waiting->deadline_ms)
         refuse(p->waiting, &err);
     if (p->stats.busy > 0)
