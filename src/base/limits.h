@@ -18,6 +18,7 @@
 #define LIMIT_BODY_PACE_BYTES   4096               /* each second, over five of them */
 #define LIMIT_HELD_BYTES        (64 * 1024 * 1024) /* of bodies that are not whole, and answers */
 #define LIMIT_PAGE_ROWS         100
+#define LIMIT_JOB_EVENTS_BYTES  (1024 * 1024) /* of a job that does not store its events */
 
 /* The store: keys under "store" in cay.json, in lower case without "LIMIT_STORE_". Its log is kept
  * below LIMIT_STORE_LOG_BYTES while it is written to without a pause. */

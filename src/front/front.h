@@ -21,6 +21,7 @@ struct front {
     const struct config *config;
     const struct secrets *secrets;
     struct store *store;
+    struct jobs *jobs;
     struct http_server *http;
     struct metrics *metrics;
     struct sessions *sessions;

@@ -21,6 +21,7 @@ struct agents_options {
     uv_loop_t *loop;
     struct runner *runner;
     struct store *store;
+    struct jobs *jobs;
     struct models *models;
     const struct agent_def *defs;
     const char *model; /* for agents that name none; NULL: the models' own default */

@@ -567,7 +567,7 @@ static void run_code(struct turn *t, const char *code) {
                             .limits = all->opt.runner->config.limits,
                             .callbacks = {.on_done = on_code_done},
                             .ctx = t};
-    t->run = run_start(all->opt.runner, all->opt.store, &q, &err);
+    t->run = run_start(all->opt.runner, all->opt.jobs, &q, &err);
     env_finish(&env);
     if (!t->run)
         finish_tool(t, NULL, err.message);

@@ -152,7 +152,7 @@ static void run_request(struct http_req *req, void *ctx) {
                             .callbacks = {.on_log = on_log, .on_done = on_done},
                             .ctx = w};
     w->run = code.id ? workers_run(f->workers, owner, &code, &q, &err)
-                     : run_start(f->runner, f->store, &q, &err);
+                     : run_start(f->runner, f->jobs, &q, &err);
     if (w->run) {
         http_req_on_gone(req, on_gone, w);
     } else { /* it was never begun */

@@ -1,8 +1,11 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/mem.h"
 #include "front/api/api.h"
+#include "front/job/job.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -159,6 +162,112 @@ static void get(struct http_req *req, void *ctx) {
     http_respond_buf(req, 200, "application/json", &b);
 }
 
+/* --- following one --- */
+
+struct follower {
+    struct front *front;
+    struct http_req *req;
+    struct job_follow *follow;
+    bool full; /* the client has not read what it was sent */
+};
+
+static void stop_following(struct follower *w) {
+    job_unfollow(w->follow);
+    free(w);
+}
+
+static bool send_event(void *ctx, const struct job_event *e) {
+    struct follower *w = ctx;
+    char seq[24];
+    (void)snprintf(seq, sizeof(seq), "%lld", (long long)e->seq);
+    w->full = !http_sse_send(w->req, e->type, seq, e->json, e->len);
+    return !w->full;
+}
+
+/* The last event: what became of it. */
+static void send_end(struct follower *w) {
+    struct err err;
+    struct store_run r;
+    if (store_run_get(w->front->store, job_followed(w->follow), front_scope(w->req), &r, &err) < 0)
+        return;
+    _cleanup_(buf) struct buf b;
+    buf_init(&b, ANSWER_MAX_BYTES);
+    struct json_writer j;
+    json_writer_init(&j, &b);
+    json_writer_object_begin(&j);
+    write_run(&j, &r);
+    json_writer_object_end(&j);
+    (void)http_sse_send(w->req, "end", NULL, b.data, b.len);
+    store_run_finish(&r);
+}
+
+static void on_more(void *ctx) {
+    struct follower *w = ctx;
+    if (w->full || job_read(w->follow, send_event, w))
+        return;
+    send_end(w);
+    http_stream_end(w->req);
+    stop_following(w);
+}
+
+static void on_drain(void *ctx) {
+    struct follower *w = ctx;
+    w->full = false;
+    on_more(w);
+}
+
+static void on_follower_gone(void *ctx) {
+    struct follower *w = ctx;
+    http_stream_end(w->req);
+    stop_following(w);
+}
+
+static int read_number(const char *text, int64_t *ret, struct err *err) {
+    char *end = NULL;
+    if (!text)
+        return 0;
+    *ret = strtoll(text, &end, 10);
+    if (*end || *text < '0' || *text > '9' || *ret < 0)
+        return err_set(err, ERR_BAD_REQUEST, "\"after\" must be the number of an event");
+    return 0;
+}
+
+/* From the event after ?after=N, or after the Last-Event-ID that a browser sends by itself. */
+static void follow(struct http_req *req, void *ctx) {
+    struct front *f = ctx;
+    struct err err;
+    _cleanup_(free) char *after_text = NULL;
+    int64_t after = 0;
+    int rc = http_req_query_get(req, "after", &after_text, &err);
+    if (rc >= 0)
+        rc = read_number(after_text ? after_text : http_req_header(req, "last-event-id"), &after,
+                         &err);
+    struct follower *w = xcalloc(1, sizeof(*w));
+    w->front = f;
+    w->req = req;
+    if (rc >= 0)
+        rc = job_follow(f->jobs, http_req_param(req, "id"), front_scope(req), after, on_more, w,
+                        &w->follow, &err);
+    if (rc < 0) {
+        free(w);
+        http_respond_err(req, &err);
+        return;
+    }
+    http_req_on_gone(req, on_follower_gone, w);
+    http_res_header(req, "Cache-Control", "no-store");
+    http_stream_begin(req, 200, "text/event-stream");
+    http_stream_on_drain(req, on_drain, w);
+}
+
+static void cancel(struct http_req *req, void *ctx) {
+    struct front *f = ctx;
+    struct err err;
+    if (job_cancel(f->jobs, http_req_param(req, "id"), front_scope(req), &err) < 0)
+        http_respond_err(req, &err);
+    else
+        http_respond_empty(req, 202);
+}
+
 void api_runs_routes(struct front *f) {
     http_server_route(f->http, &(struct http_route){.methods = "GET",
                                                     .pattern = "/v1/runs",
@@ -170,4 +279,13 @@ void api_runs_routes(struct front *f) {
                                                     .handler = get,
                                                     .ctx = f,
                                                     .flags = FRONT_ROUTE_READ});
+    http_server_route(f->http, &(struct http_route){.methods = "GET",
+                                                    .pattern = "/v1/runs/{id}/events",
+                                                    .handler = follow,
+                                                    .ctx = f,
+                                                    .flags = FRONT_ROUTE_READ | HTTP_ROUTE_WATCH});
+    http_server_route(f->http, &(struct http_route){.methods = "POST",
+                                                    .pattern = "/v1/runs/{id}/cancel",
+                                                    .handler = cancel,
+                                                    .ctx = f});
 }

@@ -10,6 +10,7 @@
 #include "front/front.h"
 #include "front/guard.h"
 #include "front/http/asset.h"
+#include "front/job/job.h"
 #include "front/run/tails.h"
 #include "front/run/workers.h"
 #include "front/sandbox/sandboxes.h"
@@ -68,6 +69,7 @@ struct serve {
     uv_loop_t loop;
     uv_signal_t signals[2];
     struct caretaker *caretaker;
+    unsigned parts; /* that are ending */
     int listen_fds[8];
     size_t nlisten;
     int web_fd;
@@ -540,9 +542,17 @@ static int start_http(struct serve *s, struct err *err) {
     return 0;
 }
 
+/* When nothing works any more, no job is left. */
+static void on_part_ended(void *ctx) {
+    struct serve *s = ctx;
+    if (--s->parts == 0)
+        jobs_destroy(s->front.jobs);
+}
+
 static void on_sandboxes_closed(void *ctx) {
     struct serve *s = ctx;
     fd_close(&s->starter_fd); /* its end */
+    on_part_ended(s);
 }
 
 static void on_drained(void *ctx) {
@@ -552,7 +562,8 @@ static void on_drained(void *ctx) {
     models_close(s->front.models, NULL, NULL);
     workers_destroy(s->front.workers);
     tails_close(s->front.tails);
-    runner_stop(s->front.runner, NULL, NULL);
+    s->parts = 2;
+    runner_stop(s->front.runner, on_part_ended, s);
     sandboxes_close(s->front.sandboxes, on_sandboxes_closed, s);
     for (size_t i = 0; i < ARRAY_LEN(s->signals); i++)
         uv_close((uv_handle_t *)&s->signals[i], NULL);
@@ -605,9 +616,11 @@ static int run(struct serve *s, struct err *err) {
                                                        .joins = s->joins,
                                                        .njoins = s->njoins,
                                                        .facet_fd = s->program_fds[2]});
+    f->jobs = jobs_create(&s->loop, f->store);
     f->workers = workers_create(&(struct workers_options){.facet_open = &f->facet_open,
                                                           .runner = f->runner,
                                                           .store = f->store,
+                                                          .jobs = f->jobs,
                                                           .data_dir = s->config.data_dir});
     f->tails = tails_create(&s->loop, f->store, s->config.tail_origins, s->config.ntail_origins);
     int rc = models_create(&s->loop,
@@ -620,6 +633,7 @@ static int run(struct serve *s, struct err *err) {
     f->agents = agents_create(&(struct agents_options){.loop = &s->loop,
                                                        .runner = f->runner,
                                                        .store = f->store,
+                                                       .jobs = f->jobs,
                                                        .models = f->models,
                                                        .defs = s->agent_defs,
                                                        .model = s->config.model,

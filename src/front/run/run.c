@@ -16,7 +16,7 @@ static const char *const level_names[] = {"debug", "log", "info", "warn", "error
 
 struct run {
     char id[ID_SIZE];
-    struct store *store;
+    struct job *job; /* NULL: nothing is recorded */
     struct run_callbacks cb;
     void *ctx;
     struct guest_call *call;
@@ -27,9 +27,7 @@ struct run {
     bool has_result;
     json_t *error;
     struct guest_usage usage;
-    int64_t created_ms;
     struct err failure; /* code 0: none */
-    bool recorded;
 };
 
 static void destroy(struct run *run) {
@@ -83,8 +81,13 @@ static void on_log(void *ctx, int level, double time_ms, const char *text, size_
     json_writer_key(&w, "message");
     json_writer_text(&w, text, len);
     json_writer_object_end(&w);
-    if (run->cb.on_log && !run->logs.full)
-        run->cb.on_log(run->ctx, name, run->logs.data + from, run->logs.len - from);
+    if (run->logs.full)
+        return;
+    const char *item = run->logs.data + from;
+    if (run->job)
+        job_event(run->job, "log", item, run->logs.len - from);
+    if (run->cb.on_log)
+        run->cb.on_log(run->ctx, name, item, run->logs.len - from);
 }
 
 static void on_result(void *ctx, const char *json, size_t len) {
@@ -193,9 +196,8 @@ static void write_record(struct run *run, struct buf *out, const char *status, b
 }
 
 static void record_end(struct run *run, const char *status) {
-    if (!run->recorded)
+    if (!run->job)
         return;
-    struct err err;
     _cleanup_(buf) struct buf detail;
     buf_init(&detail, RECORD_MAX_BYTES);
     write_record(run, &detail, status, true);
@@ -208,8 +210,7 @@ static void record_end(struct run *run, const char *status) {
         .detail_len = detail.len};
     if (run->error && !end.error_code)
         end.error_code = "Error";
-    if (store_run_end(run->store, run->id, &end, &err) < 0)
-        log_error("run.record", "run", run->id, "error", err.message);
+    job_end(steal_ptr(&run->job), &end);
 }
 
 static void on_done(void *ctx, const struct guest_usage *usage, const struct err *err) {
@@ -232,8 +233,13 @@ static void on_done(void *ctx, const struct guest_usage *usage, const struct err
     destroy(run);
 }
 
-static int record_begin(struct run *run, const struct run_request *q, struct err *err) {
-    if (!run->store)
+static void on_cancel(void *ctx) {
+    run_cancel(ctx);
+}
+
+static int record_begin(struct run *run, struct jobs *jobs, const struct run_request *q,
+                        struct err *err) {
+    if (!jobs)
         return 0;
     _cleanup_(buf) struct buf detail;
     buf_init(&detail, RECORD_MAX_BYTES);
@@ -243,27 +249,25 @@ static int record_begin(struct run *run, const struct run_request *q, struct err
     json_writer_key(&w, "code");
     json_writer_str(&w, run->code);
     json_writer_object_end(&w);
-    struct store_run record = {.kind = (char *)(uintptr_t)q->kind,
-                               .title = (char *)(uintptr_t)q->title,
-                               .detail = detail.data,
-                               .created_ms = run->created_ms};
-    memcpy(record.id, run->id, sizeof(record.id));
-    (void)snprintf(record.owner, sizeof(record.owner), "%s", q->owner);
-    int rc = store_run_begin(run->store, &record, err);
-    run->recorded = rc == 0;
-    return rc;
+    return job_begin(jobs,
+                     &(struct job_spec){.id = run->id,
+                                        .kind = q->kind,
+                                        .owner = q->owner,
+                                        .title = q->title,
+                                        .detail = detail.data,
+                                        .cancel = on_cancel,
+                                        .ctx = run},
+                     &run->job, err);
 }
 
-static struct run *create(struct store *store, const struct run_request *q, struct err *err) {
+static struct run *create(struct jobs *jobs, const struct run_request *q, struct err *err) {
     struct run *run = xcalloc(1, sizeof(*run));
     if (q->id)
         (void)snprintf(run->id, sizeof(run->id), "%s", q->id);
     else
         id_new("run", run->id);
-    run->store = store;
     run->cb = q->callbacks;
     run->ctx = q->ctx;
-    run->created_ms = clock_wall_ms();
     if (q->code) {
         size_t n = strlen(q->code);
         run->code = xstrndup(q->code, utf8_floor(q->code, n, CODE_MAX_BYTES));
@@ -272,7 +276,7 @@ static struct run *create(struct store *store, const struct run_request *q, stru
     buf_init(&run->output, 3 * (size_t)q->limits.output_bytes + 65536);
     buf_init(&run->logs, RECORD_MAX_BYTES / 2);
     buf_init(&run->result, RECORD_MAX_BYTES / 2);
-    if (record_begin(run, q, err) < 0) {
+    if (record_begin(run, jobs, q, err) < 0) {
         destroy(run);
         return NULL;
     }
@@ -291,10 +295,10 @@ static struct guest_request call_of(struct run *run, const struct run_request *q
                                   .ctx = run};
 }
 
-struct run *run_start_warm(struct runner *r, struct store *store, const struct run_request *q,
+struct run *run_start_warm(struct runner *r, struct jobs *jobs, const struct run_request *q,
                            void (*on_end)(void *ctx), void *end_ctx, struct guest **ret_guest,
                            struct err *err) {
-    struct run *run = create(store, q, err);
+    struct run *run = create(jobs, q, err);
     if (!run)
         return NULL;
     struct guest_request call = call_of(run, q);
@@ -312,14 +316,14 @@ struct run *run_start_warm(struct runner *r, struct store *store, const struct r
     return run;
 }
 
-struct run *run_start(struct runner *r, struct store *store, const struct run_request *q,
+struct run *run_start(struct runner *r, struct jobs *jobs, const struct run_request *q,
                       struct err *err) {
-    return run_start_warm(r, store, q, NULL, NULL, NULL, err);
+    return run_start_warm(r, jobs, q, NULL, NULL, NULL, err);
 }
 
-struct run *run_on_guest(struct guest *g, struct store *store, const struct run_request *q,
+struct run *run_on_guest(struct guest *g, struct jobs *jobs, const struct run_request *q,
                          struct err *err) {
-    struct run *run = create(store, q, err);
+    struct run *run = create(jobs, q, err);
     if (!run)
         return NULL;
     struct guest_request call = call_of(run, q);

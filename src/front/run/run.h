@@ -4,8 +4,8 @@
  *   {"id","status","output","result","error","logs":[{"level","time","message"}],"usage":{...}}
  * with status "done", "failed" or "cancelled". */
 
+#include "front/job/job.h"
 #include "front/run/guest.h"
-#include "front/store/store.h"
 
 struct run;
 
@@ -33,19 +33,19 @@ struct run_request {
     void *ctx;
 };
 
-/* store may be NULL: nothing is recorded. NULL with err: it could not be recorded, and no callback
+/* jobs may be NULL: nothing is recorded. NULL with err: it could not be recorded, and no callback
  * comes. Callbacks come from the loop only. */
-struct run *run_start(struct runner *r, struct store *store, const struct run_request *q,
+struct run *run_start(struct runner *r, struct jobs *jobs, const struct run_request *q,
                       struct err *err);
 /* The same on a warm guest that the caller keeps; q->source and q->env are not read. */
-struct run *run_on_guest(struct guest *g, struct store *store, const struct run_request *q,
+struct run *run_on_guest(struct guest *g, struct jobs *jobs, const struct run_request *q,
                          struct err *err);
 /* Its on_done comes soon, with "cancelled". */
 void run_cancel(struct run *run);
 /* The same, and no callback comes any more. */
 void run_abandon(struct run *run);
 /* Like run_start(), but gives the guest for a warm isolate. */
-struct run *run_start_warm(struct runner *r, struct store *store, const struct run_request *q,
+struct run *run_start_warm(struct runner *r, struct jobs *jobs, const struct run_request *q,
                            void (*on_end)(void *ctx), void *end_ctx, struct guest **ret_guest,
                            struct err *err);
 

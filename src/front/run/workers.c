@@ -209,7 +209,7 @@ struct run *workers_run(struct workers *w, const char *owner, const struct code 
     struct worker *k = find(w, owner, code->id, false);
     if (k && warm_guest(k) && memcmp(k->hash, hash, sizeof(hash)) == 0) {
         k->used_ms = clock_mono_ms();
-        return run_on_guest(k->guest, w->opt.store, request, err);
+        return run_on_guest(k->guest, w->opt.jobs, request, err);
     }
     if (k && k->guest)
         cool(k);
@@ -219,7 +219,7 @@ struct run *workers_run(struct workers *w, const char *owner, const struct code 
         k = add(w, owner, code->id, false);
     memcpy(k->hash, hash, sizeof(hash));
     k->used_ms = clock_mono_ms();
-    return run_start_warm(w->opt.runner, w->opt.store, request, on_guest_end, k, &k->guest, err);
+    return run_start_warm(w->opt.runner, w->opt.jobs, request, on_guest_end, k, &k->guest, err);
 }
 
 /* --- definitions --- */

@@ -14,6 +14,7 @@ struct workers_options {
     const struct facet_open *facet_open; /* how their databases are opened; borrowed */
     struct runner *runner;
     struct store *store; /* NULL: nothing outlives the process */
+    struct jobs *jobs;
     const char *data_dir;
 };
 

@@ -338,7 +338,7 @@ static void on_init_frame(void *ctx, struct wire_frame *f) {
         return;
     }
     struct sandbox_job *j = b->jobs;
-    while (j && job_id(j) != f->id)
+    while (j && sandbox_job_id(j) != f->id)
         j = job_next(j);
     if (j) {
         const char *wrong = job_frame(j, f);
@@ -701,7 +701,7 @@ struct sandbox_call *sandbox_box_signal(struct sandbox_box *b, const struct sand
                                         int signo, bool group, sandbox_replied cb, void *ctx) {
     struct buf p;
     buf_init(&p, 64);
-    pack_u64(&p, job ? job_id(job) : 0);
+    pack_u64(&p, job ? sandbox_job_id(job) : 0);
     pack_u32(&p, (uint32_t)signo);
     pack_u8(&p, group);
     return ask(b, INIT_SIGNAL, &p, -1, cb, ctx);

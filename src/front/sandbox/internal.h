@@ -14,7 +14,7 @@ struct sandbox_job **box_left(struct sandbox_box *b);
 uv_loop_t *box_loop(struct sandbox_box *b);
 
 /* job.c */
-uint64_t job_id(const struct sandbox_job *j);
+uint64_t sandbox_job_id(const struct sandbox_job *j);
 struct sandbox_job *job_next(const struct sandbox_job *j);
 /* A frame with the job's id. Returns NULL, or what is wrong with it. */
 const char *job_frame(struct sandbox_job *j, struct wire_frame *f);

@@ -64,7 +64,7 @@ struct sandbox_job {
 static void update(struct stream *s);
 static void settle(struct sandbox_job *j);
 
-uint64_t job_id(const struct sandbox_job *j) {
+uint64_t sandbox_job_id(const struct sandbox_job *j) {
     return j->id;
 }
 

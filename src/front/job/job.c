@@ -1,0 +1,324 @@
+#include "front/job/job.h"
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAGE = 64 };
+
+/* An event of a kind that does not store them. */
+struct kept {
+    struct kept *next;
+    int64_t seq;
+    int64_t time_ms;
+    const char *type; /* behind the text */
+    size_t len;
+    char json[];
+};
+
+/* Those of a job, for it and for those who follow it. */
+struct keeping {
+    size_t refs;
+    int64_t next_seq;
+    struct kept *first;
+    struct kept **last;
+    size_t bytes;
+};
+
+struct job {
+    struct job *next;
+    struct job **at;
+    struct jobs *jobs;
+    char id[ID_SIZE];
+    void (*cancel)(void *ctx);
+    void *ctx;
+    struct keeping *keeping; /* NULL: they are stored */
+    uint64_t dropped;
+};
+
+struct job_follow {
+    struct job_follow *next;
+    struct job_follow **at;
+    struct jobs *jobs;
+    struct job *job; /* NULL: it is over */
+    struct keeping *keeping;
+    char id[ID_SIZE];
+    int64_t after;
+    void (*on_more)(void *ctx);
+    void *ctx;
+    struct later more;
+};
+
+struct jobs {
+    struct store *store;
+    struct job *list;
+    struct job_follow *follows;
+    struct later_queue later;
+    size_t running;
+};
+
+struct jobs *jobs_create(uv_loop_t *loop, struct store *store) {
+    struct jobs *all = xcalloc(1, sizeof(*all));
+    all->store = store;
+    later_queue_init(&all->later, loop);
+    return all;
+}
+
+static void on_later_closed(uv_handle_t *h) {
+    free(h->data);
+}
+
+void jobs_destroy(struct jobs *all) {
+    if (!all)
+        return;
+    later_queue_close(&all->later, on_later_closed, all);
+}
+
+size_t jobs_running(const struct jobs *all) {
+    return all->running;
+}
+
+static struct keeping *keeping_create(void) {
+    struct keeping *k = xcalloc(1, sizeof(*k));
+    k->refs = 1;
+    k->last = &k->first;
+    return k;
+}
+
+static void keeping_unref(struct keeping *k) {
+    if (!k || --k->refs > 0)
+        return;
+    while (k->first) {
+        struct kept *e = k->first;
+        k->first = e->next;
+        free(e);
+    }
+    free(k);
+}
+
+/* --- the one who does the work --- */
+
+int job_begin(struct jobs *all, const struct job_spec *spec, struct job **ret_job,
+              struct err *err) {
+    struct job *j = xcalloc(1, sizeof(*j));
+    if (spec->id)
+        (void)snprintf(j->id, sizeof(j->id), "%s", spec->id);
+    else
+        id_new("run", j->id);
+    struct store_run record = {.kind = (char *)(uintptr_t)spec->kind,
+                               .title = (char *)(uintptr_t)spec->title,
+                               .detail = (char *)(uintptr_t)spec->detail,
+                               .created_ms = clock_wall_ms()};
+    memcpy(record.id, j->id, sizeof(record.id));
+    (void)snprintf(record.owner, sizeof(record.owner), "%s", spec->owner);
+    int rc = store_run_begin(all->store, &record, err);
+    if (rc < 0) {
+        free(j);
+        return rc;
+    }
+    j->jobs = all;
+    j->keeping = spec->stores_events ? NULL : keeping_create();
+    j->cancel = spec->cancel;
+    j->ctx = spec->ctx;
+    j->next = all->list;
+    j->at = &all->list;
+    if (j->next)
+        j->next->at = &j->next;
+    all->list = j;
+    all->running++;
+    *ret_job = j;
+    return 0;
+}
+
+const char *job_id(const struct job *j) {
+    return j->id;
+}
+
+static void on_more(void *ctx) {
+    struct job_follow *f = ctx;
+    f->on_more(f->ctx);
+}
+
+static void tell(const struct job *j) {
+    for (struct job_follow *f = j->jobs->follows; f; f = f->next)
+        if (f->job == j)
+            later_post(&j->jobs->later, &f->more, on_more, f);
+}
+
+static bool keep(struct keeping *k, const char *type, const char *json, size_t len) {
+    size_t type_len = strlen(type) + 1;
+    size_t size = sizeof(struct kept) + len + type_len;
+    if (k->bytes + size > LIMIT_JOB_EVENTS_BYTES)
+        return false;
+    struct kept *e = xmalloc(size);
+    *e = (struct kept){.seq = ++k->next_seq, .time_ms = clock_wall_ms(), .len = len};
+    memcpy(e->json, json, len);
+    memcpy(e->json + len, type, type_len);
+    e->type = e->json + len;
+    *k->last = e;
+    k->last = &e->next;
+    k->bytes += size;
+    return true;
+}
+
+void job_event(struct job *j, const char *type, const char *json, size_t len) {
+    struct err err;
+    bool ok = j->keeping ? keep(j->keeping, type, json, len)
+                         : store_event_add(j->jobs->store, j->id, type, json, len, &err) == 0;
+    if (ok)
+        tell(j);
+    else if (j->dropped++ == 0)
+        log_warn("job.event", "job", j->id, "error", j->keeping ? "too many events" : err.message);
+}
+
+void job_end(struct job *j, const struct store_run_end *end) {
+    struct jobs *all = j->jobs;
+    struct err err;
+    if (j->dropped > 0 && !j->keeping) {
+        char text[64];
+        int n = snprintf(text, sizeof(text), "{\"dropped\":%llu}", (unsigned long long)j->dropped);
+        (void)store_event_add(all->store, j->id, "dropped", text, (size_t)n, &err);
+    }
+    if (store_run_end(all->store, j->id, end, &err) < 0)
+        log_error("job.end", "job", j->id, "error", err.message);
+    tell(j);
+    for (struct job_follow *f = all->follows; f; f = f->next)
+        if (f->job == j)
+            f->job = NULL;
+    *j->at = j->next;
+    if (j->next)
+        j->next->at = j->at;
+    all->running--;
+    keeping_unref(j->keeping);
+    free(j);
+}
+
+/* --- everybody else --- */
+
+static struct job *find(const struct jobs *all, const char *id) {
+    struct job *j = all->list;
+    while (j && strcmp(j->id, id) != 0)
+        j = j->next;
+    return j;
+}
+
+/* Whether there is such a job for them to see. */
+static int look(const struct jobs *all, const char *id, struct store_scope scope, struct err *err) {
+    struct store_run r;
+    int rc = store_run_get(all->store, id, scope, &r, err);
+    if (rc == 0)
+        store_run_finish(&r);
+    return rc;
+}
+
+int job_cancel(struct jobs *all, const char *id, struct store_scope scope, struct err *err) {
+    int rc = look(all, id, scope, err);
+    struct job *j = rc == 0 ? find(all, id) : NULL;
+    if (rc < 0)
+        return rc;
+    if (!j)
+        return err_set(err, ERR_CONFLICT, "it has ended already");
+    if (!j->cancel)
+        return err_set(err, ERR_UNSUPPORTED, "this kind cannot be cancelled");
+    j->cancel(j->ctx);
+    return 0;
+}
+
+int job_follow(struct jobs *all, const char *id, struct store_scope scope, int64_t after,
+               void (*more)(void *ctx), void *ctx, struct job_follow **ret_follow,
+               struct err *err) {
+    int rc = look(all, id, scope, err);
+    if (rc < 0)
+        return rc;
+    struct job_follow *f = xcalloc(1, sizeof(*f));
+    f->jobs = all;
+    f->job = find(all, id);
+    f->keeping = f->job ? f->job->keeping : NULL;
+    if (f->keeping)
+        f->keeping->refs++;
+    (void)snprintf(f->id, sizeof(f->id), "%s", id);
+    f->after = after;
+    f->on_more = more;
+    f->ctx = ctx;
+    f->next = all->follows;
+    f->at = &all->follows;
+    if (f->next)
+        f->next->at = &f->next;
+    all->follows = f;
+    later_post(&all->later, &f->more, on_more, f);
+    *ret_follow = f;
+    return 0;
+}
+
+const char *job_followed(const struct job_follow *f) {
+    return f->id;
+}
+
+void job_unfollow(struct job_follow *f) {
+    if (!f)
+        return;
+    later_cancel(&f->more);
+    *f->at = f->next;
+    if (f->next)
+        f->next->at = f->at;
+    keeping_unref(f->keeping);
+    free(f);
+}
+
+struct reading {
+    struct job_follow *follow;
+    bool (*on_event)(void *ctx, const struct job_event *event);
+    void *ctx;
+    size_t n;
+    bool stopped;
+};
+
+static void hand_out(struct reading *r, const struct job_event *e) {
+    r->n++;
+    if (r->stopped)
+        return;
+    r->follow->after = e->seq;
+    r->stopped = !r->on_event(r->ctx, e);
+}
+
+static void on_stored(void *ctx, const struct store_event *e) {
+    hand_out(ctx, &(struct job_event){.seq = e->seq,
+                                      .time_ms = e->time_ms,
+                                      .type = e->type,
+                                      .json = e->json,
+                                      .len = strlen(e->json)});
+}
+
+static void read_kept(struct reading *r) {
+    for (const struct kept *k = r->follow->keeping->first; k && !r->stopped; k = k->next)
+        if (k->seq > r->follow->after)
+            hand_out(r, &(struct job_event){.seq = k->seq,
+                                            .time_ms = k->time_ms,
+                                            .type = k->type,
+                                            .json = k->json,
+                                            .len = k->len});
+}
+
+bool job_read(struct job_follow *f, bool (*on_event)(void *ctx, const struct job_event *event),
+              void *ctx) {
+    struct reading r = {.follow = f, .on_event = on_event, .ctx = ctx};
+    struct err err;
+    bool over = !f->job; /* before reading: what is written until then is read now */
+    if (f->keeping) {
+        read_kept(&r);
+        return r.stopped || !over;
+    }
+    do {
+        r.n = 0;
+        if (store_event_list(f->jobs->store, f->id, f->after, PAGE, on_stored, &r, &err) < 0)
+            log_error("job.read", "job", f->id, "error", err.message);
+    } while (!r.stopped && r.n == PAGE);
+    return r.stopped || !over;
+}
