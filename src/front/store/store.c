@@ -175,7 +175,7 @@ static int migrate(struct store *s, struct err *err) {
 static int prepare(struct store *s, int subject, struct err *err) {
     const struct store_statements *all = store_statements[subject];
     sqlite3 *db = subject == STORE_CARE ? s->care_db : s->db;
-    s->statements[subject] = xcalloc(all->n, sizeof(*s->statements[subject]));
+    s->statements[subject] = xcalloc(all->n, sizeof(sqlite3_stmt *));
     for (size_t i = 0; i < all->n; i++)
         if (sqlite3_prepare_v3(db, all->sql[i], -1, SQLITE_PREPARE_PERSISTENT,
                                &s->statements[subject][i], NULL) != SQLITE_OK)
