@@ -10,8 +10,7 @@
 
 enum { BACKLOG = 128, SWEEP_MS = 250, USAGE_EVERY_MS = 1000 };
 
-/* True, and one less in it, if there was one. */
-static bool bucket_take(struct bucket *b, double per_second, double capacity) {
+bool bucket_take(struct bucket *b, double per_second, double capacity) {
     int64_t now = clock_mono_ms();
     b->level = b->filled_ms == 0
                    ? capacity
@@ -33,7 +32,7 @@ void box_tell_usage(struct box *b) {
     b->usage.sandbox = NULL;
     b->usage_untold = false;
     b->usage_told_ms = clock_mono_ms();
-    egress_send(b->egress, EGRESS_USAGE, 0, &out);
+    (void)egress_send(b->egress, EGRESS_USAGE, 0, &out);
     buf_finish(&out);
 }
 
@@ -41,23 +40,6 @@ void box_count(struct box *b, uint64_t bytes_in, uint64_t bytes_out) {
     b->usage.bytes_in += bytes_in;
     b->usage.bytes_out += bytes_out;
     b->usage_untold = true;
-}
-
-void box_tell_event(struct box *b, const struct egress_event *e) {
-    double rate = b->egress->config.events_per_second;
-    b->usage_untold = true;
-    if (!bucket_take(&b->events, rate, rate)) {
-        b->usage.events_lost++;
-        return;
-    }
-    struct egress_event told = *e;
-    struct buf out;
-    told.sandbox = b->id;
-    told.time_ms = clock_wall_ms();
-    buf_init(&out, EGRESS_FRAME_MAX);
-    pack_egress_event(&out, &told);
-    egress_send(b->egress, EGRESS_EVENT, 0, &out);
-    buf_finish(&out);
 }
 
 /* --- caps --- */
@@ -86,6 +68,13 @@ bool box_bytes_left(const struct box *b) {
            b->usage.bytes_in + b->usage.bytes_out < b->policy.caps.bytes;
 }
 
+bool box_hold(struct box *b, uint64_t had, uint64_t has) {
+    const struct egress_config *config = &b->egress->config;
+    b->held_bytes += has - had;
+    b->egress->held_bytes += has - had;
+    return b->held_bytes <= config->held_bytes && b->egress->held_bytes <= config->held_all_bytes;
+}
+
 /* --- deadlines --- */
 
 static void on_sweep(uv_timer_t *t) {
@@ -100,13 +89,15 @@ static void on_sweep(uv_timer_t *t) {
             next = c->next;
             needed = true;
             if (c->deadline_ms > 0 && now >= c->deadline_ms)
-                conn_cut(c, c->state == CONN_HEAD || c->state == CONN_BODY
+                conn_cut(c, c->state == CONN_HEAD || c->state == CONN_BODY || c->state == CONN_SEND
                                 ? "the request did not come in time"
                                 : "nothing came for too long");
         }
+        if (audit_is_due(b, now))
+            audit_flush(b);
         if (b->usage_untold && now - b->usage_told_ms >= USAGE_EVERY_MS)
             box_tell_usage(b);
-        needed = needed || b->usage_untold;
+        needed = needed || b->usage_untold || b->nfolds > 0;
     }
     if (!needed)
         (void)uv_timer_stop(t);
@@ -177,6 +168,15 @@ static int check_listener(int fd, uint32_t *ret_port, struct err *err) {
     return 0;
 }
 
+/* What ran when a former life ended: nobody will say what it used. */
+static void charge_running(struct egress_usage *u) {
+    u->estimated = u->estimated || u->running_in + u->running_out > 0;
+    u->tokens_in += u->running_in;
+    u->tokens_out += u->running_out;
+    u->cost_nusd += u->running_nusd;
+    u->running_in = u->running_out = u->running_nusd = 0;
+}
+
 int box_open(struct egress *e, const char *id, struct egress_policy *policy,
              struct egress_usage *usage, int fd, struct err *err) {
     _cleanup_(close) int owned = fd;
@@ -213,6 +213,8 @@ int box_open(struct egress *e, const char *id, struct egress_policy *policy,
     *policy = (struct egress_policy){0};
     b->usage = *usage;
     b->usage.sandbox = NULL;
+    charge_running(&b->usage);
+    b->usage_untold = true;
     b->next = e->boxes;
     e->boxes = b;
     e->nboxes++;
@@ -223,7 +225,7 @@ int box_open(struct egress *e, const char *id, struct egress_policy *policy,
 static void judge_again(struct box *b, struct conn *c, const char *old_url) {
     struct decision d;
     struct err err;
-    if (c->state != CONN_BODY && c->state != CONN_BUSY && c->state != CONN_TUNNEL)
+    if (c->state == CONN_HEAD || c->state == CONN_LINGER)
         return;
     int rc = decide(&b->policy, b->port, &c->head, &d, &err);
     bool same = rc == 0 && d.kind == c->decision.kind && d.plain == c->decision.plain;
@@ -235,7 +237,7 @@ static void judge_again(struct box *b, struct conn *c, const char *old_url) {
         return;
     }
     decision_finish(&d);
-    conn_cut(c, "the policy of the sandbox has changed");
+    conn_deny(c, "the policy of the sandbox has changed", NULL, 0);
 }
 
 void box_set_policy(struct box *b, struct egress_policy *policy) {
@@ -256,6 +258,7 @@ void box_close(struct box *b) {
     struct egress *e = b->egress;
     while (b->conns)
         conn_cut(b->conns, "the sandbox was closed");
+    audit_flush(b);
     box_tell_usage(b);
     b->closed = true;
     for (struct box **p = &e->boxes; *p; p = &(*p)->next)

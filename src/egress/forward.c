@@ -9,6 +9,7 @@
 #include "egress/model.h"
 #include "egress/scrub.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +29,7 @@ struct parsing {
     struct forward *forward; /* only compared: it may be gone */
     struct buf body;
     uint64_t held_bytes; /* of the sandbox's account */
-    json_t *tree;
+    struct model_body parsed;
     struct err err;
     int rc;
 };
@@ -43,7 +44,10 @@ struct forward {
     bool bodyless;
     bool delimited; /* the guest can tell where the answer ends */
     bool paused;
-    bool metered;
+    bool held;  /* what it may use is set aside */
+    bool sent;  /* some of the request has gone out */
+    bool whole; /* the answer came to its end */
+    int status; /* that the server gave; 0 if it has not */
     bool priced;
     struct egress_price price;
     struct model_ask ask;
@@ -52,6 +56,22 @@ struct forward {
 };
 
 /* --- the request --- */
+
+/* The same to a server that makes variables of fields, as CGI does: "X_Api.Key" is "x-api-key". */
+static bool is_alike(const char *a, const char *b, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        int x = isalnum((unsigned char)a[i]) ? tolower((unsigned char)a[i]) : '-';
+        int y = isalnum((unsigned char)b[i]) ? tolower((unsigned char)b[i]) : '-';
+        if (!a[i] || !b[i] || x != y)
+            return false;
+    }
+    return true;
+}
+
+static bool is_name(const char *name, const char *other) {
+    size_t n = strlen(other);
+    return strlen(name) == n && is_alike(name, other, n);
+}
 
 /* Whom the guest says it is, and what would change the meaning of a request behind the rules. */
 static bool is_stripped(const char *name) {
@@ -74,22 +94,31 @@ static bool is_stripped(const char *name) {
         "x-method-override",
         "x-http-method-override",
         "x-csrf-token",
+        "transfer-encoding",
     };
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
-        if (strcasecmp(names[i], name) == 0)
+        if (is_name(name, names[i]))
             return true;
-    return strncasecmp(name, "x-forwarded-", 12) == 0 || strncasecmp(name, "openai-", 7) == 0 ||
-           strncasecmp(name, "x-amz-", 6) == 0;
+    return is_alike(name, "x-forwarded-", 12) || is_alike(name, "openai-", 7) ||
+           is_alike(name, "x-amz-", 6) || is_alike(name, "proxy-", 6);
+}
+
+/* What asks for a part of an answer: of a credential in it only a part would be seen here. */
+static bool is_range(const char *name) {
+    static const char *const names[] = {"range", "if-range", "request-range", "x-range"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        if (is_name(name, names[i]))
+            return true;
+    return false;
 }
 
 static bool is_ours(const char *name) {
-    return strcasecmp(name, "host") == 0 || strcasecmp(name, "content-length") == 0 ||
-           strcasecmp(name, "expect") == 0;
+    return is_name(name, "host") || is_name(name, "content-length") || is_name(name, "expect");
 }
 
 static bool is_injected(const struct egress_route *r, const char *name) {
     for (size_t i = 0; r && i < r->nheaders; i++)
-        if (strcasecmp(r->headers[i].name, name) == 0)
+        if (is_name(name, r->headers[i].name))
             return true;
     return false;
 }
@@ -101,7 +130,8 @@ static size_t collect_headers(const struct conn *c, const struct egress_route *r
     for (size_t i = 0; i < c->head.nfields; i++) {
         const struct head_field *f = &c->head.fields[i];
         if (head_is_hop_by_hop(f->name, connection) || is_ours(f->name) ||
-            (r && (is_stripped(f->name) || is_injected(r, f->name))))
+            (r && (is_stripped(f->name) || is_injected(r, f->name) ||
+                   (r->nheaders > 0 && is_range(f->name)))))
             continue;
         out[n++] = (struct fetch_header){.name = f->name, .value = f->value};
     }
@@ -172,11 +202,10 @@ static void on_head(void *ctx, struct fetch *fetch, int status) {
         (void)buf_add_str(&out, "Connection: close\r\n");
     (void)buf_add_str(&out, "\r\n");
     c->event.status = (uint32_t)status;
-    if (c->decision.endpoint & (EGRESS_MESSAGES | EGRESS_CHAT) && status >= 200 && status < 300) {
-        f->metered = true;
+    f->status = status;
+    if (f->ask.billed)
         model_meter_init(&f->meter, c->decision.api,
                          type && strncasecmp(type, "text/event-stream", 17) == 0);
-    }
     if (out.full)
         conn_cut(c, "the head of the answer is too large");
     else
@@ -209,14 +238,15 @@ static void on_data(void *ctx, const char *data, size_t len) {
         return;
     c->event.bytes_in += len;
     box_count(c->box, len, 0);
-    if (f->metered)
+    if (f->ask.billed)
         model_meter_feed(&f->meter, data, len);
     if (!box_bytes_left(c->box)) {
-        conn_cut(c, "the sandbox has moved all the bytes it may");
+        conn_deny(c, "the sandbox has moved all the bytes it may", NULL, 0);
         return;
     }
     if (f->credentials && !scrub_feed(&f->scrub, data, len, &data, &len)) {
-        conn_cut(c, "the answer held the route's credential, which the guest must not see");
+        conn_deny(c, "the answer held the route's credential, which the guest must not see", NULL,
+                  0);
         return;
     }
     if (write_piece(f, data, len) && c->throttled) {
@@ -228,7 +258,7 @@ static void on_data(void *ctx, const char *data, size_t len) {
 
 void forward_guest_drained(struct conn *c) {
     struct forward *f = c->forward;
-    c->deadline_ms = 0;
+    conn_set_deadline(c, c->state == CONN_SEND ? c->box->egress->config.body_timeout_ms : 0);
     if (f->paused && f->fetch) {
         f->paused = false;
         fetch_resume(f->fetch);
@@ -239,15 +269,16 @@ void forward_guest_drained(struct conn *c) {
 static void fail(struct forward *f, const struct err *cause) {
     struct conn *c = f->conn;
     struct err err;
+    char name[EGRESS_AUTHORITY_SIZE];
     if (c->event.status != 0) {
         conn_cut(c, cause->message);
         return;
     }
     if (f->refusal)
         (void)err_set(&err, ERR_FORBIDDEN,
-                      "%s:%u leads to an address that is %s: the operator would list it as a "
+                      "%s leads to an address that is %s: the operator would list it as a "
                       "private endpoint",
-                      c->decision.host, c->decision.port, f->refusal);
+                      egress_authority_text(c->decision.host, c->decision.port, name), f->refusal);
     else
         (void)err_set(&err, cause->code == ERR_TIMEOUT ? ERR_TIMEOUT : ERR_UPSTREAM,
                       "%s%s cannot be reached, or gave no answer",
@@ -261,11 +292,13 @@ static void on_end(void *ctx, const struct err *err) {
     struct conn *c = f->conn;
     const char *rest;
     size_t len;
+    f->sent = fetch_sent(f->fetch);
     f->fetch = NULL;
     if (err) {
         fail(f, err);
         return;
     }
+    f->whole = true;
     if (f->credentials) {
         scrub_rest(&f->scrub, &rest, &len);
         if (!write_piece(f, rest, len))
@@ -278,24 +311,43 @@ static void on_end(void *ctx, const struct err *err) {
 
 /* --- life --- */
 
-/* What the answer has used, as far as it came. */
+/* Sets aside what the request may use. The front is told, so that it is not forgotten with us. */
+static void hold(struct forward *f) {
+    struct egress_usage *u = &f->conn->box->usage;
+    f->held = true;
+    u->running_in += f->ask.reserved.tokens_in;
+    u->running_out += f->ask.reserved.tokens_out;
+    u->running_nusd += f->ask.reserved.cost_nusd;
+}
+
+/* What the request has used. Once it has gone out it counts, whether its guest waits for the answer
+ * or not: the server may have done the work. */
 static void settle(struct forward *f) {
     struct conn *c = f->conn;
-    struct box *b = c->box;
-    b->reserved_tokens -= f->ask.reserved.tokens;
-    b->reserved_cost_nusd -= f->ask.reserved.cost_nusd;
-    if (!f->metered)
+    struct egress_usage *u = &c->box->usage;
+    struct model_tokens t;
+    if (!f->held)
         return;
-    bool told = model_meter_end(&f->meter, f->ask.input_estimate);
-    const struct model_tokens *t = &f->meter.tokens;
-    c->event.tokens_in = t->input + t->cache_read + t->cache_write;
-    c->event.tokens_out = t->output;
-    c->event.cost_nusd = model_cost(f->priced ? &f->price : NULL, t);
-    b->usage.tokens_in += c->event.tokens_in;
-    b->usage.tokens_out += c->event.tokens_out;
-    b->usage.cost_nusd += c->event.cost_nusd;
-    b->usage.estimated = b->usage.estimated || !told;
-    box_tell_usage(b);
+    u->running_in -= f->ask.reserved.tokens_in;
+    u->running_out -= f->ask.reserved.tokens_out;
+    u->running_nusd -= f->ask.reserved.cost_nusd;
+    bool good = f->status >= 200 && f->status < 300;
+    if (good || (f->status == 0 && f->sent)) {
+        bool told = model_meter_end(&f->meter, &f->ask, f->whole, &t);
+        /* It may all have gone into a cache, as was set aside. */
+        if (!f->meter.input_told && f->price.cache_write > f->price.input) {
+            t.cache_write = t.input;
+            t.input = 0;
+        }
+        c->event.tokens_in = t.input + t.cache_read + t.cache_write;
+        c->event.tokens_out = t.output;
+        c->event.cost_nusd = model_cost(f->priced ? &f->price : NULL, &t);
+        u->tokens_in += c->event.tokens_in;
+        u->tokens_out += c->event.tokens_out;
+        u->cost_nusd += c->event.cost_nusd;
+        u->estimated = u->estimated || !told;
+    }
+    box_tell_usage(c->box);
 }
 
 void forward_close(struct conn *c) {
@@ -303,6 +355,8 @@ void forward_close(struct conn *c) {
     if (!f)
         return;
     c->forward = NULL;
+    if (f->fetch)
+        f->sent = fetch_sent(f->fetch);
     fetch_cancel(f->fetch);
     settle(f);
     model_meter_finish(&f->meter);
@@ -311,27 +365,25 @@ void forward_close(struct conn *c) {
     free(f);
 }
 
-static int judge_model(struct forward *f, json_t *tree, struct err *err) {
+static int judge_model(struct forward *f, const struct model_body *body, struct err *err) {
     struct conn *c = f->conn;
-    struct box *b = c->box;
-    struct model_room used = {.tokens =
-                                  b->usage.tokens_in + b->usage.tokens_out + b->reserved_tokens,
-                              .cost_nusd = b->usage.cost_nusd + b->reserved_cost_nusd};
-    int rc = model_judge(&b->policy, &c->decision, &used, tree, &f->ask, err);
+    const struct egress_usage *u = &c->box->usage;
+    struct model_room used = {.tokens_in = u->tokens_in + u->running_in,
+                              .tokens_out = u->tokens_out + u->running_out,
+                              .cost_nusd = u->cost_nusd + u->running_nusd};
+    int rc = model_judge(&c->box->policy, &c->decision, &used, body, &f->ask, err);
     if (f->ask.model)
         (void)snprintf(c->model, sizeof(c->model), "%.*s", (int)sizeof(c->model) - 1, f->ask.model);
-    if (rc < 0) {
-        f->ask.reserved = (struct model_room){0};
+    if (rc < 0)
         return rc;
-    }
     if (f->ask.price) {
         f->price = *f->ask.price;
         f->price.model = NULL;
         f->priced = true;
         f->ask.price = NULL; /* the policy may be replaced */
     }
-    b->reserved_tokens += f->ask.reserved.tokens;
-    b->reserved_cost_nusd += f->ask.reserved.cost_nusd;
+    if (f->ask.billed)
+        hold(f);
     return 0;
 }
 
@@ -340,22 +392,45 @@ static bool has_body(const struct conn *c) {
            strcmp(c->head.method, "PUT") == 0 || strcmp(c->head.method, "PATCH") == 0;
 }
 
+/* The next bytes of a body that goes out as it comes. */
+static ssize_t on_body(void *ctx, char *out, size_t size) {
+    struct forward *f = ctx;
+    struct conn *c = f->conn;
+    size_t n = MIN(size, c->body.len);
+    if (n == 0)
+        return c->state == CONN_SEND ? FETCH_WAIT : 0;
+    memcpy(out, c->body.data, n);
+    c->event.bytes_out += n;
+    box_count(c->box, 0, n);
+    if (!box_bytes_left(c->box)) {
+        conn_deny(c, "the sandbox has moved all the bytes it may", NULL, 0);
+        return -1;
+    }
+    conn_body_taken(c, n);
+    return (ssize_t)n;
+}
+
 static int start(struct forward *f, const struct egress_route *r, struct err *err) {
     struct conn *c = f->conn;
     struct egress *e = c->box->egress;
     struct fetch_header *headers = xcalloc(OUT_FIELDS_MAX, sizeof(*headers));
     _cleanup_(free) char *url = decision_url(&c->decision, &c->box->policy);
     bool judged = f->ask.body.len > 0;
+    bool streams = c->state == CONN_SEND;
     const struct fetch_options o = {
         .url = url,
         .method = c->head.method,
         .headers = headers,
         .nheaders = collect_headers(c, r, headers),
-        .body = judged            ? f->ask.body.data
+        .body = streams           ? NULL
+                : judged          ? f->ask.body.data
                 : c->body.len > 0 ? c->body.data
                 : has_body(c)     ? ""
                                   : NULL,
-        .body_len = judged ? f->ask.body.len : c->body.len,
+        .body_len = streams  ? c->head.content_length
+                    : judged ? f->ask.body.len
+                             : c->body.len,
+        .on_body = streams ? on_body : NULL,
         .connect_timeout_ms = e->config.connect_timeout_ms,
         .idle_timeout_ms = e->config.idle_timeout_ms,
         .ca_file = *e->config.ca_file ? e->config.ca_file : NULL,
@@ -369,12 +444,19 @@ static int start(struct forward *f, const struct egress_route *r, struct err *er
     free(headers);
     if (rc < 0)
         return rc;
+    if (streams)
+        return 0;
     c->event.bytes_out = o.body_len;
     box_count(c->box, 0, o.body_len);
     /* It has a copy; the account of what is held still counts it. */
     buf_finish(&c->body);
     buf_finish(&f->ask.body);
     return 0;
+}
+
+void forward_body_came(struct conn *c) {
+    if (c->forward && c->forward->fetch)
+        fetch_body_ready(c->forward->fetch);
 }
 
 static const struct egress_route *route_of(const struct forward *f) {
@@ -392,12 +474,14 @@ static void go(struct forward *f, int rc, struct err *err) {
         return;
     }
     c->box->usage.requests++;
+    if (f->held)
+        box_tell_usage(c->box);
     conn_tell_begun(c);
 }
 
 static void parse(uv_work_t *req) {
     struct parsing *p = CONTAINER_OF(req, struct parsing, req);
-    p->rc = model_parse(p->body.data, p->body.len, &p->tree, &p->err);
+    p->rc = model_parse(p->body.data, p->body.len, &p->parsed, &p->err);
 }
 
 static void on_parsed(uv_work_t *req, int status) {
@@ -409,10 +493,10 @@ static void on_parsed(uv_work_t *req, int status) {
         c->held_bytes = p->held_bytes;
         p->body = (struct buf){0};
         p->held_bytes = 0;
-        go(c->forward, p->rc < 0 ? p->rc : judge_model(c->forward, p->tree, &p->err), &p->err);
+        go(c->forward, p->rc < 0 ? p->rc : judge_model(c->forward, &p->parsed, &p->err), &p->err);
     }
-    c->box->held_bytes -= p->held_bytes;
-    json_decref(p->tree);
+    (void)box_hold(c->box, p->held_bytes, 0);
+    json_decref(p->parsed.tree);
     buf_finish(&p->body);
     free(p);
     conn_unref(c);
@@ -447,8 +531,9 @@ void forward_start(struct conn *c) {
     } else if (c->body.len > PARSE_HERE_BYTES) {
         parse_elsewhere(f);
     } else {
-        _cleanup_(json) json_t *tree = NULL;
-        int rc = model_parse(c->body.data ? c->body.data : "", c->body.len, &tree, &err);
-        go(f, rc < 0 ? rc : judge_model(f, tree, &err), &err);
+        struct model_body body = {0};
+        int rc = model_parse(c->body.data ? c->body.data : "", c->body.len, &body, &err);
+        go(f, rc < 0 ? rc : judge_model(f, &body, &err), &err);
+        json_decref(body.tree);
     }
 }

@@ -16,7 +16,12 @@
 #include <stdint.h>
 #include <uv.h>
 
-enum { READ_BYTES = 64 * 1024, WRITE_HIGH_BYTES = 256 * 1024 };
+enum {
+    READ_BYTES = 64 * 1024,
+    WRITE_HIGH_BYTES = 256 * 1024,
+    STREAM_BYTES =
+        256 * 1024, /* a longer body that need not be read as a whole goes out as it comes */
+};
 
 struct egress {
     uv_loop_t *loop;
@@ -26,6 +31,7 @@ struct egress {
     bool configured;
     struct box *boxes;
     size_t nboxes;
+    uint64_t held_bytes; /* by bodies, of all sandboxes */
     uint64_t next_number;
     uv_timer_t sweep; /* deadlines, and usage that is to be told; runs while there is need */
     char read_buf[READ_BYTES];
@@ -50,10 +56,12 @@ struct box {
     size_t nconns;
     size_t ntunnels;
     uint64_t held_bytes;
-    uint64_t reserved_tokens;
-    uint64_t reserved_cost_nusd;
     struct bucket requests;
-    struct bucket events;
+    struct bucket events;   /* of what was let out */
+    struct bucket refusals; /* that are told one by one */
+    struct fold *folds;
+    size_t nfolds;
+    int64_t folds_told_ms;
     unsigned refs; /* the listener, and each connection until its memory is gone */
     bool closed;
 };
@@ -61,6 +69,7 @@ struct box {
 enum conn_state {
     CONN_HEAD,   /* waits for a head, or reads one */
     CONN_BODY,   /* reads a body */
+    CONN_SEND,   /* reads a body that goes out as it comes */
     CONN_BUSY,   /* a forward is under way, or a tunnel is being made */
     CONN_TUNNEL, /* bytes pass both ways */
     CONN_LINGER, /* answered for the last time; what still comes is thrown away */
@@ -95,7 +104,8 @@ struct conn {
     char route[EGRESS_NAME_MAX + 1];
     char model[128];
     int64_t begun_ms;
-    bool begun; /* BEGUN was told, ENDED is due */
+    bool begun;   /* BEGUN was told, ENDED is due */
+    bool singled; /* and was told by itself: so is ENDED */
 };
 
 /* box.c */
@@ -111,11 +121,20 @@ void box_unref(struct box *b);
 int box_admit(struct box *b, struct err *err);
 bool box_bytes_left(const struct box *b);
 void box_count(struct box *b, uint64_t bytes_in, uint64_t bytes_out);
+/* Memory of bodies, in the accounts of the sandbox and of all; false if one of them is over. */
+bool box_hold(struct box *b, uint64_t had, uint64_t has);
 void box_tell_usage(struct box *b);
-void box_tell_event(struct box *b, const struct egress_event *e);
+/* True, and one less in it, if there was one. */
+bool bucket_take(struct bucket *b, double per_second, double capacity);
 void egress_sweep_start(struct egress *e);
 /* Whether this upstream's address may be a private one. */
 bool egress_is_exempt(const struct egress *e, const char *host, uint32_t port);
+
+/* audit.c */
+/* Tells it, at once or, where there are too many, folded with others like it. True if at once. */
+bool audit_tell(struct box *b, const struct egress_event *e, bool always);
+void audit_flush(struct box *b);
+bool audit_is_due(const struct box *b, int64_t now_ms);
 
 /* conn.c */
 void conn_accept(struct box *b);
@@ -132,9 +151,14 @@ void conn_refuse(struct conn *c, const struct err *err, const char *reason);
 void conn_answered(struct conn *c, bool keep);
 /* Cuts it, and tells why. */
 void conn_cut(struct conn *c, const char *reason);
+/* The same, for what the guest did or a limit. The guest is sent these last bytes, if there are
+ * any. */
+void conn_deny(struct conn *c, const char *reason, const void *last, size_t len);
 void conn_set_deadline(struct conn *c, uint32_t ms);
 /* Tells BEGUN; ENDED is told when it is answered, cut or closed. */
 void conn_tell_begun(struct conn *c);
+/* Some of a body that goes out as it comes has gone. */
+void conn_body_taken(struct conn *c, size_t len);
 /* Reads on, or not, as the state wants it. */
 void conn_update_reading(struct conn *c);
 
@@ -150,7 +174,9 @@ void tunnel_close(struct conn *c);
 /* forward.c */
 void forward_start(struct conn *c);
 void forward_guest_drained(struct conn *c);
+/* More of the body has come, or its end. */
+void forward_body_came(struct conn *c);
 void forward_close(struct conn *c);
 
 /* main.c */
-void egress_send(struct egress *e, uint16_t type, uint64_t id, const struct buf *payload);
+bool egress_send(struct egress *e, uint16_t type, uint64_t id, const struct buf *payload);

@@ -30,6 +30,7 @@ void pack_egress_config(struct buf *b, const struct egress_config *c) {
     pack_u32(b, c->headers);
     pack_u64(b, c->body_bytes);
     pack_u64(b, c->held_bytes);
+    pack_u64(b, c->held_all_bytes);
     pack_u32(b, c->head_timeout_ms);
     pack_u32(b, c->body_timeout_ms);
     pack_u32(b, c->idle_timeout_ms);
@@ -48,6 +49,7 @@ void unpack_egress_config(struct unpack *u, struct egress_config *ret) {
     c.headers = or_default(unpack_u32(u), 100);
     c.body_bytes = unpack_u64(u);
     c.held_bytes = unpack_u64(u);
+    c.held_all_bytes = unpack_u64(u);
     c.head_timeout_ms = or_default(unpack_u32(u), 10000);
     c.body_timeout_ms = or_default(unpack_u32(u), 30000);
     c.idle_timeout_ms = or_default(unpack_u32(u), 300000);
@@ -57,6 +59,8 @@ void unpack_egress_config(struct unpack *u, struct egress_config *ret) {
         c.body_bytes = 32ULL * 1024 * 1024;
     if (c.held_bytes == 0)
         c.held_bytes = 64ULL * 1024 * 1024;
+    if (c.held_all_bytes == 0)
+        c.held_all_bytes = 256ULL * 1024 * 1024;
     *ret = c;
 }
 
@@ -231,6 +235,7 @@ static void pack_cut(struct buf *b, const char *s) {
 void pack_egress_event(struct buf *b, const struct egress_event *e) {
     pack_str(b, e->sandbox);
     pack_u64(b, e->number);
+    pack_u64(b, e->count);
     pack_u64(b, (uint64_t)e->time_ms);
     pack_u32(b, e->state);
     pack_u32(b, e->kind);
@@ -247,6 +252,7 @@ void pack_egress_event(struct buf *b, const struct egress_event *e) {
     pack_u64(b, e->tokens_in);
     pack_u64(b, e->tokens_out);
     pack_u64(b, e->cost_nusd);
+    pack_u8(b, e->cut);
     pack_cut(b, e->reason);
 }
 
@@ -254,6 +260,7 @@ void unpack_egress_event(struct unpack *u, struct egress_event *ret) {
     struct egress_event e = {0};
     e.sandbox = unpack_strdup(u);
     e.number = unpack_u64(u);
+    e.count = unpack_u64(u);
     e.time_ms = (int64_t)unpack_u64(u);
     e.state = unpack_u32(u);
     e.kind = unpack_u32(u);
@@ -270,6 +277,7 @@ void unpack_egress_event(struct unpack *u, struct egress_event *ret) {
     e.tokens_in = unpack_u64(u);
     e.tokens_out = unpack_u64(u);
     e.cost_nusd = unpack_u64(u);
+    e.cut = unpack_u8(u) != 0;
     e.reason = unpack_strdup(u);
     *ret = e;
 }
@@ -294,6 +302,9 @@ void pack_egress_usage(struct buf *b, const struct egress_usage *u) {
     pack_u64(b, u->tokens_in);
     pack_u64(b, u->tokens_out);
     pack_u64(b, u->cost_nusd);
+    pack_u64(b, u->running_in);
+    pack_u64(b, u->running_out);
+    pack_u64(b, u->running_nusd);
     pack_u64(b, u->events_lost);
     pack_u8(b, u->estimated);
 }
@@ -308,6 +319,9 @@ void unpack_egress_usage(struct unpack *u, struct egress_usage *ret) {
     v.tokens_in = unpack_u64(u);
     v.tokens_out = unpack_u64(u);
     v.cost_nusd = unpack_u64(u);
+    v.running_in = unpack_u64(u);
+    v.running_out = unpack_u64(u);
+    v.running_nusd = unpack_u64(u);
     v.events_lost = unpack_u64(u);
     v.estimated = unpack_u8(u) != 0;
     *ret = v;

@@ -55,14 +55,16 @@ struct egress_config {
     uint32_t tunnels;            /* of these; 64 */
     uint32_t head_bytes;         /* of a request; 32 KiB */
     uint32_t headers;            /* fields in it; 100 */
-    uint64_t body_bytes;         /* of a request; 32 MiB */
+    uint64_t body_bytes;         /* of a request to a model, which is read as a whole; 32 MiB */
     uint64_t held_bytes;         /* bodies in memory, for each sandbox; 64 MiB */
+    uint64_t held_all_bytes;     /* and for all of them; 256 MiB */
     uint32_t head_timeout_ms;    /* for a whole head, and for a TLS hello; 10 s */
     uint32_t body_timeout_ms;    /* without a byte of the body; 30 s */
     uint32_t idle_timeout_ms;    /* a connection between requests, a tunnel with no byte either way,
                                     an answer that does not go on; 300 s */
     uint32_t connect_timeout_ms; /* to upstreams, resolving included; 10 s */
-    uint32_t events_per_second;  /* told for each sandbox; the rest is counted; 50 */
+    uint32_t events_per_second;  /* of what was let out, told one by one for each sandbox, and a
+                                    fifth of it of refusals; the rest is told in sums; 50 */
 };
 
 /* "host" or "host:port" in len bytes, made lower case; an IPv6 literal stands in brackets. Without
@@ -87,6 +89,12 @@ int egress_allow_parse(const char *text, struct egress_allow *ret, struct err *e
 void egress_allow_finish(struct egress_allow *a);
 /* "host:port" as it was written, for lists and messages. */
 char *egress_allow_text(const struct egress_allow *a);
+/* The same of any host: an IPv6 literal stands in brackets. */
+#define EGRESS_AUTHORITY_SIZE (EGRESS_HOST_MAX + sizeof("[]:65535"))
+const char *egress_authority_text(const char *host, uint32_t port, char out[EGRESS_AUTHORITY_SIZE]);
+/* The value of NO_PROXY for a sandbox: the names of its own machine, but for one that is allowed
+ * and so means the machine outside. The caller frees. */
+char *egress_no_proxy(const struct egress_allow *allow, size_t n);
 /* True if this rule covers the host (lower case) and port. */
 bool egress_allow_covers(const struct egress_allow *a, const char *host, uint32_t port);
 
@@ -183,7 +191,9 @@ enum egress_state {
 
 struct egress_event {
     char *sandbox;
-    uint64_t number; /* of the request, in this life of cay-egress */
+    uint64_t number; /* of the request, in this life of cay-egress; 0 of several */
+    uint64_t count;  /* requests that this tells of: more than one where there were too many to
+                        tell one by one. Numbers are their sums then, "*" stands for various */
     int64_t time_ms; /* wall clock */
     uint32_t state;  /* enum egress_state */
     uint32_t kind;   /* enum egress_kind */
@@ -197,6 +207,7 @@ struct egress_event {
     uint64_t ms;                  /* of ENDED */
     char *model;                  /* "" if it is none */
     uint64_t tokens_in, tokens_out, cost_nusd;
+    bool cut;     /* we ended it, for what it did or a limit */
     char *reason; /* why it was refused or cut; "" if it went well */
 };
 
@@ -207,8 +218,10 @@ struct egress_usage {
     uint64_t bytes_in, bytes_out;
     uint64_t tokens_in, tokens_out; /* tokens_in with those of caches */
     uint64_t cost_nusd;
-    uint64_t events_lost; /* that were not told, because there were too many */
-    bool estimated;       /* some tokens were not told by the model's server, but estimated */
+    uint64_t running_in, running_out; /* set aside for requests that run; in an OPEN they are */
+    uint64_t running_nusd;            /* charged, since they have ended without being counted */
+    uint64_t events_lost;             /* that were not told, because the front did not read */
+    bool estimated; /* some tokens were not told by the model's server, but estimated */
 };
 
 void pack_egress_config(struct buf *b, const struct egress_config *c);
