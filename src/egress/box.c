@@ -177,6 +177,15 @@ static int check_listener(int fd, uint32_t *ret_port, struct err *err) {
     return 0;
 }
 
+/* What ran when a former life ended: nobody will say what it used. */
+static void charge_running(struct egress_usage *u) {
+    u->estimated = u->estimated || u->running_in + u->running_out > 0;
+    u->tokens_in += u->running_in;
+    u->tokens_out += u->running_out;
+    u->cost_nusd += u->running_nusd;
+    u->running_in = u->running_out = u->running_nusd = 0;
+}
+
 int box_open(struct egress *e, const char *id, struct egress_policy *policy,
              struct egress_usage *usage, int fd, struct err *err) {
     _cleanup_(close) int owned = fd;
@@ -213,6 +222,8 @@ int box_open(struct egress *e, const char *id, struct egress_policy *policy,
     *policy = (struct egress_policy){0};
     b->usage = *usage;
     b->usage.sandbox = NULL;
+    charge_running(&b->usage);
+    b->usage_untold = true;
     b->next = e->boxes;
     e->boxes = b;
     e->nboxes++;

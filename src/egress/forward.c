@@ -28,7 +28,7 @@ struct parsing {
     struct forward *forward; /* only compared: it may be gone */
     struct buf body;
     uint64_t held_bytes; /* of the sandbox's account */
-    json_t *tree;
+    struct model_body parsed;
     struct err err;
     int rc;
 };
@@ -43,7 +43,10 @@ struct forward {
     bool bodyless;
     bool delimited; /* the guest can tell where the answer ends */
     bool paused;
-    bool metered;
+    bool held;  /* what it may use is set aside */
+    bool sent;  /* some of the request has gone out */
+    bool whole; /* the answer came to its end */
+    int status; /* that the server gave; 0 if it has not */
     bool priced;
     struct egress_price price;
     struct model_ask ask;
@@ -172,11 +175,10 @@ static void on_head(void *ctx, struct fetch *fetch, int status) {
         (void)buf_add_str(&out, "Connection: close\r\n");
     (void)buf_add_str(&out, "\r\n");
     c->event.status = (uint32_t)status;
-    if (c->decision.endpoint & (EGRESS_MESSAGES | EGRESS_CHAT) && status >= 200 && status < 300) {
-        f->metered = true;
+    f->status = status;
+    if (f->ask.billed)
         model_meter_init(&f->meter, c->decision.api,
                          type && strncasecmp(type, "text/event-stream", 17) == 0);
-    }
     if (out.full)
         conn_cut(c, "the head of the answer is too large");
     else
@@ -209,7 +211,7 @@ static void on_data(void *ctx, const char *data, size_t len) {
         return;
     c->event.bytes_in += len;
     box_count(c->box, len, 0);
-    if (f->metered)
+    if (f->ask.billed)
         model_meter_feed(&f->meter, data, len);
     if (!box_bytes_left(c->box)) {
         conn_cut(c, "the sandbox has moved all the bytes it may");
@@ -261,11 +263,13 @@ static void on_end(void *ctx, const struct err *err) {
     struct conn *c = f->conn;
     const char *rest;
     size_t len;
+    f->sent = fetch_sent(f->fetch);
     f->fetch = NULL;
     if (err) {
         fail(f, err);
         return;
     }
+    f->whole = true;
     if (f->credentials) {
         scrub_rest(&f->scrub, &rest, &len);
         if (!write_piece(f, rest, len))
@@ -278,24 +282,43 @@ static void on_end(void *ctx, const struct err *err) {
 
 /* --- life --- */
 
-/* What the answer has used, as far as it came. */
+/* Sets aside what the request may use. The front is told, so that it is not forgotten with us. */
+static void hold(struct forward *f) {
+    struct egress_usage *u = &f->conn->box->usage;
+    f->held = true;
+    u->running_in += f->ask.reserved.tokens_in;
+    u->running_out += f->ask.reserved.tokens_out;
+    u->running_nusd += f->ask.reserved.cost_nusd;
+}
+
+/* What the request has used. Once it has gone out it counts, whether its guest waits for the answer
+ * or not: the server may have done the work. */
 static void settle(struct forward *f) {
     struct conn *c = f->conn;
-    struct box *b = c->box;
-    b->reserved_tokens -= f->ask.reserved.tokens;
-    b->reserved_cost_nusd -= f->ask.reserved.cost_nusd;
-    if (!f->metered)
+    struct egress_usage *u = &c->box->usage;
+    struct model_tokens t;
+    if (!f->held)
         return;
-    bool told = model_meter_end(&f->meter, f->ask.input_estimate);
-    const struct model_tokens *t = &f->meter.tokens;
-    c->event.tokens_in = t->input + t->cache_read + t->cache_write;
-    c->event.tokens_out = t->output;
-    c->event.cost_nusd = model_cost(f->priced ? &f->price : NULL, t);
-    b->usage.tokens_in += c->event.tokens_in;
-    b->usage.tokens_out += c->event.tokens_out;
-    b->usage.cost_nusd += c->event.cost_nusd;
-    b->usage.estimated = b->usage.estimated || !told;
-    box_tell_usage(b);
+    u->running_in -= f->ask.reserved.tokens_in;
+    u->running_out -= f->ask.reserved.tokens_out;
+    u->running_nusd -= f->ask.reserved.cost_nusd;
+    bool good = f->status >= 200 && f->status < 300;
+    if (good || (f->status == 0 && f->sent)) {
+        bool told = model_meter_end(&f->meter, &f->ask, f->whole, &t);
+        /* It may all have gone into a cache, as was set aside. */
+        if (!f->meter.input_told && f->price.cache_write > f->price.input) {
+            t.cache_write = t.input;
+            t.input = 0;
+        }
+        c->event.tokens_in = t.input + t.cache_read + t.cache_write;
+        c->event.tokens_out = t.output;
+        c->event.cost_nusd = model_cost(f->priced ? &f->price : NULL, &t);
+        u->tokens_in += c->event.tokens_in;
+        u->tokens_out += c->event.tokens_out;
+        u->cost_nusd += c->event.cost_nusd;
+        u->estimated = u->estimated || !told;
+    }
+    box_tell_usage(c->box);
 }
 
 void forward_close(struct conn *c) {
@@ -303,6 +326,8 @@ void forward_close(struct conn *c) {
     if (!f)
         return;
     c->forward = NULL;
+    if (f->fetch)
+        f->sent = fetch_sent(f->fetch);
     fetch_cancel(f->fetch);
     settle(f);
     model_meter_finish(&f->meter);
@@ -311,27 +336,25 @@ void forward_close(struct conn *c) {
     free(f);
 }
 
-static int judge_model(struct forward *f, json_t *tree, struct err *err) {
+static int judge_model(struct forward *f, const struct model_body *body, struct err *err) {
     struct conn *c = f->conn;
-    struct box *b = c->box;
-    struct model_room used = {.tokens =
-                                  b->usage.tokens_in + b->usage.tokens_out + b->reserved_tokens,
-                              .cost_nusd = b->usage.cost_nusd + b->reserved_cost_nusd};
-    int rc = model_judge(&b->policy, &c->decision, &used, tree, &f->ask, err);
+    const struct egress_usage *u = &c->box->usage;
+    struct model_room used = {.tokens_in = u->tokens_in + u->running_in,
+                              .tokens_out = u->tokens_out + u->running_out,
+                              .cost_nusd = u->cost_nusd + u->running_nusd};
+    int rc = model_judge(&c->box->policy, &c->decision, &used, body, &f->ask, err);
     if (f->ask.model)
         (void)snprintf(c->model, sizeof(c->model), "%.*s", (int)sizeof(c->model) - 1, f->ask.model);
-    if (rc < 0) {
-        f->ask.reserved = (struct model_room){0};
+    if (rc < 0)
         return rc;
-    }
     if (f->ask.price) {
         f->price = *f->ask.price;
         f->price.model = NULL;
         f->priced = true;
         f->ask.price = NULL; /* the policy may be replaced */
     }
-    b->reserved_tokens += f->ask.reserved.tokens;
-    b->reserved_cost_nusd += f->ask.reserved.cost_nusd;
+    if (f->ask.billed)
+        hold(f);
     return 0;
 }
 
@@ -392,12 +415,14 @@ static void go(struct forward *f, int rc, struct err *err) {
         return;
     }
     c->box->usage.requests++;
+    if (f->held)
+        box_tell_usage(c->box);
     conn_tell_begun(c);
 }
 
 static void parse(uv_work_t *req) {
     struct parsing *p = CONTAINER_OF(req, struct parsing, req);
-    p->rc = model_parse(p->body.data, p->body.len, &p->tree, &p->err);
+    p->rc = model_parse(p->body.data, p->body.len, &p->parsed, &p->err);
 }
 
 static void on_parsed(uv_work_t *req, int status) {
@@ -409,10 +434,10 @@ static void on_parsed(uv_work_t *req, int status) {
         c->held_bytes = p->held_bytes;
         p->body = (struct buf){0};
         p->held_bytes = 0;
-        go(c->forward, p->rc < 0 ? p->rc : judge_model(c->forward, p->tree, &p->err), &p->err);
+        go(c->forward, p->rc < 0 ? p->rc : judge_model(c->forward, &p->parsed, &p->err), &p->err);
     }
     c->box->held_bytes -= p->held_bytes;
-    json_decref(p->tree);
+    json_decref(p->parsed.tree);
     buf_finish(&p->body);
     free(p);
     conn_unref(c);
@@ -447,8 +472,9 @@ void forward_start(struct conn *c) {
     } else if (c->body.len > PARSE_HERE_BYTES) {
         parse_elsewhere(f);
     } else {
-        _cleanup_(json) json_t *tree = NULL;
-        int rc = model_parse(c->body.data ? c->body.data : "", c->body.len, &tree, &err);
-        go(f, rc < 0 ? rc : judge_model(f, tree, &err), &err);
+        struct model_body body = {0};
+        int rc = model_parse(c->body.data ? c->body.data : "", c->body.len, &body, &err);
+        go(f, rc < 0 ? rc : judge_model(f, &body, &err), &err);
+        json_decref(body.tree);
     }
 }

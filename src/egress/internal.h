@@ -50,8 +50,6 @@ struct box {
     size_t nconns;
     size_t ntunnels;
     uint64_t held_bytes;
-    uint64_t reserved_tokens;
-    uint64_t reserved_cost_nusd;
     struct bucket requests;
     struct bucket events;
     unsigned refs; /* the listener, and each connection until its memory is gone */

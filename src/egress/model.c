@@ -2,20 +2,19 @@
 
 #include "base/cleanup.h"
 #include "base/json.h"
-#include "base/limits.h"
 #include "base/mem.h"
+#include "egress/content.h"
 
-#include <inttypes.h>
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    DEPTH_MAX = 64,
     VALUES_MAX = 200000, /* in a body: each takes some 50 bytes as a tree, however short it is */
-    BYTES_PER_TOKEN = 4, /* of text, about */
-    TOKENS_PER_MEDIUM = 2000, /* of an image or a document that is inside, about */
     BODY_MAX = 256 * 1024 * 1024,
     DEFAULT_OUTPUT = 4096, /* reserved for a request that does not say how long it may get */
+    OUTPUT_MAX = 1 << 30,
+    CHOICES_MAX = 128,
 };
 
 /* --- what a request may hold --- */
@@ -74,13 +73,6 @@ static const char *const openai_fields[] = {"model",
                                             "prompt_cache_key",
                                             NULL};
 
-static const char *text_of(const json_t *obj, const char *key) {
-    const json_t *v = json_object_get(obj, key);
-    const char *s = json_string_value(v);
-    /* One with a NUL inside is equal to nothing. */
-    return s && strlen(s) == json_string_length(v) ? s : "";
-}
-
 static int check_fields(const struct egress_route *r, const json_t *body, struct err *err) {
     const char *const *known = r->api == EGRESS_API_ANTHROPIC ? anthropic_fields : openai_fields;
     const char *key;
@@ -121,90 +113,6 @@ static int check_tools(const struct egress_route *r, const json_t *body, struct 
     return 0;
 }
 
-static int refuse_source(const struct egress_route *r, const char *what, struct err *err) {
-    return err_set(err, ERR_FORBIDDEN,
-                   "%s is not granted, since the model's server would fetch it: send the content "
-                   "itself, or the operator sets \"urls\" of the route \"%s\"",
-                   what, r->name);
-}
-
-static bool ends_with(const char *s, const char *end) {
-    size_t n = strlen(s);
-    size_t k = strlen(end);
-    return n >= k && strcmp(s + n - k, end) == 0;
-}
-
-static bool is_data_url(const char *s) {
-    return strncmp(s, "data:", 5) == 0;
-}
-
-/* One object of a message: no source but what it brings itself. */
-static int check_source(const struct egress_route *r, const json_t *o, struct err *err) {
-    const json_t *source = json_object_get(o, "source");
-    const char *key;
-    json_t *value;
-    if (json_is_object(source)) {
-        const char *type = text_of(source, "type");
-        if (strcmp(type, "base64") != 0 && strcmp(type, "text") != 0 &&
-            strcmp(type, "content") != 0)
-            return refuse_source(r, "a source that is not inside the request", err);
-    }
-    if (strcmp(text_of(o, "type"), "container_upload") == 0 || json_object_get(o, "file_id"))
-        return refuse_source(r, "a stored file", err);
-    json_object_foreach((json_t *)(uintptr_t)o, key, value) {
-        if (!ends_with(key, "_url"))
-            continue;
-        const char *url = json_is_object(value) ? text_of(value, "url") : json_string_value(value);
-        if (url && !is_data_url(url))
-            return refuse_source(r, "a source by its address", err);
-    }
-    return 0;
-}
-
-struct walk {
-    const struct egress_route *route;
-    uint64_t bytes; /* of text */
-    uint64_t media; /* that are inside */
-};
-
-/* Looks at every object, but into the input of tools, which is the guest's own business. */
-static int walk_content(struct walk *w, const json_t *j, unsigned depth, struct err *err) {
-    const char *key;
-    json_t *value;
-    size_t i;
-    int rc = 0;
-    if (depth > DEPTH_MAX)
-        return err_set(err, ERR_BAD_REQUEST, "the request is nested too deep");
-    if (json_is_array(j)) {
-        json_array_foreach(j, i, value) {
-            rc = walk_content(w, value, depth + 1, err);
-            if (rc < 0)
-                return rc;
-        }
-    } else if (json_is_object(j)) {
-        if (!w->route->urls)
-            rc = check_source(w->route, j, err);
-        bool call = strcmp(text_of(j, "type"), "tool_use") == 0;
-        json_object_foreach((json_t *)(uintptr_t)j, key, value) {
-            if (rc < 0)
-                return rc;
-            if (json_is_string(value) &&
-                (strcmp(key, "data") == 0 || strcmp(key, "file_data") == 0))
-                w->media++;
-            else if (call && strcmp(key, "input") == 0)
-                w->bytes += json_dumpb(value, NULL, 0, JSON_COMPACT | JSON_ENCODE_ANY);
-            else
-                rc = walk_content(w, value, depth + 1, err);
-        }
-    } else if (json_is_string(j)) {
-        if (is_data_url(json_string_value(j)))
-            w->media++;
-        else
-            w->bytes += json_string_length(j);
-    }
-    return rc;
-}
-
 /* --- caps --- */
 
 static const struct egress_price *find_price(const struct egress_policy *p, const char *model) {
@@ -221,6 +129,11 @@ uint64_t model_cost(const struct egress_price *price, const struct model_tokens 
            t->cache_write * price->cache_write;
 }
 
+/* Of what may be written to a cache. */
+static uint64_t input_price(const struct egress_price *price) {
+    return MAX(price->input, price->cache_write);
+}
+
 static int refuse_cap(const char *what, struct err *err) {
     return err_set(err, ERR_LIMIT,
                    "this sandbox has used up its budget of %s for models, or this request would: "
@@ -233,7 +146,7 @@ static int find_room(const struct egress_policy *p, const struct model_room *use
                      const struct model_ask *a, uint64_t wanted, uint64_t *ret, struct err *err) {
     uint64_t room = wanted;
     if (p->caps.tokens > 0) {
-        uint64_t least = used->tokens + a->input_estimate;
+        uint64_t least = used->tokens_in + used->tokens_out + a->reserved.tokens_in;
         if (least >= p->caps.tokens)
             return refuse_cap("tokens", err);
         room = MIN(room, p->caps.tokens - least);
@@ -244,7 +157,7 @@ static int find_room(const struct egress_policy *p, const struct model_room *use
                            "no price of \"%.100s\" is known, and this sandbox has a budget: the "
                            "operator would add it to the list of models",
                            a->model);
-        uint64_t least = used->cost_nusd + a->input_estimate * a->price->input;
+        uint64_t least = used->cost_nusd + a->reserved.cost_nusd;
         if (least >= p->caps.cost_nusd)
             return refuse_cap("money", err);
         if (a->price->output > 0)
@@ -256,9 +169,132 @@ static int find_room(const struct egress_policy *p, const struct model_room *use
     return 0;
 }
 
-static uint64_t positive(const json_t *obj, const char *key) {
-    json_int_t v = json_integer_value(json_object_get(obj, key));
-    return v > 0 ? (uint64_t)v : 0;
+/* --- how long an answer may get --- */
+
+static const char *const limit_keys[] = {"max_tokens", "max_completion_tokens",
+                                         "max_output_tokens"};
+
+static bool is_limit_key(const char *key) {
+    for (size_t i = 0; i < ARRAY_LEN(limit_keys); i++)
+        if (strcmp(limit_keys[i], key) == 0)
+            return true;
+    return false;
+}
+
+/* True for what some server may read as the length of an answer, or how many of them: the letters
+ * alone, since "maxTokens" and "max-tokens" are the same to some. */
+static bool names_a_limit(const char *key) {
+    static const char *const after_max[] = {"tok", "len", "out", "new", "gen", "compl"};
+    char s[48];
+    size_t n = 0;
+    for (; *key && n < sizeof(s) - 1; key++)
+        if (isalnum((unsigned char)*key))
+            s[n++] = (char)tolower((unsigned char)*key);
+    s[n] = 0;
+    bool max = strstr(s, "max") || strstr(s, "budget") || strstr(s, "limit");
+    for (size_t i = 0; max && i < ARRAY_LEN(after_max); i++)
+        if (strstr(s, after_max[i]))
+            return true;
+    return strstr(s, "predict") == s + 1 || strstr(s, "numpredict") || strcmp(s, "bestof") == 0;
+}
+
+static int refuse_limit(const char *key, struct err *err) {
+    return err_set(err, ERR_FORBIDDEN,
+                   "\"%.100s\" may lengthen the answer, and this sandbox has a budget: say "
+                   "\"max_tokens\", at the top of the request",
+                   key);
+}
+
+/* Refuses limits inside a field: only those that are known are bounded. */
+static int check_nested(const json_t *j, const char *allowed, unsigned depth, struct err *err) {
+    const char *key;
+    json_t *value;
+    size_t i;
+    int rc = 0;
+    if (depth > DEPTH_MAX)
+        return err_set(err, ERR_BAD_REQUEST, "the request is nested too deep");
+    json_array_foreach(j, i, value) {
+        if (rc == 0)
+            rc = check_nested(value, NULL, depth + 1, err);
+    }
+    json_object_foreach((json_t *)(uintptr_t)j, key, value) {
+        if (rc < 0 || (allowed && strcmp(key, allowed) == 0))
+            continue;
+        rc =
+            names_a_limit(key) ? refuse_limit(key, err) : check_nested(value, NULL, depth + 1, err);
+    }
+    return rc;
+}
+
+static int check_limits(const json_t *body, struct err *err) {
+    /* Texts, and schemas whose keys are the guest's own. */
+    static const char *const free_form[] = {"messages",      "system",      "tools",
+                                            "functions",     "metadata",    "response_format",
+                                            "output_format", "input_schema"};
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)body, key, value) {
+        bool own = is_limit_key(key);
+        for (size_t i = 0; !own && i < ARRAY_LEN(free_form); i++)
+            own = strcmp(free_form[i], key) == 0;
+        if (own)
+            continue;
+        if (names_a_limit(key) && !json_is_null(value))
+            return refuse_limit(key, err);
+        const char *allowed = strcmp(key, "thinking") == 0        ? "budget_tokens"
+                              : strcmp(key, "output_config") == 0 ? "format"
+                                                                  : NULL;
+        int rc = check_nested(value, allowed, 0, err);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+static uint64_t positive(const json_t *v) {
+    json_int_t n = json_integer_value(v);
+    return n > 0 ? (uint64_t)n : 0;
+}
+
+/* What it asks for by any of the spellings, at most: servers differ in which of two they heed. */
+static uint64_t wanted_output(const json_t *body) {
+    uint64_t most = 0;
+    for (size_t i = 0; i < ARRAY_LEN(limit_keys); i++)
+        most = MAX(most, positive(json_object_get(body, limit_keys[i])));
+    return most ? MIN(most, OUTPUT_MAX) : DEFAULT_OUTPUT;
+}
+
+static void lower(json_t *obj, const char *key, uint64_t most, bool *changed) {
+    uint64_t asked = positive(json_object_get(obj, key));
+    if (asked > 0 && asked <= most)
+        return;
+    (void)json_object_set_new(obj, key, json_integer((json_int_t)most));
+    *changed = true;
+}
+
+/* Every spelling that is there says no more than that; one of them is. */
+static void bound_output(enum egress_api api, json_t *body, uint64_t most, bool *changed) {
+    json_t *thinking = json_object_get(body, "thinking");
+    bool said = false;
+    for (size_t i = 0; i < ARRAY_LEN(limit_keys); i++) {
+        if (!json_object_get(body, limit_keys[i]))
+            continue;
+        lower(body, limit_keys[i], most, changed);
+        said = true;
+    }
+    if (!said)
+        lower(body, api == EGRESS_API_OPENAI ? "max_completion_tokens" : "max_tokens", most,
+              changed);
+    if (json_object_get(thinking, "budget_tokens"))
+        lower(thinking, "budget_tokens", most > 1 ? most - 1 : 1, changed); /* less than all */
+}
+
+static int count_choices(const json_t *body, uint64_t *ret, struct err *err) {
+    const json_t *n = json_object_get(body, "n");
+    if (n && !json_is_null(n) && (positive(n) == 0 || positive(n) > CHOICES_MAX))
+        return err_set(err, ERR_BAD_REQUEST, "n must be a number of 1 to %d", CHOICES_MAX);
+    *ret = MAX(positive(n), 1);
+    return 0;
 }
 
 /* Bounds the answer by what is left, so that requests at the same time cannot pass a cap either. */
@@ -266,32 +302,24 @@ static int apply_caps(const struct egress_policy *p, const struct decision *d,
                       const struct model_room *used, json_t *body, struct model_ask *a,
                       bool *changed, struct err *err) {
     bool capped = p->caps.tokens > 0 || p->caps.cost_nusd > 0;
-    if (!capped || d->endpoint == EGRESS_COUNT_TOKENS)
-        return 0;
-    const char *key = d->api == EGRESS_API_OPENAI && !json_object_get(body, "max_tokens")
-                          ? "max_completion_tokens"
-                          : "max_tokens";
-    uint64_t choices = d->api == EGRESS_API_OPENAI ? positive(body, "n") : 1;
-    if (choices == 0)
-        choices = 1;
-    uint64_t asked = positive(body, key);
-    uint64_t wanted = asked ? asked : DEFAULT_OUTPUT;
+    uint64_t choices = 1;
     uint64_t room = 0;
-    if (choices > 128 || wanted > 1U << 30)
-        return err_set(err, ERR_BAD_REQUEST, "n or %s is too large", key);
-    int rc = find_room(p, used, a, wanted * choices, &room, err);
+    if (!capped || !a->billed)
+        return 0;
+    int rc = check_limits(body, err);
+    if (rc == 0)
+        rc = count_choices(body, &choices, err);
+    if (rc == 0)
+        rc = find_room(p, used, a, wanted_output(body) * choices, &room, err);
+    if (rc == 0 && room < choices)
+        rc = refuse_cap("tokens", err);
     if (rc < 0)
         return rc;
-    if (room < choices)
-        return refuse_cap("tokens", err);
-    uint64_t each = room / choices;
-    *changed = each != asked;
-    if (each != asked)
-        (void)json_object_set_new(body, key, json_integer((json_int_t)each));
-    a->reserved.tokens = a->input_estimate + each * choices;
+    uint64_t each = room / MAX(choices, 1);
+    bound_output(d->api, body, each, changed);
+    a->reserved.tokens_out = each * choices;
     if (a->price)
-        a->reserved.cost_nusd =
-            a->input_estimate * a->price->input + each * choices * a->price->output;
+        a->reserved.cost_nusd += a->reserved.tokens_out * a->price->output;
     return 0;
 }
 
@@ -339,7 +367,7 @@ static bool has_too_many_values(const char *text, size_t len) {
     return n > VALUES_MAX;
 }
 
-int model_parse(const char *body, size_t len, json_t **ret, struct err *err) {
+int model_parse(const char *body, size_t len, struct model_body *ret, struct err *err) {
     json_t *j;
     if (has_too_many_values(body, len))
         return err_set(err, ERR_TOO_LARGE, "the request holds more than %d values", VALUES_MAX);
@@ -350,37 +378,48 @@ int model_parse(const char *body, size_t len, json_t **ret, struct err *err) {
         json_decref(j);
         return err_set(err, ERR_BAD_REQUEST, "the request must be a JSON object");
     }
-    *ret = j;
+    *ret = (struct model_body){.tree = j, .tokens = content_tokens(j)};
     return 0;
 }
 
-int model_judge(const struct egress_policy *p, const struct decision *d,
-                const struct model_room *used, json_t *body, struct model_ask *ret,
-                struct err *err) {
-    const struct egress_route *r = &p->routes[d->route];
-    struct model_ask a = {0};
-    struct walk w = {.route = r};
-    bool changed = false;
-    int rc = check_model(r, body, &a, err);
+/* What is granted at all. */
+static int check_body(const struct egress_route *r, const json_t *body, struct model_ask *a,
+                      struct err *err) {
+    const json_t *stream = json_object_get(body, "stream");
+    int rc = check_model(r, body, a, err);
     if (rc == 0)
         rc = check_fields(r, body, err);
     if (rc == 0)
         rc = check_tools(r, body, err);
+    /* Some servers take others for true, and then the usage would not be asked for. */
+    if (rc == 0 && stream && !json_is_boolean(stream) && !json_is_null(stream))
+        rc = err_set(err, ERR_BAD_REQUEST, "stream must be true or false");
     if (rc == 0)
-        rc = walk_content(&w, json_object_get(body, "system"), 0, err);
+        rc = content_check(r, json_object_get(body, "system"), err);
     if (rc == 0)
-        rc = walk_content(&w, json_object_get(body, "messages"), 0, err);
+        rc = content_check(r, json_object_get(body, "messages"), err);
+    return rc;
+}
+
+int model_judge(const struct egress_policy *p, const struct decision *d,
+                const struct model_room *used, const struct model_body *body, struct model_ask *ret,
+                struct err *err) {
+    struct model_ask a = {.billed = (d->endpoint & (EGRESS_MESSAGES | EGRESS_CHAT)) != 0};
+    bool changed = false;
+    int rc = check_body(&p->routes[d->route], body->tree, &a, err);
     if (rc == 0) {
-        w.bytes += json_dumpb(json_object_get(body, "tools"), NULL, 0, JSON_COMPACT);
         a.price = find_price(p, a.model);
-        a.input_estimate = w.bytes / BYTES_PER_TOKEN + w.media * TOKENS_PER_MEDIUM + 1;
-        rc = apply_caps(p, d, used, body, &a, &changed, err);
+        if (a.billed)
+            a.reserved =
+                (struct model_room){.tokens_in = body->tokens,
+                                    .cost_nusd = a.price ? body->tokens * input_price(a.price) : 0};
+        rc = apply_caps(p, d, used, body->tree, &a, &changed, err);
     }
     if (rc == 0 && d->api == EGRESS_API_OPENAI)
-        ask_for_usage(body, &changed);
+        ask_for_usage(body->tree, &changed);
     if (rc == 0 && changed) {
         buf_init(&a.body, BODY_MAX);
-        if (!json_dump(body, &a.body))
+        if (!json_dump(body->tree, &a.body))
             rc = err_set(err, ERR_TOO_LARGE, "the request is too large");
     }
     *ret = a;
@@ -391,85 +430,4 @@ void model_ask_finish(struct model_ask *a) {
     free(a->model);
     buf_finish(&a->body);
     *a = (struct model_ask){0};
-}
-
-/* --- the answer --- */
-
-static void read_count(const json_t *usage, const char *key, uint64_t *ret) {
-    const json_t *v = json_object_get(usage, key);
-    if (json_is_integer(v) && json_integer_value(v) >= 0)
-        *ret = (uint64_t)json_integer_value(v);
-}
-
-static void read_usage(struct model_meter *m, const json_t *usage, bool final) {
-    struct model_tokens *t = &m->tokens;
-    if (!json_is_object(usage))
-        return;
-    if (m->api == EGRESS_API_ANTHROPIC) {
-        read_count(usage, "input_tokens", &t->input);
-        read_count(usage, "output_tokens", &t->output);
-        read_count(usage, "cache_read_input_tokens", &t->cache_read);
-        read_count(usage, "cache_creation_input_tokens", &t->cache_write);
-    } else {
-        uint64_t cached = 0;
-        read_count(usage, "prompt_tokens", &t->input);
-        read_count(usage, "completion_tokens", &t->output);
-        read_count(json_object_get(usage, "prompt_tokens_details"), "cached_tokens", &cached);
-        t->cache_read = MIN(cached, t->input);
-        t->input -= t->cache_read;
-    }
-    m->input_told = true;
-    m->output_told = m->output_told || final;
-}
-
-static bool on_event(void *ctx, const char *event, const char *data, size_t len) {
-    struct model_meter *m = ctx;
-    (void)event;
-    if (!memmem(data, len, "\"usage\"", 7))
-        return true;
-    _cleanup_(json) json_t *j = json_loadb(data, len, JSON_ALLOW_NUL, NULL);
-    if (strcmp(text_of(j, "type"), "message_start") == 0)
-        read_usage(m, json_object_get(json_object_get(j, "message"), "usage"), false);
-    else
-        read_usage(m, json_object_get(j, "usage"), true); /* message_delta, or a chunk */
-    return true;
-}
-
-void model_meter_init(struct model_meter *m, enum egress_api api, bool events) {
-    *m = (struct model_meter){.api = api, .events = events};
-    sse_init(&m->sse, LIMIT_MODEL_EVENT_BYTES, on_event, m);
-    buf_init(&m->whole, LIMIT_MODEL_REPLY_BYTES);
-}
-
-void model_meter_finish(struct model_meter *m) {
-    if (m->api == EGRESS_API_NONE)
-        return;
-    sse_finish(&m->sse);
-    buf_finish(&m->whole);
-    *m = (struct model_meter){0};
-}
-
-void model_meter_feed(struct model_meter *m, const char *data, size_t len) {
-    m->bytes += len;
-    if (m->lost)
-        return;
-    if (m->events)
-        m->lost = sse_feed(&m->sse, data, len, NULL) < 0;
-    else
-        m->lost = !buf_add(&m->whole, data, len);
-}
-
-bool model_meter_end(struct model_meter *m, uint64_t input_estimate) {
-    if (!m->events && !m->lost && m->whole.len > 0) {
-        _cleanup_(json) json_t *j = json_loadb(m->whole.data, m->whole.len, JSON_ALLOW_NUL, NULL);
-        read_usage(m, json_object_get(j, "usage"), true);
-    }
-    if (!m->input_told)
-        m->tokens.input = input_estimate;
-    /* An answer that was left early, or does not say: by its bytes, most of which are the frame
-     * around the text. */
-    if (!m->output_told)
-        m->tokens.output =
-            MAX(m->tokens.output, m->bytes / (BYTES_PER_TOKEN * (m->events ? 8 : 1)));
-    return m->input_told && m->output_told;
 }

@@ -22,7 +22,8 @@ struct model_tokens {
 
 /* What the sandbox has used and what its running requests may still use. */
 struct model_room {
-    uint64_t tokens;
+    uint64_t tokens_in;
+    uint64_t tokens_out;
     uint64_t cost_nusd;
 };
 
@@ -30,18 +31,24 @@ struct model_ask {
     char *model;
     struct buf body;                  /* as it goes out, if it was changed */
     const struct egress_price *price; /* or NULL; borrowed from the policy */
-    uint64_t input_estimate;          /* tokens */
-    struct model_room reserved;       /* what it may use at most, if there are caps */
+    bool billed;                      /* its answer costs something */
+    struct model_room reserved;       /* what it may use at most; without caps, what it sends */
 };
 
-/* The body of a request as a tree of bounded size. Strict, so that the server reads the same in it.
- * Takes its time for a large one; may run in another thread. */
-int model_parse(const char *body, size_t len, json_t **ret, struct err *err);
+/* A request as a tree of bounded size. */
+struct model_body {
+    json_t *tree;
+    uint64_t tokens; /* that it has, rather too many than too few */
+};
+
+/* Strict, so that the server reads the same in it. Takes its time for a large one; may run in
+ * another thread. */
+int model_parse(const char *body, size_t len, struct model_body *ret, struct err *err);
 /* Judges it. ERR_FORBIDDEN for what is not granted, ERR_LIMIT for a cap, ERR_BAD_REQUEST for what
  * is malformed. Changes the tree where the answer must be bounded or the usage asked for.
  * ret->model is set also if it refuses. */
 int model_judge(const struct egress_policy *p, const struct decision *d,
-                const struct model_room *used, json_t *body, struct model_ask *ret,
+                const struct model_room *used, const struct model_body *body, struct model_ask *ret,
                 struct err *err);
 void model_ask_finish(struct model_ask *a);
 uint64_t model_cost(const struct egress_price *price, const struct model_tokens *t);
@@ -51,7 +58,8 @@ struct model_meter {
     bool events; /* the answer is a stream of events */
     bool lost;   /* it could not be followed */
     bool input_told;
-    bool output_told;
+    bool output_told;  /* in so far as the answer came */
+    bool output_final; /* and no more of it comes */
     struct sse sse;
     struct buf whole; /* an answer that is no stream */
     uint64_t bytes;   /* of the answer */
@@ -61,5 +69,8 @@ struct model_meter {
 void model_meter_init(struct model_meter *m, enum egress_api api, bool events);
 void model_meter_finish(struct model_meter *m);
 void model_meter_feed(struct model_meter *m, const char *data, size_t len);
-/* At the end, whole or not: true if the server has told all, false if something is an estimate. */
-bool model_meter_end(struct model_meter *m, uint64_t input_estimate);
+/* At the end: what the request has used, by what the server told; else by what was reserved. It may
+ * have been left early (`whole` false), also before an answer (no bytes were fed, nor was it
+ * initialised). True if the server has told all, false if something is an estimate. */
+bool model_meter_end(struct model_meter *m, const struct model_ask *a, bool whole,
+                     struct model_tokens *ret);

@@ -664,6 +664,11 @@ void fetch_each_header(const struct fetch *f,
     }
 }
 
+bool fetch_sent(const struct fetch *f) {
+    long bytes = 0;
+    return curl_easy_getinfo(f->easy, CURLINFO_REQUEST_SIZE, &bytes) == CURLE_OK && bytes > 0;
+}
+
 void fetch_pause(struct fetch *f) {
     f->paused = true;
     f->resume_later = false;

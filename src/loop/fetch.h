@@ -62,6 +62,8 @@ const char *fetch_header(const struct fetch *f, const char *name);
 /* All of them, in the order they came. */
 void fetch_each_header(const struct fetch *f,
                        void (*on_field)(void *ctx, const char *name, const char *value), void *ctx);
+/* Whether any of the request has gone out. Not after it has ended. */
+bool fetch_sent(const struct fetch *f);
 void fetch_set_idle_timeout(struct fetch *f, unsigned idle_timeout_ms);
 /* No data comes while it is paused; the end may, if all data was delivered before. */
 void fetch_pause(struct fetch *f);

@@ -294,6 +294,9 @@ void pack_egress_usage(struct buf *b, const struct egress_usage *u) {
     pack_u64(b, u->tokens_in);
     pack_u64(b, u->tokens_out);
     pack_u64(b, u->cost_nusd);
+    pack_u64(b, u->running_in);
+    pack_u64(b, u->running_out);
+    pack_u64(b, u->running_nusd);
     pack_u64(b, u->events_lost);
     pack_u8(b, u->estimated);
 }
@@ -308,6 +311,9 @@ void unpack_egress_usage(struct unpack *u, struct egress_usage *ret) {
     v.tokens_in = unpack_u64(u);
     v.tokens_out = unpack_u64(u);
     v.cost_nusd = unpack_u64(u);
+    v.running_in = unpack_u64(u);
+    v.running_out = unpack_u64(u);
+    v.running_nusd = unpack_u64(u);
     v.events_lost = unpack_u64(u);
     v.estimated = unpack_u8(u) != 0;
     *ret = v;

@@ -207,8 +207,10 @@ struct egress_usage {
     uint64_t bytes_in, bytes_out;
     uint64_t tokens_in, tokens_out; /* tokens_in with those of caches */
     uint64_t cost_nusd;
-    uint64_t events_lost; /* that were not told, because there were too many */
-    bool estimated;       /* some tokens were not told by the model's server, but estimated */
+    uint64_t running_in, running_out; /* set aside for requests that run; in an OPEN they are */
+    uint64_t running_nusd;            /* charged, since they have ended without being counted */
+    uint64_t events_lost;             /* that were not told, because there were too many */
+    bool estimated; /* some tokens were not told by the model's server, but estimated */
 };
 
 void pack_egress_config(struct buf *b, const struct egress_config *c);

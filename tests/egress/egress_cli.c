@@ -174,6 +174,9 @@ static void send_policy(uint16_t type, const json_t *j, struct box *b) {
     u.tokens_in = number(usage, "tokens_in");
     u.tokens_out = number(usage, "tokens_out");
     u.cost_nusd = number(usage, "cost_nusd");
+    u.running_in = number(usage, "running_in");
+    u.running_out = number(usage, "running_out");
+    u.running_nusd = number(usage, "running_nusd");
     buf_init(&out, EGRESS_FRAME_MAX);
     pack_str(&out, json_string_value(json_object_get(j, "id")));
     pack_egress_policy(&out, &p);
@@ -232,13 +235,14 @@ static void on_usage(struct unpack *u) {
     unpack_egress_usage(u, &v);
     if (!unpack_ok(u))
         exit(4);
-    json_t *j =
-        json_pack("{s:s,s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b}", "type", "usage", "sandbox",
-                  v.sandbox, "requests", (json_int_t)v.requests, "refused", (json_int_t)v.refused,
-                  "bytes_in", (json_int_t)v.bytes_in, "bytes_out", (json_int_t)v.bytes_out,
-                  "tokens_in", (json_int_t)v.tokens_in, "tokens_out", (json_int_t)v.tokens_out,
-                  "cost_nusd", (json_int_t)v.cost_nusd, "events_lost", (json_int_t)v.events_lost,
-                  "estimated", (int)v.estimated);
+    json_t *j = json_pack(
+        "{s:s,s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b}", "type", "usage", "sandbox",
+        v.sandbox, "requests", (json_int_t)v.requests, "refused", (json_int_t)v.refused, "bytes_in",
+        (json_int_t)v.bytes_in, "bytes_out", (json_int_t)v.bytes_out, "tokens_in",
+        (json_int_t)v.tokens_in, "tokens_out", (json_int_t)v.tokens_out, "cost_nusd",
+        (json_int_t)v.cost_nusd, "running_in", (json_int_t)v.running_in, "running_out",
+        (json_int_t)v.running_out, "running_nusd", (json_int_t)v.running_nusd, "events_lost",
+        (json_int_t)v.events_lost, "estimated", (int)v.estimated);
     struct box *b = find_box(v.sandbox);
     if (b) {
         json_decref(b->usage);
