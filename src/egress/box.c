@@ -10,8 +10,7 @@
 
 enum { BACKLOG = 128, SWEEP_MS = 250, USAGE_EVERY_MS = 1000 };
 
-/* True, and one less in it, if there was one. */
-static bool bucket_take(struct bucket *b, double per_second, double capacity) {
+bool bucket_take(struct bucket *b, double per_second, double capacity) {
     int64_t now = clock_mono_ms();
     b->level = b->filled_ms == 0
                    ? capacity
@@ -33,7 +32,7 @@ void box_tell_usage(struct box *b) {
     b->usage.sandbox = NULL;
     b->usage_untold = false;
     b->usage_told_ms = clock_mono_ms();
-    egress_send(b->egress, EGRESS_USAGE, 0, &out);
+    (void)egress_send(b->egress, EGRESS_USAGE, 0, &out);
     buf_finish(&out);
 }
 
@@ -41,23 +40,6 @@ void box_count(struct box *b, uint64_t bytes_in, uint64_t bytes_out) {
     b->usage.bytes_in += bytes_in;
     b->usage.bytes_out += bytes_out;
     b->usage_untold = true;
-}
-
-void box_tell_event(struct box *b, const struct egress_event *e) {
-    double rate = b->egress->config.events_per_second;
-    b->usage_untold = true;
-    if (!bucket_take(&b->events, rate, rate)) {
-        b->usage.events_lost++;
-        return;
-    }
-    struct egress_event told = *e;
-    struct buf out;
-    told.sandbox = b->id;
-    told.time_ms = clock_wall_ms();
-    buf_init(&out, EGRESS_FRAME_MAX);
-    pack_egress_event(&out, &told);
-    egress_send(b->egress, EGRESS_EVENT, 0, &out);
-    buf_finish(&out);
 }
 
 /* --- caps --- */
@@ -104,9 +86,11 @@ static void on_sweep(uv_timer_t *t) {
                                 ? "the request did not come in time"
                                 : "nothing came for too long");
         }
+        if (audit_is_due(b, now))
+            audit_flush(b);
         if (b->usage_untold && now - b->usage_told_ms >= USAGE_EVERY_MS)
             box_tell_usage(b);
-        needed = needed || b->usage_untold;
+        needed = needed || b->usage_untold || b->nfolds > 0;
     }
     if (!needed)
         (void)uv_timer_stop(t);
@@ -267,6 +251,7 @@ void box_close(struct box *b) {
     struct egress *e = b->egress;
     while (b->conns)
         conn_cut(b->conns, "the sandbox was closed");
+    audit_flush(b);
     box_tell_usage(b);
     b->closed = true;
     for (struct box **p = &e->boxes; *p; p = &(*p)->next)

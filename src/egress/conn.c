@@ -34,7 +34,7 @@ void conn_set_deadline(struct conn *c, uint32_t ms) {
     c->deadline_ms = ms > 0 ? clock_mono_ms() + ms : 0;
 }
 
-static void tell(struct conn *c, enum egress_state state) {
+static bool tell(struct conn *c, enum egress_state state, bool always) {
     c->event.state = state;
     c->event.reason = c->reason;
     c->event.route = c->route;
@@ -44,13 +44,13 @@ static void tell(struct conn *c, enum egress_state state) {
     c->event.kind = c->decision.kind;
     c->event.path = c->decision.path ? c->decision.path : "";
     c->event.model = c->model;
-    box_tell_event(c->box, &c->event);
+    return audit_tell(c->box, &c->event, always);
 }
 
 void conn_tell_begun(struct conn *c) {
     c->begun = true;
     c->begun_ms = clock_mono_ms();
-    tell(c, EGRESS_BEGUN);
+    c->singled = tell(c, EGRESS_BEGUN, false);
 }
 
 static void tell_ended(struct conn *c) {
@@ -58,7 +58,7 @@ static void tell_ended(struct conn *c) {
         return;
     c->begun = false;
     c->event.ms = (uint64_t)(clock_mono_ms() - c->begun_ms);
-    tell(c, EGRESS_ENDED);
+    (void)tell(c, EGRESS_ENDED, c->singled);
 }
 
 /* Gives the memory of the body back, also in the sandbox's account. */
@@ -311,7 +311,7 @@ void conn_refuse(struct conn *c, const struct err *err, const char *reason) {
     if (!c->begun) {
         c->box->usage.refused++;
         c->event.number = ++c->box->egress->next_number;
-        tell(c, EGRESS_REFUSED);
+        (void)tell(c, EGRESS_REFUSED, false);
     }
     bool open = conn_write(c, out.data, out.len);
     buf_finish(&body);

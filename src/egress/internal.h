@@ -51,7 +51,11 @@ struct box {
     size_t ntunnels;
     uint64_t held_bytes;
     struct bucket requests;
-    struct bucket events;
+    struct bucket events;   /* of what was let out */
+    struct bucket refusals; /* that are told one by one */
+    struct fold *folds;
+    size_t nfolds;
+    int64_t folds_told_ms;
     unsigned refs; /* the listener, and each connection until its memory is gone */
     bool closed;
 };
@@ -93,7 +97,8 @@ struct conn {
     char route[EGRESS_NAME_MAX + 1];
     char model[128];
     int64_t begun_ms;
-    bool begun; /* BEGUN was told, ENDED is due */
+    bool begun;   /* BEGUN was told, ENDED is due */
+    bool singled; /* and was told by itself: so is ENDED */
 };
 
 /* box.c */
@@ -110,10 +115,17 @@ int box_admit(struct box *b, struct err *err);
 bool box_bytes_left(const struct box *b);
 void box_count(struct box *b, uint64_t bytes_in, uint64_t bytes_out);
 void box_tell_usage(struct box *b);
-void box_tell_event(struct box *b, const struct egress_event *e);
+/* True, and one less in it, if there was one. */
+bool bucket_take(struct bucket *b, double per_second, double capacity);
 void egress_sweep_start(struct egress *e);
 /* Whether this upstream's address may be a private one. */
 bool egress_is_exempt(const struct egress *e, const char *host, uint32_t port);
+
+/* audit.c */
+/* Tells it, at once or, where there are too many, folded with others like it. True if at once. */
+bool audit_tell(struct box *b, const struct egress_event *e, bool always);
+void audit_flush(struct box *b);
+bool audit_is_due(const struct box *b, int64_t now_ms);
 
 /* conn.c */
 void conn_accept(struct box *b);
@@ -151,4 +163,4 @@ void forward_guest_drained(struct conn *c);
 void forward_close(struct conn *c);
 
 /* main.c */
-void egress_send(struct egress *e, uint16_t type, uint64_t id, const struct buf *payload);
+bool egress_send(struct egress *e, uint16_t type, uint64_t id, const struct buf *payload);

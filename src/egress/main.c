@@ -16,24 +16,26 @@
 
 enum { QUEUE_MAX = 4 * 1024 * 1024, UPSTREAM_CONNECTIONS = 1024 };
 
-void egress_send(struct egress *e, uint16_t type, uint64_t id, const struct buf *payload) {
+bool egress_send(struct egress *e, uint16_t type, uint64_t id, const struct buf *payload) {
     struct wire_out out = {.type = type, .id = id};
     if (payload)
         out.pieces[0] = (struct wire_piece){payload->data, payload->len};
     /* A front that does not read loses events, and is told all in the next usage. */
-    if (!channel_send(e->channel, &out) && type != EGRESS_EVENT)
+    bool sent = channel_send(e->channel, &out);
+    if (!sent && type != EGRESS_EVENT)
         log_warn("egress.unsent", "type", (int)type);
+    return sent;
 }
 
 static void answer(struct egress *e, uint64_t id, int rc, const struct err *err) {
     struct buf b;
     if (rc == 0) {
-        egress_send(e, EGRESS_DONE, id, NULL);
+        (void)egress_send(e, EGRESS_DONE, id, NULL);
         return;
     }
     buf_init(&b, 4096);
     pack_sandbox_error(&b, err);
-    egress_send(e, EGRESS_FAILED, id, &b);
+    (void)egress_send(e, EGRESS_FAILED, id, &b);
     buf_finish(&b);
 }
 

@@ -231,6 +231,7 @@ static void pack_cut(struct buf *b, const char *s) {
 void pack_egress_event(struct buf *b, const struct egress_event *e) {
     pack_str(b, e->sandbox);
     pack_u64(b, e->number);
+    pack_u64(b, e->count);
     pack_u64(b, (uint64_t)e->time_ms);
     pack_u32(b, e->state);
     pack_u32(b, e->kind);
@@ -254,6 +255,7 @@ void unpack_egress_event(struct unpack *u, struct egress_event *ret) {
     struct egress_event e = {0};
     e.sandbox = unpack_strdup(u);
     e.number = unpack_u64(u);
+    e.count = unpack_u64(u);
     e.time_ms = (int64_t)unpack_u64(u);
     e.state = unpack_u32(u);
     e.kind = unpack_u32(u);

@@ -62,7 +62,8 @@ struct egress_config {
     uint32_t idle_timeout_ms;    /* a connection between requests, a tunnel with no byte either way,
                                     an answer that does not go on; 300 s */
     uint32_t connect_timeout_ms; /* to upstreams, resolving included; 10 s */
-    uint32_t events_per_second;  /* told for each sandbox; the rest is counted; 50 */
+    uint32_t events_per_second;  /* of what was let out, told one by one for each sandbox, and a
+                                    fifth of it of refusals; the rest is told in sums; 50 */
 };
 
 /* "host" or "host:port" in len bytes, made lower case; an IPv6 literal stands in brackets. Without
@@ -183,7 +184,9 @@ enum egress_state {
 
 struct egress_event {
     char *sandbox;
-    uint64_t number; /* of the request, in this life of cay-egress */
+    uint64_t number; /* of the request, in this life of cay-egress; 0 of several */
+    uint64_t count;  /* requests that this tells of: more than one where there were too many to
+                        tell one by one. Numbers are their sums then, "*" stands for various */
     int64_t time_ms; /* wall clock */
     uint32_t state;  /* enum egress_state */
     uint32_t kind;   /* enum egress_kind */
@@ -209,7 +212,7 @@ struct egress_usage {
     uint64_t cost_nusd;
     uint64_t running_in, running_out; /* set aside for requests that run; in an OPEN they are */
     uint64_t running_nusd;            /* charged, since they have ended without being counted */
-    uint64_t events_lost;             /* that were not told, because there were too many */
+    uint64_t events_lost;             /* that were not told, because the front did not read */
     bool estimated; /* some tokens were not told by the model's server, but estimated */
 };
 

@@ -301,14 +301,63 @@ test('caps: requests a minute, and a wrong one is told by name', async (t) => {
   assert.match(wrong.stderr, /requests_per_hour/);
 });
 
-test('events are bounded', async () => {
-  const box = await make(cay);
-  await box.run('for i in $(seq 1 80); do curl -s -o /dev/null -x http://127.0.0.1:3128 http://x$i.example.net/; sleep 0.02; done', { env: direct });
+const total = (events, state) => events.filter((e) => e.state === state).reduce((n, e) => n + e.count, 0);
+
+test('events are bounded, what was let out apart from what was refused', async () => {
+  const box = await make(cay, { network: { routes: ['api'] } });
+  await box.run('for i in 1 2 3 4 5; do curl -s -o /dev/null http://127.0.0.1:3128/_/api/kept; done');
+  await box.run("curl -s -x http://127.0.0.1:3128 'http://x[1-460].example.net/' -o /dev/null", { env: direct, timeout_s: 60 });
+  const { refused } = await until(async () => {
+    const { network } = (await box.get()).usage;
+    return network.refused === 460 && network;
+  });
+  assert.equal(refused, 460);
   const { events, lost } = await until(async () => {
     const { json } = await box.call('GET', '/network/events');
-    return json.events.length === 50 && json.lost > 0 && json;
+    return json.events.some((e) => e.host === '*') && json.lost > 0 && json;
   });
-  assert.equal(events.length, 50);
-  assert.ok(lost >= 1, String(lost));
+  assert.equal(events.filter((e) => e.state === 'ended' && e.path === '/kept' && e.count === 1).length, 5);
+  assert.equal(events.filter((e) => e.state === 'refused').length, 50);
+  assert.equal(lost, events.at(-1).seq - events.length);
+  const seqs = events.map((e) => e.seq);
+  assert.deepEqual(seqs, seqs.toSorted((a, b) => a - b));
+  const page = (await box.call('GET', `/network/events?after=${seqs[2]}&limit=3`)).json.events;
+  assert.deepEqual(page.map((e) => e.seq), seqs.slice(3, 6));
+  assert.deepEqual((await box.call('GET', '/network/events?limit=2')).json.events.map((e) => e.seq), seqs.slice(-2));
+  assert.equal((await box.call('GET', '/network/events?limit=x')).status, 400);
   await box.end();
+  assert.ok((await box.call('GET', '/network/events')).json.events.length >= 60, 'kept after its end');
+});
+
+test('what a sandbox did is still told when it has ended, and by the next server', async (t) => {
+  const data = tempDir(null);
+  t.after(() => rmSync(data, { recursive: true, force: true }));
+  const config = { sandboxes: { pool: 0, allow: [`tcp://localhost:${ports.http}`], private: [`localhost:${ports.http}`, `127.0.0.1:${ports.http}`], routes: { api: { url: `http://127.0.0.1:${ports.http}` } } } };
+  let own = await startCay({ config, dataDir: join(data, 'data') });
+  try {
+    const box = await make(own, { network: { allow: [`tcp://localhost:${ports.http}`], routes: ['api'] } });
+    await box.run('curl -s http://127.0.0.1:3128/_/api/credentialed; curl -s -o /dev/null -x http://127.0.0.1:3128 http://refused.example.net/', { env: direct });
+    // A tunnel that is open when the sandbox ends.
+    const target = `localhost:${ports.http}`;
+    await box.run(['bash', '-c', `exec 3<>/dev/tcp/127.0.0.1/3128; printf 'CONNECT ${target} HTTP/1.1\\r\\nHost: ${target}\\r\\n\\r\\n' >&3; sleep 100`], { background: true });
+    await until(async () => (await box.call('GET', '/network/events')).json.events.some((e) => e.state === 'begun' && e.kind === 'connect'));
+    await box.end();
+    const told = await until(async () => {
+      const { events } = (await box.call('GET', '/network/events')).json;
+      return events.some((e) => e.state === 'ended' && e.kind === 'connect') && events;
+    }, 'the end of its tunnel');
+    assert.match(told.find((e) => e.state === 'ended' && e.kind === 'connect').reason, /closed|hung up/);
+    assert.ok(told.some((e) => e.path === '/credentialed' && e.state === 'ended'));
+    assert.equal(total(told, 'refused'), 1);
+    const live = await make(own, { network: { routes: ['api'] } });
+    await live.run('curl -s http://127.0.0.1:3128/_/api/before-the-crash');
+    await until(async () => (await live.call('GET', '/network/events')).json.events.some((e) => e.state === 'ended'));
+    await own.kill9();
+    own = await startCay({ config, dataDir: join(data, 'data') });
+    assert.deepEqual((await call(own, 'GET', `/v1/sandboxes/${box.id}/network/events`)).json.events, told);
+    const kept = (await call(own, 'GET', `/v1/sandboxes/${live.id}/network/events`)).json.events;
+    assert.deepEqual(kept.map((e) => [e.path, e.state]), [['/before-the-crash', 'begun'], ['/before-the-crash', 'ended']]);
+  } finally {
+    await own.stop();
+  }
 });

@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import net from 'node:net';
 import { test } from 'node:test';
 import tls from 'node:tls';
-import { connect, makeCertificate, raw, startEgress, startServer, startTcp } from './lib.mjs';
+import { ask, connect, makeCertificate, raw, startEgress, startServer, startTcp } from './lib.mjs';
 
 const certificate = makeCertificate('DNS:localhost,IP:127.0.0.1');
 process.on('exit', () => certificate.remove());
@@ -286,10 +286,63 @@ test('a killed program comes back with the same listeners and usage', async (t) 
   await egress.wait((l) => l.type === 'usage' && l.requests === 2, from);
 });
 
-test('events are bounded, and those that are lost are counted', async (t) => {
-  const { egress, port } = await start(t, null, { events_per_second: 5 });
+const sum = (events, state) => events.filter((e) => e.state === state).reduce((n, e) => n + e.count, 0);
+
+test('what was let out is told one by one, however much is refused beside it, and refusals are counted', async (t) => {
+  const { egress, port, target } = await start(t);
+  // Tunnels and plain requests in turn, so that some have a path.
+  const refuse = async (n) => {
+    for (let i = 0; i < n; i += 1) {
+      const host = `x${i % 100}.example.com`;
+      await raw(port, i % 2 ? `CONNECT ${host}:443 HTTP/1.1\r\nHost: ${host}:443\r\n\r\n` : `GET http://${host}/p${i} HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`);
+    }
+  };
+  const tunnels = async () => {
+    for (let i = 0; i < 20; i += 1) {
+      const { socket, status } = await connect(port, target);
+      assert.equal(status, 200);
+      assert.match(await getInside(socket, 'localhost'), /hello from inside/);
+    }
+  };
+  await Promise.all([...Array.from({ length: 8 }, () => refuse(125)), tunnels()]);
+  await egress.wait((l) => l.type === 'usage' && l.refused === 1000);
+  await egress.wait(() => sum(egress.events('a'), 'refused') === 1000 && sum(egress.events('a'), 'ended') === 20);
+  const events = egress.events('a');
+  for (const state of ['begun', 'ended']) {
+    const told = events.filter((e) => e.state === state);
+    assert.equal(told.length, 20, state);
+    assert.ok(told.every((e) => e.count === 1 && e.host === 'localhost' && e.number > 0));
+  }
+  const refused = events.filter((e) => e.state === 'refused');
+  assert.ok(refused.length < 400, String(refused.length));
+  assert.ok(refused.some((e) => e.host === '*' && e.count > 1 && e.reason), 'what does not fit is told together');
+  assert.ok(refused.some((e) => e.host === 'x1.example.com' && e.count === 1));
+  assert.equal(egress.seen.findLast((l) => l.type === 'usage').events_lost, 0);
+});
+
+test('too much that was let out is told in sums, of which nothing is missing', async (t) => {
+  const server = await startServer(t, (request, response) => response.end('hello'));
+  const egress = await startEgress(t, { private: [`localhost:${server.port}`], events_per_second: 2 });
+  const port = await egress.open('a', { routes: { api: { url: `http://localhost:${server.port}`, methods: ['GET', 'DELETE'] } } });
+  for (let i = 0; i < 60; i += 1) assert.equal((await ask(port, i < 40 ? '/_/api/same' : `/_/api/other/${i}`)).status, 200);
+  assert.equal((await ask(port, '/_/api/same', { method: 'DELETE' })).status, 200);
+  await egress.wait(() => sum(egress.events('a'), 'ended') === 61 && sum(egress.events('a'), 'begun') === 61);
+  const ended = egress.events('a').filter((e) => e.state === 'ended');
+  assert.equal(ended.reduce((n, e) => n + e.bytes_in, 0), 61 * 5);
+  assert.ok(ended.some((e) => e.path === '/same' && e.method === 'GET' && e.count >= 20));
+  assert.ok(ended.some((e) => e.path === '*' && e.host === 'localhost'));
+  assert.equal(ended.filter((e) => e.method === 'DELETE').length, 1, 'what is not like the rest is not lost in it');
+  // Whoever is told to have begun by itself is told to have ended.
+  const numbers = (state) => egress.events('a').filter((e) => e.state === state && e.number > 0 && e.count === 1).map((e) => e.number);
+  for (const n of numbers('begun').slice(0, 8)) assert.ok(numbers('ended').includes(n), String(n));
+});
+
+test('the end of a sandbox tells what was still to be told', async (t) => {
+  const { egress, port, target } = await start(t, null, { events_per_second: 1 });
+  const { socket } = await connect(port, target);
   for (let i = 0; i < 30; i += 1) await raw(port, 'CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n');
-  const usage = await egress.wait((l) => l.type === 'usage' && l.refused === 30);
-  assert.ok(usage.events_lost >= 10, JSON.stringify(usage));
-  assert.equal(egress.events('a').length, 30 - usage.events_lost);
+  await egress.ok({ cmd: 'close', id: 'a' });
+  assert.equal(sum(egress.events('a'), 'refused'), 30);
+  assert.match(egress.events('a').find((e) => e.state === 'ended').reason, /sandbox was closed/);
+  socket.destroy();
 });

@@ -9,7 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CREATE_BODY_BYTES = 16 << 20, LIST_DEFAULT = 20 };
+enum {
+    CREATE_BODY_BYTES = 16 << 20,
+    LIST_DEFAULT = 20,
+    EVENTS_PAGE = 1000,
+    EVENTS_BYTES = 16 << 20,
+};
 
 /* --- shared with the other families --- */
 
@@ -486,23 +491,29 @@ static void put_network(struct http_req *req, void *ctx) {
     network_line_set(s->line, &policy, on_changed, c);
 }
 
-static void network_events(struct http_req *req, void *ctx) {
+static void list_events(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
-    uint64_t after = 0;
+    uint64_t after = UINT64_MAX;
+    uint64_t limit = EVENTS_PAGE;
     _cleanup_(json) json_t *known = NULL;
-    int rc =
-        sandboxes_show(f->sandboxes, http_req_param(req, "id"), front_scope(req), &known, &err);
-    if (rc == 0)
+    struct buf out;
+    const char *id = http_req_param(req, "id");
+    int rc = sandboxes_show(f->sandboxes, id, front_scope(req), &known, &err);
+    if (rc >= 0)
         rc = api_number(req, "after", INT64_MAX, &after, &err);
-    if (rc < 0) {
+    if (rc >= 0)
+        rc = api_number(req, "limit", EVENTS_PAGE, &limit, &err);
+    buf_init(&out, EVENTS_BYTES);
+    const struct network_query query = {
+        .sandbox = id, .after = after == UINT64_MAX ? -1 : (int64_t)after, .limit = limit};
+    if (rc >= 0)
+        rc = network_events(sandboxes_network(f->sandboxes), &query, &out, &err);
+    if (rc < 0)
         http_respond_err(req, &err);
-        return;
-    }
-    const struct sandbox *s = sandboxes_find(f->sandboxes, http_req_param(req, "id"));
-    _cleanup_(json) json_t *o = s && s->line ? network_line_events(s->line, after)
-                                             : json_pack("{s:[],s:i}", "events", "lost", 0);
-    http_respond_json(req, 200, o);
+    else
+        http_respond_buf(req, 200, "application/json", &out);
+    buf_finish(&out);
 }
 
 void api_sandboxes_routes(struct front *f) {
@@ -515,7 +526,7 @@ void api_sandboxes_routes(struct front *f) {
         {"POST", "/v1/sandboxes/{id}/pause", pause_, f, 0, 0},
         {"POST", "/v1/sandboxes/{id}/resume", resume, f, 0, 0},
         {"PUT", "/v1/sandboxes/{id}/network", put_network, f, 0, 0},
-        {"GET", "/v1/sandboxes/{id}/network/events", network_events, f, FRONT_ROUTE_READ, 0},
+        {"GET", "/v1/sandboxes/{id}/network/events", list_events, f, FRONT_ROUTE_READ, 0},
     };
     for (size_t i = 0; i < ARRAY_LEN(routes); i++)
         http_server_route(f->http, &routes[i]);

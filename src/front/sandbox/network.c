@@ -6,13 +6,18 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "front/sandbox/sandboxes.h"
+#include "front/store/network_events.h"
 
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { QUEUE_BYTES = 8 << 20 };
+enum {
+    QUEUE_BYTES = 8 << 20,
+    BATCH = 256, /* events that are written together */
+    BATCH_MS = 50,
+};
 
 struct change {
     struct change *next;
@@ -30,9 +35,8 @@ struct network_line {
     int listener;
     struct egress_policy policy;
     struct egress_usage usage;
-    json_t **events; /* a ring */
-    size_t nevents, first_event;
-    uint64_t next_event;
+    uint64_t unwritten; /* events that the store did not take */
+    uint64_t closing;   /* the number of its CLOSE: what still ends is told before its DONE */
 };
 
 struct network {
@@ -47,6 +51,11 @@ struct network {
     size_t nallow;
     struct network_line *lines;
     struct change *changes;
+    struct store_network *events;
+    struct store_network_event batch[BATCH];
+    size_t nbatch;
+    bool failing;     /* the store did not take the last one */
+    uv_timer_t timer; /* of the batch */
     uint64_t next_id;
     void (*on_stopped)(void *ctx);
     void *stopped_ctx;
@@ -270,7 +279,8 @@ static void on_start(void *ctx, struct channel *channel) {
     egress_config_finish(&c);
     (void)send_out(n, EGRESS_CONFIG, ++n->next_id, &b, -1);
     for (struct network_line *l = n->lines; l; l = l->next)
-        send_open(l);
+        if (l->closing == 0)
+            send_open(l);
 }
 
 static void finish_change(struct change *c, const struct err *err) {
@@ -285,9 +295,34 @@ static void finish_change(struct change *c, const struct err *err) {
     free(c);
 }
 
+static void free_line(struct network_line *l) {
+    struct network_line **at = &l->network->lines;
+    while (*at != l)
+        at = &(*at)->next;
+    *at = l->next;
+    egress_usage_finish(&l->usage);
+    free(l->id);
+    free(l);
+}
+
+/* Those whose CLOSE has this number; 0 is any. */
+static bool forget_closed(struct network *n, uint64_t id) {
+    bool found = false;
+    struct network_line *next;
+    for (struct network_line *l = n->lines; l; l = next) {
+        next = l->next;
+        if (l->closing == 0 || (id != 0 && l->closing != id))
+            continue;
+        free_line(l);
+        found = true;
+    }
+    return found;
+}
+
 static void on_end(void *ctx) {
     struct network *n = ctx;
     struct err err;
+    (void)forget_closed(n, 0);
     (void)err_set(&err, ERR_UNAVAILABLE, "the program for the network ended: try again");
     n->channel = NULL;
     while (n->changes) {
@@ -310,12 +345,13 @@ static json_t *text(const char *s) {
     return j ? j : json_string("(not UTF-8)");
 }
 
-static json_t *show_event(const struct egress_event *e, uint64_t seq) {
+static json_t *show_event(const struct egress_event *e) {
     static const char *const states[] = {"refused", "begun", "ended"};
     char time[CLOCK_RFC3339_SIZE];
     json_t *o = json_object();
-    (void)json_object_set_new(o, "seq", json_integer((json_int_t)seq));
-    (void)json_object_set_new(o, "request", json_integer((json_int_t)e->number));
+    (void)json_object_set_new(o, "request",
+                              e->number ? json_integer((json_int_t)e->number) : json_null());
+    (void)json_object_set_new(o, "count", json_integer((json_int_t)e->count));
     (void)json_object_set_new(o, "time", json_string(clock_rfc3339(e->time_ms, time)));
     (void)json_object_set_new(o, "state", json_string(e->state < 3 ? states[e->state] : "?"));
     (void)json_object_set_new(o, "kind", json_string(egress_kind_name(e->kind)));
@@ -338,22 +374,41 @@ static json_t *show_event(const struct egress_event *e, uint64_t seq) {
     return o;
 }
 
+/* One commit for many: a guest can make some hundred events in a second. */
+static void write_batch(struct network *n) {
+    struct err err;
+    bool failed = n->nbatch > 0 && store_network_add(n->events, n->batch, n->nbatch, &err) < 0;
+    if (failed && !n->failing)
+        log_error("network.events", "lost", (int64_t)n->nbatch, "error", err.message);
+    n->failing = failed;
+    for (size_t i = 0; i < n->nbatch; i++) {
+        struct network_line *l = failed ? find_line(n, n->batch[i].sandbox) : NULL;
+        if (l)
+            l->unwritten++;
+        free(n->batch[i].sandbox);
+        free(n->batch[i].json);
+    }
+    n->nbatch = 0;
+}
+
+static void on_timer(uv_timer_t *t) {
+    write_batch(t->data);
+}
+
 static void on_event(struct network *n, struct unpack *u) {
     struct egress_event e;
     unpack_egress_event(u, &e);
     struct network_line *l = unpack_ok(u) ? find_line(n, e.sandbox) : NULL;
-    size_t max = n->opt.settings->events;
     if (l) {
-        if (!l->events)
-            l->events = xcalloc(max, sizeof(json_t *)); // NOLINT(bugprone-sizeof-expression)
-        size_t at = (l->first_event + l->nevents) % max;
-        if (l->nevents == max) {
-            json_decref(l->events[at]);
-            l->first_event = (l->first_event + 1) % max;
-        } else {
-            l->nevents++;
-        }
-        l->events[at] = show_event(&e, ++l->next_event);
+        _cleanup_(json) json_t *shown = show_event(&e);
+        n->batch[n->nbatch++] =
+            (struct store_network_event){.sandbox = xstrdup(l->id),
+                                         .refused = e.state == EGRESS_REFUSED,
+                                         .json = json_dumps(shown, JSON_COMPACT)};
+        if (n->nbatch == BATCH)
+            write_batch(n);
+        else if (!uv_is_active((uv_handle_t *)&n->timer))
+            (void)uv_timer_start(&n->timer, on_timer, BATCH_MS, 0);
     }
     egress_event_finish(&e);
 }
@@ -393,6 +448,8 @@ static void on_frame(void *ctx, struct wire_frame *f) {
     if (c) {
         *at = c->next;
         finish_change(c, failed ? &err : NULL);
+    } else if (forget_closed(n, f->id)) {
+        return;
     } else if (failed) {
         log_error("network.failed", "error", err.message);
     }
@@ -410,6 +467,7 @@ static void free_network(struct network *n) {
     free(n->routes);
     free(n->prices);
     free(n->allow);
+    store_network_destroy(n->events);
     free(n);
 }
 
@@ -424,6 +482,11 @@ int network_create(const struct network_options *o, struct network **ret, struct
         return rc;
     }
     read_prices(n);
+    n->events = store_network_create(
+        o->store, &(struct store_network_limits){.each = o->settings->events,
+                                                 .total = o->settings->events_total});
+    (void)uv_timer_init(o->loop, &n->timer);
+    n->timer.data = n;
     if (o->exec_fd >= 0)
         n->keeper =
             keeper_create(o->loop, &(struct keeper_options){.name = "cay-egress",
@@ -446,11 +509,19 @@ struct keeper_info network_info(const struct network *n) {
     return keeper_info(n->keeper);
 }
 
+static void on_timer_closed(uv_handle_t *h) {
+    struct network *n = h->data;
+    write_batch(n);
+    void (*on_stopped)(void *ctx) = n->on_stopped;
+    void *stopped_ctx = n->stopped_ctx;
+    free_network(n); /* the store may go now */
+    if (on_stopped)
+        on_stopped(stopped_ctx);
+}
+
 static void on_keeper_stopped(void *ctx) {
     struct network *n = ctx;
-    if (n->on_stopped)
-        n->on_stopped(n->stopped_ctx);
-    free_network(n);
+    uv_close((uv_handle_t *)&n->timer, on_timer_closed);
 }
 
 void network_hush(struct network *n) {
@@ -513,22 +584,15 @@ void network_line_close(struct network_line *l) {
     struct buf b;
     buf_init(&b, 1024);
     pack_str(&b, l->id);
-    (void)send_out(n, EGRESS_CLOSE, ++n->next_id, &b, -1);
-    struct network_line **at = &n->lines;
-    while (*at != l)
-        at = &(*at)->next;
-    *at = l->next;
+    l->closing = ++n->next_id;
+    bool sent = send_out(n, EGRESS_CLOSE, l->closing, &b, -1);
     for (struct change *c = n->changes; c; c = c->next)
         if (c->line == l)
             c->line = NULL;
-    for (size_t i = 0; i < l->nevents; i++)
-        json_decref(l->events[(l->first_event + i) % n->opt.settings->events]);
-    free(l->events);
     egress_policy_finish(&l->policy);
-    egress_usage_finish(&l->usage);
     fd_close(&l->listener);
-    free(l->id);
-    free(l);
+    if (!sent)
+        free_line(l);
 }
 
 static void add_env(struct sandbox_strv *env, const json_t *over, const json_t *over2,
@@ -571,14 +635,42 @@ json_t *network_line_usage(const struct network_line *l) {
                      (double)u->cost_nusd / 1e9, "estimated", u->estimated);
 }
 
-json_t *network_line_events(const struct network_line *l, uint64_t after) {
-    json_t *list = json_array();
-    size_t max = l->network->opt.settings->events;
-    for (size_t i = 0; i < l->nevents; i++) {
-        json_t *e = l->events[(l->first_event + i) % max];
-        if ((uint64_t)json_integer_value(json_object_get(e, "seq")) > after)
-            (void)json_array_append(list, e);
-    }
-    return json_pack("{s:o,s:I}", "events", list, "lost",
-                     (json_int_t)(l->usage.events_lost + l->next_event - l->nevents));
+struct listing {
+    struct json_writer *writer;
+    bool any;
+};
+
+static void on_listed(void *ctx, int64_t seq, const char *json) {
+    struct listing *l = ctx;
+    struct buf *out = l->writer->out;
+    /* The number is the store's; the rest of the object stands as it was written. */
+    (void)buf_addf(out, "%s{\"seq\":%lld,%s", l->any ? "," : "", (long long)seq, json + 1);
+    l->any = true;
+}
+
+int network_events(struct network *n, const struct network_query *query, struct buf *out,
+                   struct err *err) {
+    struct json_writer w;
+    struct listing l = {.writer = &w};
+    const struct network_line *line = find_line(n, query->sandbox);
+    int64_t gone = 0;
+    write_batch(n);
+    json_writer_init(&w, out);
+    json_writer_object_begin(&w);
+    json_writer_key(&w, "events");
+    (void)buf_add_str(out, "[");
+    int rc = store_network_list(n->events,
+                                &(struct store_network_query){.sandbox = query->sandbox,
+                                                              .after = query->after,
+                                                              .limit = query->limit},
+                                on_listed, &l, &gone, err);
+    if (rc < 0)
+        return rc;
+    (void)buf_add_str(out, "]");
+    w.comma = true;
+    json_writer_key(&w, "lost");
+    json_writer_int(&w, gone + (line ? (int64_t)(line->unwritten + line->usage.events_lost) : 0));
+    json_writer_object_end(&w);
+    return out->full ? err_set(err, ERR_LIMIT, "the events are too long: ask for fewer (limit)")
+                     : 0;
 }

@@ -1,12 +1,13 @@
 #pragma once
 /* The way out of sandboxes: keeps cay-egress running and tells it what each sandbox may reach. A
- * line is one sandbox's: its listener, its policy, what it used, and the last of what happened. It
- * outlives cay-egress: after a restart everything is opened again, with the usage so far. */
+ * line is one sandbox's: its listener, its policy and what it used. It outlives cay-egress: after a
+ * restart everything is opened again, with the usage so far. What happened is in the store. */
 
 #include "base/err.h"
 #include "base/json.h"
 #include "front/sandbox/settings.h"
 #include "front/secrets.h"
+#include "front/store/store.h"
 #include "loop/keeper.h"
 #include "wire/egress.h"
 
@@ -20,6 +21,7 @@ struct network_options {
     const struct sandbox_settings *settings;
     struct secrets *secrets;
     const json_t *models; /* models.json, for prices; or NULL; borrowed */
+    struct store *store;  /* for events; borrowed */
     int exec_fd;          /* cay-egress, or -1: there is no network then; borrowed */
 };
 
@@ -48,5 +50,12 @@ void network_line_env(const struct network_line *l, const json_t *over, const js
                       struct sandbox_strv *env);
 /* {requests, refused, bytes_in, ...}; a new reference. */
 json_t *network_line_usage(const struct network_line *l);
-/* {events:[...], lost}: those after a number; a new reference. */
-json_t *network_line_events(const struct network_line *l, uint64_t after);
+
+struct network_query {
+    const char *sandbox; /* that is there, or was */
+    int64_t after;       /* seq of the last one that was seen; negative: the newest */
+    size_t limit;
+};
+/* Writes {"events":[...],"lost":n}, oldest first. */
+int network_events(struct network *n, const struct network_query *query, struct buf *out,
+                   struct err *err);

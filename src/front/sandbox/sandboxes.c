@@ -1071,6 +1071,7 @@ int sandboxes_open(const struct sandboxes_options *o, struct sandboxes **ret, st
                                                       .settings = o->settings,
                                                       .secrets = o->secrets,
                                                       .models = o->models,
+                                                      .store = o->store,
                                                       .exec_fd = o->egress_fd},
                             &all->network, err);
     if (rc < 0) {

@@ -41,6 +41,7 @@ struct sandbox_settings sandbox_settings_default(void) {
                                      .connections = LIMIT_SANDBOX_CONNECTIONS,
                                      .answer_s = LIMIT_SANDBOX_ANSWER_S,
                                      .events = LIMIT_SANDBOX_EVENTS,
+                                     .events_total = LIMIT_SANDBOX_EVENTS_TOTAL,
                                      .uid_base = 200000,
                                      .uid_count = 65536};
 }
@@ -206,6 +207,7 @@ static int read_numbers(struct sandbox_settings *s, const json_t *json, struct e
         {"connections", &s->connections, 1, 10000},
         {"answer_s", &s->answer_s, 1, 86400},
         {"events", &s->events, 1, 100000},
+        {"events_total", &s->events_total, 100, 10000000},
         {"uid_base", &s->uid_base, 65536, 0xfffffff0LL},
         {"uid_count", &s->uid_count, 2, 0x7fffffffLL},
     };
@@ -249,6 +251,7 @@ int sandbox_settings_read(struct sandbox_settings *s, const json_t *json, struct
                                        "connections",
                                        "answer_s",
                                        "events",
+                                       "events_total",
                                        "uid_base",
                                        "uid_count",
                                        "roots",

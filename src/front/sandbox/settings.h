@@ -39,10 +39,11 @@ struct sandbox_settings {
     uint32_t snapshot_mb;  /* one snapshot */
     uint32_t snapshots_mb; /* all snapshots together */
     uint32_t snapshots_mb_per_key;
-    uint32_t snapshot_s;  /* one may take */
-    uint32_t connections; /* to the ports of one sandbox at a time */
-    uint32_t answer_s;    /* that a server inside may take to begin its answer */
-    uint32_t events;      /* of its network that are remembered, for each sandbox */
+    uint32_t snapshot_s;   /* one may take */
+    uint32_t connections;  /* to the ports of one sandbox at a time */
+    uint32_t answer_s;     /* that a server inside may take to begin its answer */
+    uint32_t events;       /* of its network that are kept, let out and refused, for each sandbox */
+    uint32_t events_total; /* of all of them */
     uint32_t uid_base;
     uint32_t uid_count;
     struct sandbox_root *roots;

@@ -19,6 +19,7 @@ enum store_subject {
     STORE_RUNS,
     STORE_WORKERS,
     STORE_RECORDS,
+    STORE_NETWORK,
     STORE_CARE,
     STORE_SUBJECTS
 };
@@ -32,6 +33,7 @@ extern const struct store_statements store_key_statements;
 extern const struct store_statements store_run_statements;
 extern const struct store_statements store_worker_statements;
 extern const struct store_statements store_record_statements;
+extern const struct store_statements store_network_statements;
 extern const struct store_statements store_care_statements; /* on care_db */
 extern const struct store_statements *const store_statements[STORE_SUBJECTS];
 

@@ -104,13 +104,27 @@ const char *const store_migrations[] = {
                                 " WHERE run_id = new.run_id AND seq = new.seq - 1), 0)"
                                 " WHERE owner = (SELECT owner FROM runs WHERE id = new.run_id AND "
                                 "status <> 'running'); END;",
+    /* 6: what sandboxes did on the network; it goes with the record of the sandbox. */
+    "CREATE TABLE network_events (id INTEGER PRIMARY KEY, sandbox TEXT NOT NULL,"
+    " refused INTEGER NOT NULL, seq INTEGER NOT NULL, n INTEGER NOT NULL, data TEXT NOT NULL);"
+    "CREATE UNIQUE INDEX network_events_seq ON network_events (sandbox, seq);"
+    "CREATE UNIQUE INDEX network_events_n ON network_events (sandbox, refused, n);"
+    "CREATE INDEX network_events_refused ON network_events (refused);"
+    "CREATE TABLE network_sum (id INTEGER PRIMARY KEY, events INTEGER NOT NULL);"
+    "INSERT INTO network_sum VALUES (1, 0);"
+    "CREATE TRIGGER network_event_added AFTER INSERT ON network_events BEGIN"
+    " UPDATE network_sum SET events = events + 1 WHERE id = 1; END;"
+    "CREATE TRIGGER network_event_deleted AFTER DELETE ON network_events BEGIN"
+    " UPDATE network_sum SET events = events - 1 WHERE id = 1; END;"
+    "CREATE TRIGGER network_events_forget AFTER DELETE ON records WHEN OLD.kind = 'sandbox'"
+    " BEGIN DELETE FROM network_events WHERE sandbox = OLD.id; END;",
 };
 const int store_migration_count = ARRAY_LEN(store_migrations);
 
 const struct store_statements *const store_statements[STORE_SUBJECTS] = {
-    [STORE_KEYS] = &store_key_statements,       [STORE_RUNS] = &store_run_statements,
-    [STORE_WORKERS] = &store_worker_statements, [STORE_RECORDS] = &store_record_statements,
-    [STORE_CARE] = &store_care_statements,
+    [STORE_KEYS] = &store_key_statements,        [STORE_RUNS] = &store_run_statements,
+    [STORE_WORKERS] = &store_worker_statements,  [STORE_RECORDS] = &store_record_statements,
+    [STORE_NETWORK] = &store_network_statements, [STORE_CARE] = &store_care_statements,
 };
 
 int store_error(sqlite3 *db, struct err *err, const char *what) {

@@ -100,6 +100,9 @@ test('a network event was let out only if it says so', () => {
     state: 'refused',
     what: 'why',
   });
+  expect(readNetworkEvent({ state: 'refused', host: '*', port: 0, count: 1200 }).host).toBe(
+    '*, 1,200 times',
+  );
   expect(readNetworkEvent({ state: 'new word' }).state).toBe('refused');
 });
 

@@ -185,9 +185,14 @@ export function readNetworkEvent(value: unknown): NetworkEvent {
   const status = numberOrNull(it.status);
   const call = [text(it.method), text(it.path)].filter(Boolean).join(' ');
   const route = text(it.route);
+  const count = number(it.count);
   return {
     time: time(it.time) ?? '',
-    host: (port === null || host === '' ? host : `${host}:${port}`) + (route && ` by ${route}`),
+    // "*" at port 0 is what was too much to be told apart.
+    host:
+      (!port || host === '' ? host : `${host}:${port}`) +
+      (route && ` by ${route}`) +
+      (count > 1 ? `, ${count.toLocaleString('en')} times` : ''),
     // A word this page does not know is no reason to call it let out.
     state: oneOf(['begun', 'ended', 'refused'], it.state, 'refused'),
     what: text(it.reason) || [call, status ?? ''].filter(Boolean).join(' → '),
