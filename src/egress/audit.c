@@ -35,7 +35,7 @@ static void send_event(struct box *b, const struct egress_event *e) {
 
 static bool is_same(const struct egress_event *a, const struct egress_event *b) {
     return a->state == b->state && a->kind == b->kind && a->port == b->port &&
-           a->status == b->status && strcmp(a->host, b->host) == 0 &&
+           a->status == b->status && a->cut == b->cut && strcmp(a->host, b->host) == 0 &&
            strcmp(a->method, b->method) == 0 && strcmp(a->route, b->route) == 0 &&
            strcmp(a->model, b->model) == 0 && strcmp(a->path, b->path) == 0;
 }
@@ -59,6 +59,7 @@ static struct fold *add(struct box *b, const struct egress_event *e) {
                                      .kind = e->kind,
                                      .port = e->port,
                                      .status = e->status,
+                                     .cut = e->cut,
                                      .host = cut(e->host),
                                      .method = cut(e->method),
                                      .route = cut(e->route),
@@ -92,6 +93,7 @@ static struct fold *place(struct box *b, struct egress_event *e) {
     e->host = e->path = any;
     e->method = e->route = e->model = none;
     e->port = e->status = 0;
+    e->cut = false;
     f = find(b, e);
     return f ? f : add(b, e);
 }

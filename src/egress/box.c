@@ -230,7 +230,7 @@ static void judge_again(struct box *b, struct conn *c, const char *old_url) {
         return;
     }
     decision_finish(&d);
-    conn_cut(c, "the policy of the sandbox has changed");
+    conn_deny(c, "the policy of the sandbox has changed", NULL, 0);
 }
 
 void box_set_policy(struct box *b, struct egress_policy *policy) {

@@ -99,6 +99,17 @@ void conn_cut(struct conn *c, const char *reason) {
     conn_close(c);
 }
 
+void conn_deny(struct conn *c, const char *reason, const void *last, size_t len) {
+    c->event.cut = true;
+    if (len > 0 && c->begun) {
+        (void)snprintf(c->reason, sizeof(c->reason), "%s", reason);
+        if (conn_write(c, last, len))
+            conn_answered(c, false); /* it goes when the guest has heard it */
+        return;
+    }
+    conn_cut(c, reason);
+}
+
 void conn_accept(struct box *b) {
     struct conn *c = xcalloc(1, sizeof(*c));
     struct egress *e = b->egress;
@@ -546,7 +557,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *b) {
         return;
     bool fresh = c->in.len == 0 && c->state == CONN_HEAD;
     if (!buf_add(&c->in, b->base, (size_t)n)) {
-        conn_cut(c, "too much was sent ahead");
+        conn_deny(c, "too much was sent ahead", NULL, 0);
         return;
     }
     /* All of a head in this time, however its bytes drip. */

@@ -203,11 +203,13 @@ static const struct egress_allow *find_rule(const struct egress_policy *p, const
 static int judge_host(const struct egress_policy *p, struct decision *d, bool http,
                       struct err *err) {
     const struct egress_allow *rule = find_rule(p, d, http);
+    char name[EGRESS_AUTHORITY_SIZE];
     if (!rule)
         return err_set(err, ERR_FORBIDDEN,
-                       "%s:%u is not allowed for this sandbox: the operator would add \"%s%s:%u\" "
+                       "%s is not allowed for this sandbox: the operator would add \"%s%s\" "
                        "to its network.allow",
-                       d->host, d->port, http && d->port != 80 ? "tcp://" : "", d->host, d->port);
+                       egress_authority_text(d->host, d->port, name),
+                       http && d->port != 80 ? "tcp://" : "", name);
     d->plain = rule->plain;
     return 0;
 }
@@ -388,9 +390,9 @@ void decision_finish(struct decision *d) {
 
 char *decision_url(const struct decision *d, const struct egress_policy *p) {
     if (d->kind == EGRESS_KIND_HTTP) {
-        bool six = strchr(d->host, ':') != NULL;
-        return xasprintf("http://%s%s%s:%u%s%s", six ? "[" : "", d->host, six ? "]" : "", d->port,
-                         d->path, d->query);
+        char name[EGRESS_AUTHORITY_SIZE];
+        return xasprintf("http://%s%s%s", egress_authority_text(d->host, d->port, name), d->path,
+                         d->query);
     }
     const struct egress_route *r = &p->routes[d->route];
     size_t n = strlen(r->url);

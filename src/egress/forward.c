@@ -9,6 +9,7 @@
 #include "egress/model.h"
 #include "egress/scrub.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,6 +57,22 @@ struct forward {
 
 /* --- the request --- */
 
+/* The same to a server that makes variables of fields, as CGI does: "X_Api.Key" is "x-api-key". */
+static bool is_alike(const char *a, const char *b, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        int x = isalnum((unsigned char)a[i]) ? tolower((unsigned char)a[i]) : '-';
+        int y = isalnum((unsigned char)b[i]) ? tolower((unsigned char)b[i]) : '-';
+        if (!a[i] || !b[i] || x != y)
+            return false;
+    }
+    return true;
+}
+
+static bool is_name(const char *name, const char *other) {
+    size_t n = strlen(other);
+    return strlen(name) == n && is_alike(name, other, n);
+}
+
 /* Whom the guest says it is, and what would change the meaning of a request behind the rules. */
 static bool is_stripped(const char *name) {
     static const char *const names[] = {
@@ -77,22 +94,31 @@ static bool is_stripped(const char *name) {
         "x-method-override",
         "x-http-method-override",
         "x-csrf-token",
+        "transfer-encoding",
     };
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
-        if (strcasecmp(names[i], name) == 0)
+        if (is_name(name, names[i]))
             return true;
-    return strncasecmp(name, "x-forwarded-", 12) == 0 || strncasecmp(name, "openai-", 7) == 0 ||
-           strncasecmp(name, "x-amz-", 6) == 0;
+    return is_alike(name, "x-forwarded-", 12) || is_alike(name, "openai-", 7) ||
+           is_alike(name, "x-amz-", 6) || is_alike(name, "proxy-", 6);
+}
+
+/* What asks for a part of an answer: of a credential in it only a part would be seen here. */
+static bool is_range(const char *name) {
+    static const char *const names[] = {"range", "if-range", "request-range", "x-range"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        if (is_name(name, names[i]))
+            return true;
+    return false;
 }
 
 static bool is_ours(const char *name) {
-    return strcasecmp(name, "host") == 0 || strcasecmp(name, "content-length") == 0 ||
-           strcasecmp(name, "expect") == 0;
+    return is_name(name, "host") || is_name(name, "content-length") || is_name(name, "expect");
 }
 
 static bool is_injected(const struct egress_route *r, const char *name) {
     for (size_t i = 0; r && i < r->nheaders; i++)
-        if (strcasecmp(r->headers[i].name, name) == 0)
+        if (is_name(name, r->headers[i].name))
             return true;
     return false;
 }
@@ -104,7 +130,8 @@ static size_t collect_headers(const struct conn *c, const struct egress_route *r
     for (size_t i = 0; i < c->head.nfields; i++) {
         const struct head_field *f = &c->head.fields[i];
         if (head_is_hop_by_hop(f->name, connection) || is_ours(f->name) ||
-            (r && (is_stripped(f->name) || is_injected(r, f->name))))
+            (r && (is_stripped(f->name) || is_injected(r, f->name) ||
+                   (r->nheaders > 0 && is_range(f->name)))))
             continue;
         out[n++] = (struct fetch_header){.name = f->name, .value = f->value};
     }
@@ -214,11 +241,12 @@ static void on_data(void *ctx, const char *data, size_t len) {
     if (f->ask.billed)
         model_meter_feed(&f->meter, data, len);
     if (!box_bytes_left(c->box)) {
-        conn_cut(c, "the sandbox has moved all the bytes it may");
+        conn_deny(c, "the sandbox has moved all the bytes it may", NULL, 0);
         return;
     }
     if (f->credentials && !scrub_feed(&f->scrub, data, len, &data, &len)) {
-        conn_cut(c, "the answer held the route's credential, which the guest must not see");
+        conn_deny(c, "the answer held the route's credential, which the guest must not see", NULL,
+                  0);
         return;
     }
     if (write_piece(f, data, len) && c->throttled) {
@@ -241,15 +269,16 @@ void forward_guest_drained(struct conn *c) {
 static void fail(struct forward *f, const struct err *cause) {
     struct conn *c = f->conn;
     struct err err;
+    char name[EGRESS_AUTHORITY_SIZE];
     if (c->event.status != 0) {
         conn_cut(c, cause->message);
         return;
     }
     if (f->refusal)
         (void)err_set(&err, ERR_FORBIDDEN,
-                      "%s:%u leads to an address that is %s: the operator would list it as a "
+                      "%s leads to an address that is %s: the operator would list it as a "
                       "private endpoint",
-                      c->decision.host, c->decision.port, f->refusal);
+                      egress_authority_text(c->decision.host, c->decision.port, name), f->refusal);
     else
         (void)err_set(&err, cause->code == ERR_TIMEOUT ? ERR_TIMEOUT : ERR_UPSTREAM,
                       "%s%s cannot be reached, or gave no answer",

@@ -142,6 +142,9 @@ void conn_refuse(struct conn *c, const struct err *err, const char *reason);
 void conn_answered(struct conn *c, bool keep);
 /* Cuts it, and tells why. */
 void conn_cut(struct conn *c, const char *reason);
+/* The same, for what the guest did or a limit. The guest is sent these last bytes, if there are
+ * any. */
+void conn_deny(struct conn *c, const char *reason, const void *last, size_t len);
 void conn_set_deadline(struct conn *c, uint32_t ms);
 /* Tells BEGUN; ENDED is told when it is answered, cut or closed. */
 void conn_tell_begun(struct conn *c);

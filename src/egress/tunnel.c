@@ -12,6 +12,8 @@
 #include <string.h>
 
 enum { ADDRESSES_MAX = 16 };
+enum { HANDSHAKE_RECORD = 22, ALERT_RECORD = 21 };
+enum alert { ALERT_ACCESS_DENIED = 49, ALERT_UNRECOGNIZED_NAME = 112 };
 
 struct tunnel {
     struct conn *conn; /* NULL when that is gone */
@@ -30,7 +32,8 @@ struct tunnel {
     bool up_shut;
     bool up_busy; /* something waits to be written */
     bool resolving;
-    bool checked; /* the hello was seen, or none is asked for */
+    bool checked;  /* the hello was seen, or none is asked for */
+    bool answered; /* the server has said something */
     bool counted;
     struct buf hello;
 };
@@ -74,7 +77,9 @@ void tunnel_close(struct conn *c) {
 static void fail(struct tunnel *t, enum err_code code, const char *text) {
     struct err err;
     struct conn *c = t->conn;
-    (void)err_set(&err, code, "%s:%u: %s", c->decision.host, c->decision.port, text);
+    char name[EGRESS_AUTHORITY_SIZE];
+    (void)err_set(&err, code, "%s: %s",
+                  egress_authority_text(c->decision.host, c->decision.port, name), text);
     conn_refuse(c, &err, NULL);
 }
 
@@ -142,7 +147,7 @@ static void write_up(struct tunnel *t, const char *data, size_t len) {
     }
     count(c, 0, len);
     if (!box_bytes_left(c->box)) {
-        conn_cut(c, "the sandbox has moved all the bytes it may");
+        conn_deny(c, "the sandbox has moved all the bytes it may", NULL, 0);
         return;
     }
     size_t done = n > 0 ? (size_t)n : 0;
@@ -165,6 +170,12 @@ static void write_up(struct tunnel *t, const char *data, size_t len) {
 
 /* --- the hello --- */
 
+/* A fatal alert is what a client of TLS understands. */
+static void deny_tls(struct conn *c, enum alert alert, const char *why) {
+    const uint8_t record[] = {ALERT_RECORD, 3, 3, 0, 2, 2, (uint8_t)alert};
+    conn_deny(c, why, record, sizeof(record));
+}
+
 static bool check_hello(struct tunnel *t) {
     struct conn *c = t->conn;
     char name[HELLO_NAME_MAX + 1];
@@ -179,18 +190,20 @@ static bool check_hello(struct tunnel *t) {
             return true;
         (void)snprintf(why, sizeof(why), "the TLS inside asks for \"%.200s\", not for \"%.100s\"",
                        name, c->decision.host);
-        conn_cut(c, why);
+        deny_tls(c, ALERT_UNRECOGNIZED_NAME, why);
         return false;
     case HELLO_NO_NAME:
         if (c->decision.literal)
             return true;
-        conn_cut(c, "the TLS inside does not say which host it asks for");
+        deny_tls(c, ALERT_ACCESS_DENIED, "the TLS inside does not say which host it asks for");
         return false;
     case HELLO_BAD:
         break;
     }
-    conn_cut(c, "what is spoken inside is not TLS: to allow that, the operator would write "
-                "\"tcp://host:port\"");
+    conn_deny(c,
+              "what is spoken inside is not TLS: to allow that, the operator would write "
+              "\"tcp://host:port\"",
+              NULL, 0);
     return false;
 }
 
@@ -213,6 +226,8 @@ void tunnel_from_guest(struct conn *c, const char *data, size_t len) {
     conn_set_deadline(c, c->box->egress->config.idle_timeout_ms);
     write_up(t, first.data, first.len);
     buf_finish(&first);
+    if (c->tunnel == t)
+        start_reading(t);
 }
 
 void tunnel_guest_ended(struct conn *c) {
@@ -254,9 +269,16 @@ static void on_up_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b) {
         conn_cut(c, "the server hung up");
         return;
     }
+    /* The first byte that comes back: a handshake, or an alert. */
+    if (!c->decision.plain && !t->answered && b->base[0] != HANDSHAKE_RECORD &&
+        b->base[0] != ALERT_RECORD) {
+        deny_tls(c, ALERT_ACCESS_DENIED, "the server does not speak TLS");
+        return;
+    }
+    t->answered = true;
     count(c, (uint64_t)n, 0);
     if (!box_bytes_left(c->box)) {
-        conn_cut(c, "the sandbox has moved all the bytes it may");
+        conn_deny(c, "the sandbox has moved all the bytes it may", NULL, 0);
         return;
     }
     if (conn_write(c, b->base, (size_t)n) && c->throttled) {
@@ -266,7 +288,8 @@ static void on_up_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b) {
 }
 
 static void start_reading(struct tunnel *t) {
-    if (t->up_reading || t->up_eof || !t->up_open)
+    /* What a server says before it was greeted is nothing that TLS would say. */
+    if (t->up_reading || t->up_eof || !t->up_open || !t->checked)
         return;
     t->up_reading = true;
     if (uv_read_start((uv_stream_t *)&t->up, on_alloc, on_up_read) < 0)
@@ -366,10 +389,12 @@ static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *list
         keep_addresses(t, list);
         if (t->naddresses == 0) {
             struct err err;
+            char name[EGRESS_AUTHORITY_SIZE];
             (void)err_set(&err, ERR_FORBIDDEN,
-                          "%s:%u leads to an address that is %s: the operator would list it as a "
+                          "%s leads to an address that is %s: the operator would list it as a "
                           "private endpoint",
-                          c->decision.host, c->decision.port, t->refusal);
+                          egress_authority_text(c->decision.host, c->decision.port, name),
+                          t->refusal);
             conn_refuse(c, &err, NULL);
         } else {
             connect_next(t);

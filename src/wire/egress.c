@@ -248,6 +248,7 @@ void pack_egress_event(struct buf *b, const struct egress_event *e) {
     pack_u64(b, e->tokens_in);
     pack_u64(b, e->tokens_out);
     pack_u64(b, e->cost_nusd);
+    pack_u8(b, e->cut);
     pack_cut(b, e->reason);
 }
 
@@ -272,6 +273,7 @@ void unpack_egress_event(struct unpack *u, struct egress_event *ret) {
     e.tokens_in = unpack_u64(u);
     e.tokens_out = unpack_u64(u);
     e.cost_nusd = unpack_u64(u);
+    e.cut = unpack_u8(u) != 0;
     e.reason = unpack_strdup(u);
     *ret = e;
 }

@@ -88,6 +88,12 @@ int egress_allow_parse(const char *text, struct egress_allow *ret, struct err *e
 void egress_allow_finish(struct egress_allow *a);
 /* "host:port" as it was written, for lists and messages. */
 char *egress_allow_text(const struct egress_allow *a);
+/* The same of any host: an IPv6 literal stands in brackets. */
+#define EGRESS_AUTHORITY_SIZE (EGRESS_HOST_MAX + sizeof("[]:65535"))
+const char *egress_authority_text(const char *host, uint32_t port, char out[EGRESS_AUTHORITY_SIZE]);
+/* The value of NO_PROXY for a sandbox: the names of its own machine, but for one that is allowed
+ * and so means the machine outside. The caller frees. */
+char *egress_no_proxy(const struct egress_allow *allow, size_t n);
 /* True if this rule covers the host (lower case) and port. */
 bool egress_allow_covers(const struct egress_allow *a, const char *host, uint32_t port);
 
@@ -200,6 +206,7 @@ struct egress_event {
     uint64_t ms;                  /* of ENDED */
     char *model;                  /* "" if it is none */
     uint64_t tokens_in, tokens_out, cost_nusd;
+    bool cut;     /* we ended it, for what it did or a limit */
     char *reason; /* why it was refused or cut; "" if it went well */
 };
 

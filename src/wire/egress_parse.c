@@ -6,6 +6,7 @@
 
 #include <arpa/inet.h>
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -112,6 +113,12 @@ int egress_allow_parse(const char *text, struct egress_allow *ret, struct err *e
         return err_set(err, ERR_BAD_REQUEST,
                        "\"%.200s\": a wildcard may only be the first label (\"*.example.com\")",
                        text);
+    const char *colon = strchr(at, ':');
+    if (at[0] != '[' && colon && strchr(colon + 1, ':') &&
+        strspn(at, "0123456789abcdefABCDEF:.") == strlen(at))
+        return err_set(err, ERR_BAD_REQUEST,
+                       "\"%.200s\": an address of IPv6 stands in brackets, like \"[::1]:8860\"",
+                       text);
     /* Without a port, "tcp://" does not say which. */
     if (!egress_authority_parse(at, strlen(at), a.plain ? 0 : 443, host, &a.port, &literal))
         return err_set(err, ERR_BAD_REQUEST,
@@ -132,10 +139,32 @@ void egress_allow_finish(struct egress_allow *a) {
     *a = (struct egress_allow){0};
 }
 
+const char *egress_authority_text(const char *host, uint32_t port,
+                                  char out[EGRESS_AUTHORITY_SIZE]) {
+    bool six = strchr(host, ':') != NULL;
+    (void)snprintf(out, EGRESS_AUTHORITY_SIZE, "%s%.*s%s:%u", six ? "[" : "", EGRESS_HOST_MAX, host,
+                   six ? "]" : "", port & 0xffff);
+    return out;
+}
+
 char *egress_allow_text(const struct egress_allow *a) {
-    bool six = strchr(a->host, ':') != NULL;
-    return xasprintf("%s%s%s%s%s:%u", a->plain ? "tcp://" : "", a->subdomains ? "*." : "",
-                     six ? "[" : "", a->host, six ? "]" : "", a->port);
+    char text[EGRESS_AUTHORITY_SIZE];
+    return xasprintf("%s%s%s", a->plain ? "tcp://" : "", a->subdomains ? "*." : "",
+                     egress_authority_text(a->host, a->port, text));
+}
+
+char *egress_no_proxy(const struct egress_allow *allow, size_t n) {
+    static const char *const own[] = {"127.0.0.1", "localhost", "::1"};
+    struct buf b;
+    buf_init(&b, 64);
+    for (size_t i = 0; i < ARRAY_LEN(own); i++) {
+        bool outside = false;
+        for (size_t k = 0; k < n; k++)
+            outside = outside || strcmp(allow[k].host, own[i]) == 0;
+        if (!outside)
+            (void)buf_addf(&b, "%s%s", b.len > 0 ? "," : "", own[i]);
+    }
+    return b.len > 0 ? buf_steal(&b, NULL) : xstrdup("");
 }
 
 bool egress_allow_covers(const struct egress_allow *a, const char *host, uint32_t port) {

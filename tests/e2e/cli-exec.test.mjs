@@ -221,6 +221,11 @@ for (const [who, user] of users) {
       user,
     );
     assert.equal(address.out, 'upstream heard /y', address.err);
+    const plain = await run(t, ['--net', `tcp://${at}`, 'curl', '-sS', '-m', '10', '-p', `http://${at}/z`], user);
+    assert.equal(plain.out, 'upstream heard /z', plain.err);
+    const cut = await run(t, ['--net', at, 'curl', '-sS', '-m', '10', '-p', `http://${at}/z`], user);
+    assert.equal(cut.out, '');
+    assert.match(cut.err, new RegExp(`^cay: cut: ${at}: what is spoken inside is not TLS`, 'm'));
     const other = await ask('--net', 'example.com');
     assert.notEqual(other.code, 0);
     assert.equal(other.out, '');

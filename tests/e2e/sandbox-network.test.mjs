@@ -172,6 +172,17 @@ test('what is allowed can be reached, what is not is refused and told', async ()
   assert.ok((await box.get()).usage.network.requests >= 2, 'kept after its end');
 });
 
+test('a name of this machine that is allowed is reached by it, without further settings', async () => {
+  const box = await make(cay, { network: { allow: [`localhost:${ports.tls}`] } });
+  const done = await box.run(`curl -sk https://localhost:${ports.tls}/hello; echo; env | grep -i no_proxy`);
+  assert.match(done.stdout, /^you asked for \/hello/, done.stderr);
+  assert.match(done.stdout, /^no_proxy=127\.0\.0\.1,::1$/m);
+  await box.end();
+  const other = await make(cay, { network: { allow: ['a.example.com'] } });
+  assert.match((await other.run('env')).stdout, /^NO_PROXY=127\.0\.0\.1,localhost,::1$/m);
+  await other.end();
+});
+
 test('nothing by default, and a change holds at once, both ways', async () => {
   const box = await make(cay);
   const code = async () => (await box.run(`curl -sk -o /dev/null -w "%{http_connect}" -x http://127.0.0.1:3128 https://localhost:${ports.tls}/`, { env: direct })).stdout;

@@ -116,6 +116,59 @@ test('TLS that asks for another host is cut before a byte of it goes out', async
   assert.equal(received.length, 0);
 });
 
+test('what a server says first is not handed on before the hello, nor what is no TLS after it', async (t) => {
+  const server = await startTcp(t, (socket) => {
+    socket.on('error', () => {});
+    socket.write('SSH-2.0-banner of something that is not TLS\r\n');
+  });
+  const egress = await startEgress(t, { private: [`localhost:${server.port}`], head_timeout_ms: 700 });
+  const port = await egress.open('a', { allow: [`localhost:${server.port}`] });
+  // A guest that only listens; then one that says a proper hello, and is answered by a banner.
+  for (const [hello, reason] of [[false, /did not come|too long/], [true, /server does not speak TLS/]]) {
+    const from = egress.seen.length;
+    const { socket, status } = await connect(port, `localhost:${server.port}`);
+    assert.equal(status, 200);
+    let got = '';
+    socket.on('data', (d) => (got += d.toString('latin1')));
+    if (hello) {
+      const inside = tls.connect({ socket, servername: 'localhost' });
+      inside.on('error', () => {});
+    }
+    if (!socket.closed) await once(socket, 'close');
+    assert.doesNotMatch(got, /banner/);
+    const ended = await egress.event((e) => e.state === 'ended', from);
+    assert.match(ended.reason, reason);
+    assert.equal(ended.cut, hello);
+  }
+});
+
+test('a client of TLS is told that its tunnel is cut, in its own words', async (t) => {
+  const { egress, port, target } = await start(t);
+  const { socket } = await connect(port, target);
+  const inside = tls.connect({ socket, servername: 'other.example' });
+  const [error] = await once(inside, 'error');
+  assert.match(error.message, /unrecognized name/i);
+  const ended = await egress.event((e) => e.state === 'ended');
+  assert.equal(ended.cut, true);
+  // One that just leaves was not cut.
+  const from = egress.seen.length;
+  const other = await connect(port, target);
+  other.socket.destroy();
+  assert.equal((await egress.event((e) => e.state === 'ended', from)).cut, false);
+});
+
+test('an address of IPv6 is written in brackets, as it would be allowed', async (t) => {
+  const { egress, port } = await start(t);
+  const { text } = await connect(port, '[::1]:8860');
+  assert.match(text, /403/);
+  const event = await egress.event((e) => e.state === 'refused');
+  assert.match(event.reason, /^\[::1\]:8860 is not allowed.*"\[::1\]:8860"/);
+  await egress.ok({ cmd: 'policy', id: 'a', policy: { allow: ['[::1]:8860'] } });
+  const from = egress.seen.length;
+  await connect(port, '[::1]:8860');
+  assert.match((await egress.event((e) => e.state === 'refused', from)).reason, /^\[::1\]:8860 leads to/);
+});
+
 test('TLS without a name, and what is not TLS, is cut', async (t) => {
   const { egress, port, target } = await start(t);
   const one = await connect(port, target);

@@ -258,14 +258,14 @@ static void on_event(struct unpack *u) {
     unpack_egress_event(u, &e);
     if (!unpack_ok(u) || e.state > 2)
         exit(4);
-    say(json_pack("{s:s,s:s,s:I,s:I,s:s,s:s,s:s,s:s,s:i,s:s,s:s,s:i,s:I,s:I,s:s,s:I,s:I,s:I,s:s}",
-                  "type", "event", "sandbox", e.sandbox, "number", (json_int_t)e.number, "count",
-                  (json_int_t)e.count, "state", states[e.state], "kind", egress_kind_name(e.kind),
-                  "route", e.route, "host", e.host, "port", (int)e.port, "method", e.method, "path",
-                  e.path, "status", (int)e.status, "bytes_in", (json_int_t)e.bytes_in, "bytes_out",
-                  (json_int_t)e.bytes_out, "model", e.model, "tokens_in", (json_int_t)e.tokens_in,
-                  "tokens_out", (json_int_t)e.tokens_out, "cost_nusd", (json_int_t)e.cost_nusd,
-                  "reason", e.reason));
+    say(json_pack(
+        "{s:s,s:s,s:I,s:I,s:s,s:s,s:s,s:s,s:i,s:s,s:s,s:i,s:I,s:I,s:s,s:I,s:I,s:I,s:b,s:s}", "type",
+        "event", "sandbox", e.sandbox, "number", (json_int_t)e.number, "count", (json_int_t)e.count,
+        "state", states[e.state], "kind", egress_kind_name(e.kind), "route", e.route, "host",
+        e.host, "port", (int)e.port, "method", e.method, "path", e.path, "status", (int)e.status,
+        "bytes_in", (json_int_t)e.bytes_in, "bytes_out", (json_int_t)e.bytes_out, "model", e.model,
+        "tokens_in", (json_int_t)e.tokens_in, "tokens_out", (json_int_t)e.tokens_out, "cost_nusd",
+        (json_int_t)e.cost_nusd, "cut", (int)e.cut, "reason", e.reason));
     egress_event_finish(&e);
 }
 

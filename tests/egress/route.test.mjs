@@ -55,6 +55,40 @@ test('the credential is put on outside, over TLS, and the guest\'s own is taken 
   assert.ok(!JSON.stringify(egress.seen).includes(TOKEN));
 });
 
+test('fields that mean another method, path or credential are taken off in every spelling', async (t) => {
+  const { server, port } = await start(t);
+  const spellings = ['X_HTTP_METHOD_OVERRIDE', 'x_http-method_override', 'X.HTTP.Method.Override', 'X-HTTP-METHOD', 'x_method_override', 'X_Original_URL',
+    'X_Rewrite_Url', 'X_API_KEY', 'Api_Key', 'X_Forwarded_For', 'X_FIXED', 'X_AMZ_Date', 'Proxy_Authorization', 'Content_Length', 'Transfer_Encoding', 'X_HTTP_Method',
+    'Private_Token', 'x~auth~token'];
+  for (const name of spellings) {
+    const answer = await raw(port, `GET /_/hub/user HTTP/1.1\r\nHost: 127.0.0.1\r\n${name}: DELETE\r\nX_Mine: kept\r\nConnection: close\r\n\r\n`);
+    assert.match(answer, /^HTTP\/1\.1 200 /, name);
+    const seen = server.requests.at(-1);
+    assert.equal(seen.headers[name.toLowerCase()], undefined, name);
+    assert.equal(seen.headers.x_mine, 'kept');
+    assert.equal(seen.headers['x-fixed'], 'yes');
+  }
+});
+
+test('a credential that comes back cannot be read in pieces', async (t) => {
+  const handler = (request, response) => {
+    const text = `you sent ${request.headers.authorization}`;
+    const range = /bytes=(\d+)-(\d+)/.exec(request.headers.range ?? '');
+    if (range) response.writeHead(206, { 'content-range': `bytes ${range[1]}-${range[2]}/${text.length}` }).end(text.slice(Number(range[1]), Number(range[2]) + 1));
+    else response.end(text);
+  };
+  const { server, port, egress, routes } = await start(t, { handler });
+  for (const name of ['Range', 'range', 'Request-Range', 'x_range']) {
+    const text = await raw(port, `GET /_/hub/user HTTP/1.1\r\nHost: 127.0.0.1\r\n${name}: bytes=20-30\r\nIf-Range: "x"\r\nConnection: close\r\n\r\n`);
+    assert.ok(!text.includes(TOKEN.slice(4, 12)), text);
+    assert.equal(server.requests.at(-1).headers.range, undefined);
+    assert.equal(server.requests.at(-1).headers['if-range'], undefined);
+  }
+  // Without a credential there is nothing to read.
+  await egress.ok({ cmd: 'policy', id: 'a', policy: { routes: { hub: { ...routes.hub, headers: undefined } } }, secrets: {} });
+  assert.match((await ask(port, '/_/hub/user', { headers: { range: 'bytes=0-2' } })).text, /^you$/);
+});
+
 test('methods and paths that the route does not grant are refused, however they are spelt', async (t) => {
   const { server, port } = await start(t);
   const refused = [

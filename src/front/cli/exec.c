@@ -279,19 +279,25 @@ static void on_egress_start(void *ctx, struct channel *channel) {
                                                    .nfds = 1});
 }
 
-/* Says once for each host that it was refused, so that whoever wrote the list can mend it. */
+/* Says once for each host that it was refused or cut, so that whoever wrote the list can mend it.
+ */
 static void on_refused(struct exec_cli *c, struct unpack *u) {
     struct egress_event e;
     unpack_egress_event(u, &e);
-    if (unpack_ok(u) && e.state == EGRESS_REFUSED && c->ntold < ARRAY_LEN(c->told)) {
-        _cleanup_(free) char *name = xasprintf("%s:%u", e.host, e.port);
+    bool cut = e.state == EGRESS_ENDED && e.cut;
+    if (unpack_ok(u) && (e.state == EGRESS_REFUSED || cut) && c->ntold < ARRAY_LEN(c->told)) {
+        char text[EGRESS_AUTHORITY_SIZE];
+        _cleanup_(free) char *name = xstrdup(egress_authority_text(e.host, e.port, text));
         size_t i = 0;
         while (i < c->ntold && strcmp(c->told[i], name) != 0)
             i++;
         if (i == c->ntold) {
             bool unlisted = *e.host && strstr(e.reason, "is not allowed for this sandbox");
-            remark(c, "refused: %s%s", unlisted ? name : e.reason,
-                   unlisted ? " is not in --net" : "");
+            if (cut)
+                remark(c, "cut: %s: %s", name, e.reason);
+            else
+                remark(c, "refused: %s%s", unlisted ? name : e.reason,
+                       unlisted ? " is not in --net" : "");
             c->told[c->ntold++] = steal_ptr(&name);
         }
     }
@@ -610,10 +616,8 @@ static int add_hosts(struct exec_cli *c, const char *text, struct err *err) {
             if (strcmp(allow.host, "localhost") == 0 ||
                 inet_pton(AF_INET, allow.host, &address) == 1 ||
                 inet_pton(AF_INET6, allow.host, &address) == 1) {
-                bool v6 = strchr(allow.host, ':') != NULL;
-                _cleanup_(free) char *own =
-                    xasprintf("%s%s%s:%u", v6 ? "[" : "", allow.host, v6 ? "]" : "", allow.port);
-                sandbox_strv_add(&c->private, own);
+                char own[EGRESS_AUTHORITY_SIZE];
+                sandbox_strv_add(&c->private, egress_authority_text(allow.host, allow.port, own));
             }
         }
         p += n + (p[n] != 0);
@@ -628,8 +632,11 @@ static void add_proxy_env(struct exec_cli *c) {
             xasprintf("%s=http://127.0.0.1:%d", names[i], SANDBOX_EGRESS_PORT);
         sandbox_strv_add(&c->spec.env, text);
     }
-    sandbox_strv_add(&c->spec.env, "no_proxy=localhost,127.0.0.1,::1");
-    sandbox_strv_add(&c->spec.env, "NO_PROXY=localhost,127.0.0.1,::1");
+    _cleanup_(free) char *own = egress_no_proxy(c->policy.allow, c->policy.nallow);
+    _cleanup_(free) char *lower = xasprintf("no_proxy=%s", own);
+    _cleanup_(free) char *upper = xasprintf("NO_PROXY=%s", own);
+    sandbox_strv_add(&c->spec.env, lower);
+    sandbox_strv_add(&c->spec.env, upper);
     sandbox_strv_add(&c->spec.env, "NODE_USE_ENV_PROXY=1");
 }
 

@@ -370,6 +370,7 @@ static json_t *show_event(const struct egress_event *e) {
         (void)json_object_set_new(o, "tokens_out", json_integer((json_int_t)e->tokens_out));
         (void)json_object_set_new(o, "cost_usd", json_real((double)e->cost_nusd / 1e9));
     }
+    (void)json_object_set_new(o, "cut", json_boolean(e->cut));
     (void)json_object_set_new(o, "reason", *e->reason ? text(e->reason) : json_null());
     return o;
 }
@@ -612,8 +613,9 @@ void network_line_env(const struct network_line *l, const json_t *over, const js
     if (p->nallow > 0) {
         for (size_t i = 0; i < ARRAY_LEN(names); i++)
             add_env(env, over, over2, names[i], proxy);
-        add_env(env, over, over2, "NO_PROXY", "127.0.0.1,localhost,::1");
-        add_env(env, over, over2, "no_proxy", "127.0.0.1,localhost,::1");
+        _cleanup_(free) char *own = egress_no_proxy(p->allow, p->nallow);
+        add_env(env, over, over2, "NO_PROXY", own);
+        add_env(env, over, over2, "no_proxy", own);
     }
     for (size_t i = 0; i < p->nroutes; i++) {
         if (p->routes[i].api == EGRESS_API_ANTHROPIC) {
