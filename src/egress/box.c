@@ -68,6 +68,13 @@ bool box_bytes_left(const struct box *b) {
            b->usage.bytes_in + b->usage.bytes_out < b->policy.caps.bytes;
 }
 
+bool box_hold(struct box *b, uint64_t had, uint64_t has) {
+    const struct egress_config *config = &b->egress->config;
+    b->held_bytes += has - had;
+    b->egress->held_bytes += has - had;
+    return b->held_bytes <= config->held_bytes && b->egress->held_bytes <= config->held_all_bytes;
+}
+
 /* --- deadlines --- */
 
 static void on_sweep(uv_timer_t *t) {
@@ -82,7 +89,7 @@ static void on_sweep(uv_timer_t *t) {
             next = c->next;
             needed = true;
             if (c->deadline_ms > 0 && now >= c->deadline_ms)
-                conn_cut(c, c->state == CONN_HEAD || c->state == CONN_BODY
+                conn_cut(c, c->state == CONN_HEAD || c->state == CONN_BODY || c->state == CONN_SEND
                                 ? "the request did not come in time"
                                 : "nothing came for too long");
         }
@@ -218,7 +225,7 @@ int box_open(struct egress *e, const char *id, struct egress_policy *policy,
 static void judge_again(struct box *b, struct conn *c, const char *old_url) {
     struct decision d;
     struct err err;
-    if (c->state != CONN_BODY && c->state != CONN_BUSY && c->state != CONN_TUNNEL)
+    if (c->state == CONN_HEAD || c->state == CONN_LINGER)
         return;
     int rc = decide(&b->policy, b->port, &c->head, &d, &err);
     bool same = rc == 0 && d.kind == c->decision.kind && d.plain == c->decision.plain;

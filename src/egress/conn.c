@@ -63,7 +63,7 @@ static void tell_ended(struct conn *c) {
 
 /* Gives the memory of the body back, also in the sandbox's account. */
 static void drop_body(struct conn *c) {
-    c->box->held_bytes -= c->held_bytes;
+    (void)box_hold(c->box, c->held_bytes, 0);
     c->held_bytes = 0;
     buf_finish(&c->body);
 }
@@ -332,7 +332,7 @@ void conn_refuse(struct conn *c, const struct err *err, const char *reason) {
 }
 
 void conn_answered(struct conn *c, bool keep) {
-    bool go_on = keep && c->head.keep_alive && !c->eof && !c->box->closed;
+    bool go_on = keep && c->state != CONN_SEND && c->head.keep_alive && !c->eof && !c->box->closed;
     end_request(c);
     if (c->closing)
         return;
@@ -366,6 +366,8 @@ static bool wants_input(const struct conn *c) {
         return !c->throttled;
     case CONN_TUNNEL:
         return !c->stalled;
+    case CONN_SEND:
+        return c->body.len < STREAM_BYTES;
     case CONN_BODY:
     case CONN_LINGER:
         return true;
@@ -384,19 +386,24 @@ void conn_update_reading(struct conn *c) {
         conn_cut(c, "the guest hung up");
 }
 
+/* Whether all of the body must be seen before any of it goes out. */
+static bool is_inspected(const struct conn *c) {
+    return c->decision.kind == EGRESS_KIND_MODEL;
+}
+
 static int check_body_limits(struct conn *c, struct err *err) {
     const struct egress_config *config = &c->box->egress->config;
-    if (c->head.has_length && c->head.content_length > config->body_bytes)
+    if (is_inspected(c) && c->head.has_length && c->head.content_length > config->body_bytes)
         return err_set(err, ERR_TOO_LARGE, "the body exceeds %llu bytes (limit body_bytes)",
                        (unsigned long long)config->body_bytes);
     return 0;
 }
 
-/* The request is whole. */
-static void dispatch(struct conn *c) {
+/* The request is whole, or too long to wait for its end. */
+static void dispatch(struct conn *c, bool whole) {
     struct err err;
-    c->state = CONN_BUSY;
-    c->deadline_ms = 0;
+    c->state = whole ? CONN_BUSY : CONN_SEND;
+    c->deadline_ms = 0; /* it is the server who is waited for */
     if (box_admit(c->box, &err) < 0) {
         conn_refuse(c, &err, NULL);
         return;
@@ -439,7 +446,7 @@ static size_t take_head(struct conn *c) {
         return end > 0 && !c->closing && c->state != CONN_LINGER ? (size_t)end : c->in.len;
     }
     c->scanned = 0;
-    buf_init(&c->body, config->body_bytes);
+    buf_init(&c->body, is_inspected(c) ? config->body_bytes : STREAM_BYTES + c->in.max);
     if (!c->head.has_body)
         return (size_t)end;
     c->state = CONN_BODY;
@@ -453,10 +460,25 @@ static size_t take_head(struct conn *c) {
 static int on_body(llhttp_t *p, const char *at, size_t len) {
     struct conn *c = p->data;
     (void)buf_add(&c->body, at, len);
-    c->box->held_bytes += c->body.cap - c->held_bytes;
+    bool fits = box_hold(c->box, c->held_bytes, c->body.cap);
     c->held_bytes = c->body.cap;
-    bool over = c->body.full || c->box->held_bytes > c->box->egress->config.held_bytes;
-    return over ? HPE_USER : 0;
+    return c->body.full || !fits ? HPE_USER : 0;
+}
+
+void conn_body_taken(struct conn *c, size_t len) {
+    buf_consume(&c->body, len);
+    if (c->state != CONN_SEND || c->reading)
+        return;
+    conn_set_deadline(c, c->box->egress->config.body_timeout_ms);
+    conn_update_reading(c);
+}
+
+/* What is wrong with a body that goes out already: the guest is told unless an answer has begun. */
+static void refuse_body(struct conn *c, const struct err *err) {
+    if (c->event.status != 0)
+        conn_cut(c, err->message);
+    else
+        conn_refuse(c, err, NULL);
 }
 
 static int on_message_complete(llhttp_t *p) {
@@ -466,6 +488,17 @@ static int on_message_complete(llhttp_t *p) {
 
 static const llhttp_settings_t body_settings = {.on_body = on_body,
                                                 .on_message_complete = on_message_complete};
+
+static void refuse_held(const struct conn *c, struct err *err) {
+    const struct egress_config *config = &c->box->egress->config;
+    bool own = c->box->held_bytes > config->held_bytes;
+    (void)err_set(err, ERR_RATE,
+                  "the requests of %s hold more than %llu bytes at once (limit %s): try again "
+                  "when some have been answered",
+                  own ? "the sandbox" : "all sandboxes",
+                  (unsigned long long)(own ? config->held_bytes : config->held_all_bytes),
+                  own ? "held_bytes" : "held_all_bytes");
+}
 
 /* Returns the bytes used; *ret_whole if the message ends there. */
 static size_t take_body(struct conn *c, bool *ret_whole) {
@@ -487,20 +520,33 @@ static size_t take_body(struct conn *c, bool *ret_whole) {
         (void)err_set(&err, ERR_TOO_LARGE, "the body exceeds %llu bytes (limit body_bytes)",
                       (unsigned long long)config->body_bytes);
     else if (e == HPE_USER)
-        (void)err_set(&err, ERR_RATE,
-                      "the sandbox's requests hold more than %llu bytes at once (limit held_bytes)",
-                      (unsigned long long)config->held_bytes);
+        refuse_held(c, &err);
     else
         (void)err_set(&err, ERR_BAD_REQUEST, "malformed body: %.100s",
                       llhttp_get_error_reason(&c->parser));
-    conn_refuse(c, &err, NULL);
+    refuse_body(c, &err);
     return c->in.len;
+}
+
+static bool wants_parsing(const struct conn *c) {
+    return c->state == CONN_HEAD || c->state == CONN_BODY || c->state == CONN_SEND;
+}
+
+/* A part of a body that goes out already has come. */
+static void send_on(struct conn *c, bool whole) {
+    if (whole) {
+        c->state = CONN_BUSY;
+        c->deadline_ms = 0;
+    } else if (!wants_input(c)) {
+        c->deadline_ms = 0; /* it is the server who is waited for */
+    }
+    forward_body_came(c);
 }
 
 /* Takes requests out of what has come. */
 static void run(struct conn *c) {
     c->running = true;
-    while (!c->closing && c->in.len > 0 && (c->state == CONN_HEAD || c->state == CONN_BODY)) {
+    while (!c->closing && c->in.len > 0 && wants_parsing(c)) {
         bool whole = false;
         size_t used;
         if (c->state == CONN_HEAD) {
@@ -517,8 +563,10 @@ static void run(struct conn *c) {
             buf_clear(&c->in);
         else
             buf_consume(&c->in, used);
-        if (whole)
-            dispatch(c);
+        if (c->state == CONN_SEND)
+            send_on(c, whole);
+        else if (whole || (c->state == CONN_BODY && !is_inspected(c) && c->body.len > STREAM_BYTES))
+            dispatch(c, whole);
     }
     if (!c->closing && c->state == CONN_HEAD && c->in.len == 0)
         buf_finish(&c->in); /* an idle connection keeps no buffer */

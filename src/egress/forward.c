@@ -258,7 +258,7 @@ static void on_data(void *ctx, const char *data, size_t len) {
 
 void forward_guest_drained(struct conn *c) {
     struct forward *f = c->forward;
-    c->deadline_ms = 0;
+    conn_set_deadline(c, c->state == CONN_SEND ? c->box->egress->config.body_timeout_ms : 0);
     if (f->paused && f->fetch) {
         f->paused = false;
         fetch_resume(f->fetch);
@@ -392,22 +392,45 @@ static bool has_body(const struct conn *c) {
            strcmp(c->head.method, "PUT") == 0 || strcmp(c->head.method, "PATCH") == 0;
 }
 
+/* The next bytes of a body that goes out as it comes. */
+static ssize_t on_body(void *ctx, char *out, size_t size) {
+    struct forward *f = ctx;
+    struct conn *c = f->conn;
+    size_t n = MIN(size, c->body.len);
+    if (n == 0)
+        return c->state == CONN_SEND ? FETCH_WAIT : 0;
+    memcpy(out, c->body.data, n);
+    c->event.bytes_out += n;
+    box_count(c->box, 0, n);
+    if (!box_bytes_left(c->box)) {
+        conn_deny(c, "the sandbox has moved all the bytes it may", NULL, 0);
+        return -1;
+    }
+    conn_body_taken(c, n);
+    return (ssize_t)n;
+}
+
 static int start(struct forward *f, const struct egress_route *r, struct err *err) {
     struct conn *c = f->conn;
     struct egress *e = c->box->egress;
     struct fetch_header *headers = xcalloc(OUT_FIELDS_MAX, sizeof(*headers));
     _cleanup_(free) char *url = decision_url(&c->decision, &c->box->policy);
     bool judged = f->ask.body.len > 0;
+    bool streams = c->state == CONN_SEND;
     const struct fetch_options o = {
         .url = url,
         .method = c->head.method,
         .headers = headers,
         .nheaders = collect_headers(c, r, headers),
-        .body = judged            ? f->ask.body.data
+        .body = streams           ? NULL
+                : judged          ? f->ask.body.data
                 : c->body.len > 0 ? c->body.data
                 : has_body(c)     ? ""
                                   : NULL,
-        .body_len = judged ? f->ask.body.len : c->body.len,
+        .body_len = streams  ? c->head.content_length
+                    : judged ? f->ask.body.len
+                             : c->body.len,
+        .on_body = streams ? on_body : NULL,
         .connect_timeout_ms = e->config.connect_timeout_ms,
         .idle_timeout_ms = e->config.idle_timeout_ms,
         .ca_file = *e->config.ca_file ? e->config.ca_file : NULL,
@@ -421,12 +444,19 @@ static int start(struct forward *f, const struct egress_route *r, struct err *er
     free(headers);
     if (rc < 0)
         return rc;
+    if (streams)
+        return 0;
     c->event.bytes_out = o.body_len;
     box_count(c->box, 0, o.body_len);
     /* It has a copy; the account of what is held still counts it. */
     buf_finish(&c->body);
     buf_finish(&f->ask.body);
     return 0;
+}
+
+void forward_body_came(struct conn *c) {
+    if (c->forward && c->forward->fetch)
+        fetch_body_ready(c->forward->fetch);
 }
 
 static const struct egress_route *route_of(const struct forward *f) {
@@ -465,7 +495,7 @@ static void on_parsed(uv_work_t *req, int status) {
         p->held_bytes = 0;
         go(c->forward, p->rc < 0 ? p->rc : judge_model(c->forward, &p->parsed, &p->err), &p->err);
     }
-    c->box->held_bytes -= p->held_bytes;
+    (void)box_hold(c->box, p->held_bytes, 0);
     json_decref(p->parsed.tree);
     buf_finish(&p->body);
     free(p);

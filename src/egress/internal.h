@@ -16,7 +16,12 @@
 #include <stdint.h>
 #include <uv.h>
 
-enum { READ_BYTES = 64 * 1024, WRITE_HIGH_BYTES = 256 * 1024 };
+enum {
+    READ_BYTES = 64 * 1024,
+    WRITE_HIGH_BYTES = 256 * 1024,
+    STREAM_BYTES =
+        256 * 1024, /* a longer body that need not be read as a whole goes out as it comes */
+};
 
 struct egress {
     uv_loop_t *loop;
@@ -26,6 +31,7 @@ struct egress {
     bool configured;
     struct box *boxes;
     size_t nboxes;
+    uint64_t held_bytes; /* by bodies, of all sandboxes */
     uint64_t next_number;
     uv_timer_t sweep; /* deadlines, and usage that is to be told; runs while there is need */
     char read_buf[READ_BYTES];
@@ -63,6 +69,7 @@ struct box {
 enum conn_state {
     CONN_HEAD,   /* waits for a head, or reads one */
     CONN_BODY,   /* reads a body */
+    CONN_SEND,   /* reads a body that goes out as it comes */
     CONN_BUSY,   /* a forward is under way, or a tunnel is being made */
     CONN_TUNNEL, /* bytes pass both ways */
     CONN_LINGER, /* answered for the last time; what still comes is thrown away */
@@ -114,6 +121,8 @@ void box_unref(struct box *b);
 int box_admit(struct box *b, struct err *err);
 bool box_bytes_left(const struct box *b);
 void box_count(struct box *b, uint64_t bytes_in, uint64_t bytes_out);
+/* Memory of bodies, in the accounts of the sandbox and of all; false if one of them is over. */
+bool box_hold(struct box *b, uint64_t had, uint64_t has);
 void box_tell_usage(struct box *b);
 /* True, and one less in it, if there was one. */
 bool bucket_take(struct bucket *b, double per_second, double capacity);
@@ -148,6 +157,8 @@ void conn_deny(struct conn *c, const char *reason, const void *last, size_t len)
 void conn_set_deadline(struct conn *c, uint32_t ms);
 /* Tells BEGUN; ENDED is told when it is answered, cut or closed. */
 void conn_tell_begun(struct conn *c);
+/* Some of a body that goes out as it comes has gone. */
+void conn_body_taken(struct conn *c, size_t len);
 /* Reads on, or not, as the state wants it. */
 void conn_update_reading(struct conn *c);
 
@@ -163,6 +174,8 @@ void tunnel_close(struct conn *c);
 /* forward.c */
 void forward_start(struct conn *c);
 void forward_guest_drained(struct conn *c);
+/* More of the body has come, or its end. */
+void forward_body_came(struct conn *c);
 void forward_close(struct conn *c);
 
 /* main.c */

@@ -52,6 +52,8 @@ struct fetch {
     bool added;
     bool start_later;
     bool resume_later;
+    bool body_waits; /* for fetch_body_ready() */
+    bool body_later;
     bool cancelled;
     bool ended;
     bool released;
@@ -186,6 +188,9 @@ static size_t on_header(char *line, size_t size, size_t n, void *ctx) {
     /* The end of the head. Not told of an answer that others come after. */
     if (len == 0 && f->status >= 200 && f->opt.max_redirects == 0) {
         tell_head(f);
+        /* A server that refuses wants no more of the body: who waits for some is to see that. */
+        if (f->status >= 400 && f->body_waits && !f->cancelled)
+            fetch_body_ready(f);
         return f->cancelled ? 0 : n;
     }
     const char *colon = memchr(line, ':', len);
@@ -345,8 +350,8 @@ static bool settle_one(struct fetch *f) {
         add(f);
         return true;
     }
-    if (f->resume_later) {
-        f->resume_later = false;
+    if (f->resume_later || f->body_later) {
+        f->resume_later = f->body_later = false; /* what is still paused says so again */
         f->pool->depth++;
         (void)curl_easy_pause(f->easy, CURLPAUSE_CONT);
         f->pool->depth--;
@@ -423,7 +428,7 @@ static void on_idle(uv_timer_t *h) {
     int64_t idle_ms = clock_mono_ms() - f->active_ms;
     if (f->opt.idle_timeout_ms == 0 || f->cancelled || f->ended)
         return;
-    if (f->paused)
+    if (f->paused || f->body_waits)
         f->active_ms = clock_mono_ms();
     else if (idle_ms >= f->opt.idle_timeout_ms) {
         f->failed = true;
@@ -432,7 +437,7 @@ static void on_idle(uv_timer_t *h) {
         release(f);
         return;
     }
-    int64_t rest = f->opt.idle_timeout_ms - (f->paused ? 0 : idle_ms);
+    int64_t rest = f->opt.idle_timeout_ms - (f->paused || f->body_waits ? 0 : idle_ms);
     (void)uv_timer_start(&f->idle, on_idle, (uint64_t)MAX(rest, 1), 0);
 }
 
@@ -557,8 +562,14 @@ static void set_callbacks(struct fetch *f) {
 
 static size_t on_read(char *out, size_t size, size_t count, void *p) {
     struct fetch *f = p;
+    if (f->head_told && f->status >= 400 && !f->cancelled)
+        return 0;
     ssize_t n = f->cancelled ? -1 : f->opt.on_body(f->opt.ctx, out, size * count);
-    return n < 0 ? CURL_READFUNC_ABORT : (size_t)n;
+    f->body_waits = n == FETCH_WAIT;
+    f->active_ms = clock_mono_ms();
+    if (f->body_waits && !f->cancelled)
+        return CURL_READFUNC_PAUSE;
+    return n < 0 || f->cancelled ? CURL_READFUNC_ABORT : (size_t)n;
 }
 
 static void set_request(struct fetch *f, const struct fetch_options *o) {
@@ -572,6 +583,10 @@ static void set_request(struct fetch *f, const struct fetch_options *o) {
         (void)curl_easy_setopt(e, CURLOPT_POSTFIELDS, f->body);
     } else if (o->on_body) {
         (void)curl_easy_setopt(e, CURLOPT_UPLOAD, 1L);
+        (void)curl_easy_setopt(e, CURLOPT_FRESH_CONNECT, 1L);
+        (void)curl_easy_setopt(e, CURLOPT_FORBID_REUSE, 1L); /* it may be left in its middle */
+        if (o->body_len > 0)
+            (void)curl_easy_setopt(e, CURLOPT_INFILESIZE_LARGE, (curl_off_t)o->body_len);
         (void)curl_easy_setopt(e, CURLOPT_READFUNCTION, on_read);
         (void)curl_easy_setopt(e, CURLOPT_READDATA, f);
     }
@@ -680,6 +695,15 @@ void fetch_resume(struct fetch *f) {
     f->paused = false;
     f->active_ms = clock_mono_ms();
     f->resume_later = true;
+    do_later(f->pool);
+}
+
+void fetch_body_ready(struct fetch *f) {
+    if (!f->body_waits)
+        return;
+    f->body_waits = false;
+    f->active_ms = clock_mono_ms();
+    f->body_later = true;
     do_later(f->pool);
 }
 

@@ -22,6 +22,8 @@ struct fetch_header {
     bool secret; /* wiped when the fetch ends; refused together with redirects */
 };
 
+enum { FETCH_WAIT = -2 };
+
 struct fetch_options {
     const char *url;
     const char *method; /* NULL: POST if there is a body, else GET */
@@ -29,11 +31,14 @@ struct fetch_options {
     size_t nheaders;
     const void *body; /* copied */
     size_t body_len;
-    /* Instead of a body: asked for the next bytes of one of unknown length; 0 is its end, -1 breaks
-     * the request off. May block, so it is for programs that do nothing else. NULL: none. */
+    /* Instead of a body: asked for its next bytes; 0 is its end, -1 breaks the request off,
+     * FETCH_WAIT is that fetch_body_ready() will be called. Its length is body_len, or 0 if that is
+     * not known. Goes over a connection of its own, since it cannot be sent twice. Not asked any
+     * more once the server has refused the request. NULL: none. */
     ssize_t (*on_body)(void *ctx, char *out, size_t size);
     unsigned connect_timeout_ms; /* 0: 10 s */
-    unsigned idle_timeout_ms;    /* no byte for so long; 0: none. Does not count while paused */
+    unsigned idle_timeout_ms;    /* no byte for so long; 0: none. Does not count while paused, nor
+                                    while a body is waited for */
     unsigned total_timeout_ms;   /* 0: none */
     size_t max_body_bytes;       /* 0: none */
     unsigned max_redirects;      /* 0: a redirect is an answer like any other */
@@ -68,6 +73,8 @@ void fetch_set_idle_timeout(struct fetch *f, unsigned idle_timeout_ms);
 /* No data comes while it is paused; the end may, if all data was delivered before. */
 void fetch_pause(struct fetch *f);
 void fetch_resume(struct fetch *f);
+/* There is more of a body, or its end, after on_body gave FETCH_WAIT. */
+void fetch_body_ready(struct fetch *f);
 /* At any time, also inside its callbacks. No callback comes after it; NULL is allowed. */
 void fetch_cancel(struct fetch *f);
 /* As fetch_cancel(), but reads the little that may be left of the answer first, so that the

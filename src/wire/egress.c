@@ -30,6 +30,7 @@ void pack_egress_config(struct buf *b, const struct egress_config *c) {
     pack_u32(b, c->headers);
     pack_u64(b, c->body_bytes);
     pack_u64(b, c->held_bytes);
+    pack_u64(b, c->held_all_bytes);
     pack_u32(b, c->head_timeout_ms);
     pack_u32(b, c->body_timeout_ms);
     pack_u32(b, c->idle_timeout_ms);
@@ -48,6 +49,7 @@ void unpack_egress_config(struct unpack *u, struct egress_config *ret) {
     c.headers = or_default(unpack_u32(u), 100);
     c.body_bytes = unpack_u64(u);
     c.held_bytes = unpack_u64(u);
+    c.held_all_bytes = unpack_u64(u);
     c.head_timeout_ms = or_default(unpack_u32(u), 10000);
     c.body_timeout_ms = or_default(unpack_u32(u), 30000);
     c.idle_timeout_ms = or_default(unpack_u32(u), 300000);
@@ -57,6 +59,8 @@ void unpack_egress_config(struct unpack *u, struct egress_config *ret) {
         c.body_bytes = 32ULL * 1024 * 1024;
     if (c.held_bytes == 0)
         c.held_bytes = 64ULL * 1024 * 1024;
+    if (c.held_all_bytes == 0)
+        c.held_all_bytes = 256ULL * 1024 * 1024;
     *ret = c;
 }
 

@@ -55,8 +55,9 @@ struct egress_config {
     uint32_t tunnels;            /* of these; 64 */
     uint32_t head_bytes;         /* of a request; 32 KiB */
     uint32_t headers;            /* fields in it; 100 */
-    uint64_t body_bytes;         /* of a request; 32 MiB */
+    uint64_t body_bytes;         /* of a request to a model, which is read as a whole; 32 MiB */
     uint64_t held_bytes;         /* bodies in memory, for each sandbox; 64 MiB */
+    uint64_t held_all_bytes;     /* and for all of them; 256 MiB */
     uint32_t head_timeout_ms;    /* for a whole head, and for a TLS hello; 10 s */
     uint32_t body_timeout_ms;    /* without a byte of the body; 30 s */
     uint32_t idle_timeout_ms;    /* a connection between requests, a tunnel with no byte either way,

@@ -86,6 +86,7 @@ static void send_config(const json_t *j) {
         .headers = (uint32_t)number(j, "headers"),
         .body_bytes = number(j, "body_bytes"),
         .held_bytes = number(j, "held_bytes"),
+        .held_all_bytes = number(j, "held_all_bytes"),
         .head_timeout_ms = (uint32_t)number(j, "head_timeout_ms"),
         .body_timeout_ms = (uint32_t)number(j, "body_timeout_ms"),
         .idle_timeout_ms = (uint32_t)number(j, "idle_timeout_ms"),

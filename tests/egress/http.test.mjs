@@ -13,7 +13,10 @@ async function start(t, { handler = hello, config = {}, policy = {}, route = {} 
   const egress = await startEgress(t, { private: [`localhost:${server.port}`], ...config });
   const port = await egress.open('a', {
     allow: [`tcp://localhost:${server.port}`],
-    routes: { r: { url: `http://localhost:${server.port}`, methods: ['GET', 'POST'], ...route } },
+    routes: {
+      r: { url: `http://localhost:${server.port}`, methods: ['GET', 'POST'], ...route },
+      claude: { url: `http://localhost:${server.port}`, api: 'anthropic', models: ['claude-x'] },
+    },
     ...policy,
   });
   return { server, egress, port, origin: `http://localhost:${server.port}` };
@@ -148,10 +151,10 @@ test('heads, fields and bodies are bounded', async (t) => {
   assert.match(endless, /^HTTP\/1\.1 413 .*limit head_bytes/s);
   const many = await raw(port, `GET /_/r/ HTTP/1.1\r\nHost: 127.0.0.1\r\n${'X: y\r\n'.repeat(30)}\r\n`);
   assert.match(many, /^HTTP\/1\.1 413 .*limit headers/s);
-  const told = await raw(port, 'POST /_/r/ HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100001\r\n\r\n');
+  const told = await raw(port, `POST /v1/messages HTTP/1.1\r\nHost: 127.0.0.1:${port}\r\nContent-Length: 100001\r\n\r\n`);
   assert.match(told, /^HTTP\/1\.1 413 .*limit body_bytes/s);
   const chunk = `4000\r\n${'x'.repeat(0x4000)}\r\n`;
-  const untold = await raw(port, `POST /_/r/ HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n${chunk.repeat(7)}0\r\n\r\n`);
+  const untold = await raw(port, `POST /v1/messages HTTP/1.1\r\nHost: 127.0.0.1:${port}\r\nTransfer-Encoding: chunked\r\n\r\n${chunk.repeat(7)}0\r\n\r\n`);
   assert.match(untold, /^HTTP\/1\.1 413 .*limit body_bytes/s);
   assert.equal(server.requests.length, 0);
   const whole = await ask(port, '/_/r/', { method: 'POST', body: 'x'.repeat(100_000) });
