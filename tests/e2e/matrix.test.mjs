@@ -28,6 +28,8 @@ const table = {
   'POST /v1/session': { access: 'read', statuses: [204] },
   'DELETE /v1/session': { access: 'public', statuses: [204] },
   'GET /v1/runs': { access: 'read', statuses: [200] },
+  'GET /v1/runs/{id}/events': { access: 'read', path: `/v1/runs/${run}/events`, owned: true, statuses: [200] },
+  'POST /v1/runs/{id}/cancel': { access: 'run', path: `/v1/runs/${run}/cancel`, owned: true, statuses: [409] },
   'GET /v1/runs/{id}': { access: 'read', path: `/v1/runs/${run}`, owned: true, statuses: [200] },
   'POST /v1/run': { access: 'run', body: { code: 'export default () => 1' }, statuses: [200] },
   'GET /v1/workers': { access: 'read', statuses: [200] },

@@ -76,7 +76,10 @@ test('a zygote that knows where its heap is written follows the first, and no ru
 test('a scout that dies is not sent again', async () => {
   const server = await startCay();
   try {
-    const [first] = await until(() => zygotes(server).length === 1 && zygotes(server), 'the first');
+    const [first] = await until(() => {
+      const all = zygotes(server);
+      return all.length === 1 && all;
+    }, 'the first');
     const scout = await until(() => zygotes(server).find((p) => p.pid !== first.pid), 'the scout');
     process.kill(scout.pid, 'SIGKILL');
     const { body } = await request(server, '/v1/run', { method: 'POST', body: JSON.stringify({ code: 'export default () => 8' }) });

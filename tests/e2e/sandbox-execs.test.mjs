@@ -345,7 +345,8 @@ test('a terminal: size, line editing, Ctrl-C, the end', async () => {
   await tty.see(/[\r\n]first/);
   tty.type('\x1b[A\x1b[D\x1b[D+\r'); // up, left, left: history and editing in the line
   await tty.see(/[\r\n]fir\+st/);
-  tty.type('sleep 1000\r');
+  tty.type('echo begun; sleep 1000\r');
+  await tty.see(/[\r\n]begun/);
   tty.type('\x03');
   await tty.see(/\^C/);
   tty.type('echo status=$?\r');
