@@ -310,12 +310,12 @@ static int limit_self(struct maker *m) {
     if (!guard_on(GUARD_RLIMIT))
         return 0;
     /* RLIMIT_AS is never set: node and others reserve far more than they use. init may start a few
-     * more processes than the guest, so that a fork bomb can still be looked at and ended. */
+     * more processes than the guest, so that a fork bomb can still be looked at and ended, and has
+     * more descriptors (see become_guest()). */
     const struct {
         int resource;
         rlim_t value;
-    } limits[] = {{RLIMIT_NOFILE, s->files},
-                  {RLIMIT_NPROC, (rlim_t)s->pids + 16},
+    } limits[] = {{RLIMIT_NPROC, (rlim_t)s->pids + 16},
                   {RLIMIT_FSIZE, s->disk_bytes},
                   {RLIMIT_CORE, 0},
                   {RLIMIT_MEMLOCK, 8 << 20},

@@ -1,7 +1,9 @@
 #include "sandbox/init.h"
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fd.h"
+#include "base/limits.h"
 #include "base/mem.h"
 #include "sandbox/files.h"
 #include "sandbox/guard.h"
@@ -27,15 +29,25 @@
 #include <sys/wait.h>
 #include <termios.h>
 
-enum { WATCH_MS = 100, CONNECT_MS = 20, STACK_BYTES = 64 * 1024 };
+enum { WATCH_MS = 100, CONNECT_MS = 20, TICK_MS = 1000 };
+#ifdef CAY_TEST_GUARDS
+enum { START_TICKS = 1 };
+#else
+enum { START_TICKS = LIMIT_SANDBOX_START_S };
+#endif
 
-/* A command or a file worker that runs. */
+/* A command or a file worker that runs. Between fork and exec a command is the guest's already, who
+ * may stop it, or let exec wait (a lease on the program): nothing here waits for it. */
 struct job {
     uint64_t id;
     pid_t pid; /* 0 is a free place */
     bool worker;
     bool final; /* the sandbox ends with it */
     bool oom;
+    bool told;  /* the last word about it was said: it only has to be reaped */
+    int start;  /* a pipe that says what became of its exec, or -1 when that is known */
+    int master; /* of its terminal, until STARTED; else -1 */
+    int waited; /* ticks that its exec has taken */
 };
 
 /* What a file worker says before it exits, in memory shared with init. */
@@ -51,7 +63,8 @@ struct init {
     struct result *results; /* one for each place in jobs */
     int signals;
     int timer;
-    char *stack;
+    size_t nstarting;
+    int64_t tick_ms; /* when the last one was */
 };
 
 /* ---- replies ---- */
@@ -94,7 +107,7 @@ static void reply_fd(struct init *in, uint16_t type, uint64_t id, const struct b
 
 static struct job *find_job(struct init *in, uint64_t id) {
     for (size_t i = 0; i < SANDBOX_EXECS_MAX; i++)
-        if (in->jobs[i].pid > 0 && in->jobs[i].id == id)
+        if (in->jobs[i].pid > 0 && in->jobs[i].id == id && !in->jobs[i].told)
             return &in->jobs[i];
     return NULL;
 }
@@ -117,7 +130,7 @@ static void watch(struct init *in, bool on) {
 }
 
 static void add_job(struct init *in, struct job *j, uint64_t id, pid_t pid, bool worker) {
-    *j = (struct job){.id = id, .pid = pid, .worker = worker};
+    *j = (struct job){.id = id, .pid = pid, .worker = worker, .start = -1, .master = -1};
     if (in->njobs++ == 0)
         watch(in, true);
 }
@@ -126,28 +139,38 @@ static uint64_t micros(const struct timeval *t) {
     return (uint64_t)t->tv_sec * 1000000 + (uint64_t)t->tv_usec;
 }
 
+static void tell_exit(struct init *in, const struct job *j, int status, const struct rusage *ru) {
+    struct sandbox_exit e = {
+        .signaled = WIFSIGNALED(status),
+        .code = (uint32_t)(WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status)),
+        .oom = j->oom,
+        .user_us = micros(&ru->ru_utime),
+        .system_us = micros(&ru->ru_stime),
+        .max_rss_bytes = (uint64_t)ru->ru_maxrss * 1024,
+    };
+    struct buf b;
+    buf_init(&b, 256);
+    pack_sandbox_exit(&b, &e);
+    reply(in, INIT_EXITED, j->id, &b);
+    buf_finish(&b);
+    if (j->final)
+        _exit(0);
+}
+
+static void look_at_start(struct init *in, struct job *j);
+
 static void job_ended(struct init *in, struct job *j, int status, const struct rusage *ru) {
+    if (j->start >= 0)
+        look_at_start(in, j); /* all ends of the pipe are closed now: it has its answer */
     struct job was = *j;
     struct result *r = &in->results[j - in->jobs];
     j->pid = 0;
     if (--in->njobs == 0)
         watch(in, false);
+    if (was.told)
+        return;
     if (!was.worker) {
-        struct sandbox_exit e = {
-            .signaled = WIFSIGNALED(status),
-            .code = (uint32_t)(WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status)),
-            .oom = was.oom,
-            .user_us = micros(&ru->ru_utime),
-            .system_us = micros(&ru->ru_stime),
-            .max_rss_bytes = (uint64_t)ru->ru_maxrss * 1024,
-        };
-        struct buf b;
-        buf_init(&b, 256);
-        pack_sandbox_exit(&b, &e);
-        reply(in, INIT_EXITED, was.id, &b);
-        buf_finish(&b);
-        if (was.final)
-            _exit(0);
+        tell_exit(in, &was, status, ru);
     } else if (!WIFEXITED(status)) {
         struct err err;
         (void)err_set(&err, ERR_CANCELLED, "the file operation was killed");
@@ -175,12 +198,31 @@ static void reap(struct init *in) {
 
 /* ---- becoming the guest ---- */
 
-/* Runs in a child, which may share memory with init: system calls only. */
+static int lower(__rlimit_resource_t which, rlim_t value) {
+    struct rlimit have, want = {value, value};
+    if (getrlimit(which, &have) < 0)
+        return -1;
+    return have.rlim_max > value ? setrlimit(which, &want) : 0;
+}
+
+/* Init may have more of what the guest can use up, and needs it then. The kernel counts descriptors
+ * that are on their way to other processes for all processes of a user, and compares with the limit
+ * of the one that sends: half of init's at most, so that a guest cannot keep init from answering.
+ */
+static int lower_limits(const struct init_options *o) {
+    struct rlimit files;
+    if (!guard_on(GUARD_RLIMIT))
+        return 0;
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+        return -1;
+    return lower(RLIMIT_NPROC, o->spec->pids) < 0 ||
+                   lower(RLIMIT_NOFILE, MIN((rlim_t)o->spec->files, files.rlim_max / 2)) < 0
+               ? -1
+               : 0;
+}
+
 static int become_guest(const struct init_options *o, bool no_suid) {
-    struct rlimit nproc = {(rlim_t)o->spec->pids, (rlim_t)o->spec->pids};
-    struct rlimit have;
-    if (guard_on(GUARD_RLIMIT) && getrlimit(RLIMIT_NPROC, &have) == 0 &&
-        have.rlim_max > nproc.rlim_max && setrlimit(RLIMIT_NPROC, &nproc) < 0)
+    if (lower_limits(o) < 0)
         return -1;
     if (o->own_uid) {
         if (sys_setresgid(SANDBOX_GUEST_UID) < 0 || sys_setresuid(SANDBOX_GUEST_UID) < 0 ||
@@ -205,18 +247,23 @@ struct start {
     struct sandbox_strv paths; /* where argv[0] may be */
     int fds[3];                /* -1 keeps /dev/null */
     const char *cwd;
-    int failed; /* errno, written by the child: the memory is shared */
-    const char *what;
+    int report; /* closed by exec; what went wrong before it is written there */
 };
 
-static int start_failed(struct start *s, const char *what) {
-    s->failed = errno;
-    s->what = what;
+/* Less than PIPE_BUF, so that it is there as a whole or not at all. */
+struct start_report {
+    int sys;
+    char what[1024];
+};
+
+static int start_failed(const struct start *s, const char *what) {
+    struct start_report r = {.sys = errno};
+    (void)snprintf(r.what, sizeof(r.what), "%s", what);
+    (void)!write(s->report, &r, sizeof(r));
     return 127;
 }
 
-static int start_main(void *arg) {
-    struct start *s = arg;
+static int start_main(struct start *s) {
     sigset_t none;
     sigemptyset(&none);
     struct sigaction dfl = {.sa_handler = SIG_DFL};
@@ -228,18 +275,17 @@ static int start_main(void *arg) {
             return start_failed(s, "streams");
     if (s->e->tty && ioctl(0, TIOCSCTTY, 0) < 0)
         return start_failed(s, "controlling terminal");
-    if (guard_on(GUARD_CLOSE))
-        (void)syscall(SYS_close_range, 3, ~0U, 0);
-    for (size_t i = 0; i < s->e->nrlimits; i++) {
-        struct rlimit r = {s->e->rlimits[i].value, s->e->rlimits[i].value}, have;
-        __rlimit_resource_t which = (__rlimit_resource_t)s->e->rlimits[i].resource;
-        if (getrlimit(which, &have) < 0)
-            return start_failed(s, "limits");
-        if (r.rlim_max < have.rlim_max && setrlimit(which, &r) < 0)
-            return start_failed(s, "limits");
+    if (guard_on(GUARD_CLOSE)) {
+        (void)dup2(s->report, 3);
+        (void)fcntl(3, F_SETFD, FD_CLOEXEC);
+        s->report = 3;
+        (void)syscall(SYS_close_range, 4, ~0U, 0);
     }
     if (become_guest(s->o, s->o->no_suid) < 0)
         return start_failed(s, "become the guest");
+    for (size_t i = 0; i < s->e->nrlimits; i++)
+        if (lower((__rlimit_resource_t)s->e->rlimits[i].resource, s->e->rlimits[i].value) < 0)
+            return start_failed(s, "limits");
     if (chdir(s->cwd) < 0)
         return start_failed(s, s->cwd);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
@@ -342,11 +388,21 @@ static int take_streams(struct wire_frame *f, const struct sandbox_exec *e, int 
     return 0;
 }
 
-static int launch(struct init *in, struct start *s, pid_t *ret_pid, struct err *err) {
-    /* The child borrows init's memory until it execs: no page table is copied. */
-    pid_t pid = clone(start_main, in->stack + STACK_BYTES, CLONE_VM | CLONE_VFORK | SIGCHLD, s);
+/* The pipe is init's own: it is read without waiting, and its other end is the child's alone. */
+static int launch(struct init *in, struct start *s, pid_t *ret_pid, int *ret_report,
+                  struct err *err) {
+    int report[2];
+    if (pipe2(report, O_CLOEXEC | O_NONBLOCK) < 0)
+        return err_sys(err, "start a process");
+    s->report = report[1];
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(start_main(s));
+    int sys = errno;
+    close(report[1]);
     if (pid < 0) {
-        int sys = errno;
+        close(report[0]);
+        errno = sys;
         (void)err_sys(err, "start a process");
         if (sys == EAGAIN) {
             (void)err_set(err, ERR_LIMIT, "the sandbox has no process left: its limit is %u",
@@ -355,18 +411,73 @@ static int launch(struct init *in, struct start *s, pid_t *ret_pid, struct err *
         }
         return -(int)err->code;
     }
-    if (s->failed) {
-        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-            ;
-        errno = s->failed;
-        (void)err_sys(err, "%s", s->what);
-        if (s->failed == ENOENT || s->failed == EACCES || s->failed == ENOEXEC ||
-            s->failed == ENOTDIR)
-            err->code = ERR_NOT_FOUND;
-        return -(int)err->code;
-    }
     *ret_pid = pid;
+    *ret_report = report[0];
     return 0;
+}
+
+static void start_known(struct init *in, struct job *j) {
+    fd_close(&j->start);
+    in->nstarting--;
+}
+
+static void tell_not_started(struct init *in, struct job *j, const struct err *err) {
+    start_known(in, j);
+    fd_close(&j->master);
+    j->told = true;
+    reply_error(in, j->id, err);
+}
+
+static void tell_started(struct init *in, struct job *j) {
+    struct buf b;
+    start_known(in, j);
+    buf_init(&b, 64);
+    pack_u32(&b, (uint32_t)j->pid);
+    if (j->master >= 0)
+        reply_fd(in, INIT_STARTED, j->id, &b, j->master);
+    else
+        reply(in, INIT_STARTED, j->id, &b);
+    fd_close(&j->master);
+    buf_finish(&b);
+}
+
+/* What the child said: nothing yet, that it failed, or, by closing the pipe, that it became the
+ * program (or was killed on the way: then that is how it ended). */
+static void look_at_start(struct init *in, struct job *j) {
+    struct start_report r;
+    ssize_t n = read(j->start, &r, sizeof(r));
+    if (n < 0)
+        return;
+    if (n != sizeof(r)) {
+        tell_started(in, j);
+        return;
+    }
+    struct err err;
+    errno = r.sys;
+    (void)err_sys(&err, "%.*s", (int)sizeof(r.what) - 1, r.what);
+    if (r.sys == ENOENT || r.sys == EACCES || r.sys == ENOEXEC || r.sys == ENOTDIR)
+        err.code = ERR_NOT_FOUND;
+    tell_not_started(in, j, &err);
+}
+
+/* Ticks, not a clock: the time that a sandbox is frozen is not the command's. */
+static void check_starts(struct init *in) {
+    int64_t now = clock_mono_ms();
+    if (now - in->tick_ms < TICK_MS)
+        return;
+    in->tick_ms = now;
+    for (size_t i = 0; i < SANDBOX_EXECS_MAX; i++) {
+        struct job *j = &in->jobs[i];
+        if (j->pid == 0 || j->start < 0 || j->waited++ < START_TICKS)
+            continue;
+        struct err err;
+        (void)kill(j->pid, SIGKILL);
+        (void)err_set(&err, ERR_TIMEOUT,
+                      "the command did not begin within %d s: something in the sandbox stopped it "
+                      "or holds its program",
+                      START_TICKS);
+        tell_not_started(in, j, &err);
+    }
 }
 
 static void run_exec(struct init *in, uint64_t id, const struct sandbox_exec *e,
@@ -385,10 +496,11 @@ static void run_exec(struct init *in, uint64_t id, const struct sandbox_exec *e,
     if (e->tty)
         s.fds[0] = s.fds[1] = s.fds[2] = slave;
     pid_t pid = 0;
+    int report = -1;
     if (rc == 0) {
         s.env = make_env(in->o, e);
         find_program(e->argv.items[0], s.env, &s.paths);
-        rc = launch(in, &s, &pid, &err);
+        rc = launch(in, &s, &pid, &report, &err);
         free(s.env);
         sandbox_strv_finish(&s.paths);
     }
@@ -399,14 +511,10 @@ static void run_exec(struct init *in, uint64_t id, const struct sandbox_exec *e,
     add_job(in, j, id, pid, false);
     // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): without a place for it rc was negative
     j->final = e->final;
-    struct buf b;
-    buf_init(&b, 64);
-    pack_u32(&b, (uint32_t)pid);
-    if (master >= 0)
-        reply_fd(in, INIT_STARTED, id, &b, master);
-    else
-        reply(in, INIT_STARTED, id, &b);
-    buf_finish(&b);
+    j->start = report;
+    j->master = steal_fd(&master);
+    if (in->nstarting++ == 0)
+        in->tick_ms = clock_mono_ms();
 }
 
 static void on_exec(struct init *in, struct wire_frame *f, struct unpack *u) {
@@ -511,8 +619,14 @@ static void on_signal(struct init *in, struct wire_frame *f, struct unpack *u) {
         rc = err_set(&err, ERR_BAD_REQUEST, "malformed signal");
     else if (id && !j)
         rc = err_set(&err, ERR_NOT_FOUND, "this command does not run");
-    /* Not reaped yet, so the number still means this process: its group has the same. */
-    else if (kill(!id ? -1 : group ? -j->pid : j->pid, signo) < 0 && !(errno == ESRCH && !id))
+    /* Not reaped yet, so the number still means this process: its group has the same, once it has
+     * one. */
+    else if (kill(!id     ? -1
+                  : group ? -j->pid
+                          : j->pid,
+                  signo) < 0 &&
+             !(errno == ESRCH && !id) &&
+             !(id && group && j->start >= 0 && kill(j->pid, signo) == 0))
         rc = err_sys(&err, "signal");
     if (rc < 0)
         reply_error(in, f->id, &err);
@@ -839,11 +953,6 @@ static void drain(struct init *in) {
  * by page. */
 static struct init instance = {.timer = -1, .signals = -1};
 
-static int rehearse(void *arg) {
-    (void)arg;
-    return 0;
-}
-
 void init_prepare(void) {
     struct init *in = &instance;
     sigset_t set;
@@ -853,20 +962,41 @@ void init_prepare(void) {
     sigaddset(&set, SIGUSR2);
     struct sigaction ignore = {.sa_handler = SIG_IGN};
     (void)sigaction(SIGPIPE, &ignore, NULL);
-    in->stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
     in->results = mmap(NULL, SANDBOX_EXECS_MAX * sizeof(struct result), PROT_READ | PROT_WRITE,
                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     in->signals = sigprocmask(SIG_SETMASK, &set, NULL) < 0
                       ? -1
                       : signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (in->stack == MAP_FAILED || in->results == MAP_FAILED || in->signals < 0)
+    if (in->results == MAP_FAILED || in->signals < 0)
         _exit(1);
     /* The first child of a new process pays for pages that are touched the first time. Whoever
      * prepares ahead lets nobody pay. */
-    pid_t pid = clone(rehearse, in->stack + STACK_BYTES, CLONE_VM | CLONE_VFORK | SIGCHLD, NULL);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(0);
     if (pid > 0)
         (void)waitpid(pid, NULL, 0);
+}
+
+enum { POLL_CHANNEL, POLL_SIGNALS, POLL_TIMER, POLL_STARTS };
+
+static size_t fill_poll(const struct init *in, struct pollfd *p) {
+    size_t n = POLL_STARTS;
+    p[POLL_CHANNEL] = (struct pollfd){.fd = in->o->channel, .events = POLLIN};
+    p[POLL_SIGNALS] = (struct pollfd){.fd = in->signals, .events = POLLIN};
+    p[POLL_TIMER] = (struct pollfd){.fd = in->timer, .events = POLLIN};
+    for (size_t i = 0; in->nstarting > 0 && i < SANDBOX_EXECS_MAX; i++)
+        if (in->jobs[i].pid > 0 && in->jobs[i].start >= 0)
+            p[n++] = (struct pollfd){.fd = in->jobs[i].start, .events = POLLIN};
+    return n;
+}
+
+static void on_starts(struct init *in) {
+    for (size_t i = 0; in->nstarting > 0 && i < SANDBOX_EXECS_MAX; i++)
+        if (in->jobs[i].pid > 0 && in->jobs[i].start >= 0)
+            look_at_start(in, &in->jobs[i]);
+    if (in->nstarting > 0)
+        check_starts(in);
 }
 
 _Noreturn void init_run(const struct init_options *o) {
@@ -880,17 +1010,17 @@ _Noreturn void init_run(const struct init_options *o) {
         in->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     for (;;) {
         drain(in);
-        struct pollfd p[3] = {{.fd = o->channel, .events = POLLIN},
-                              {.fd = in->signals, .events = POLLIN},
-                              {.fd = in->timer, .events = POLLIN}};
-        if (poll(p, 3, -1) < 0 && errno != EINTR)
+        struct pollfd p[POLL_STARTS + SANDBOX_EXECS_MAX];
+        size_t n = fill_poll(in, p);
+        if (poll(p, n, in->nstarting > 0 ? TICK_MS : -1) < 0 && errno != EINTR)
             _exit(1);
         struct err err;
-        if (p[1].revents)
+        if (p[POLL_SIGNALS].revents)
             on_signals(in);
-        if (p[2].revents)
+        on_starts(in);
+        if (p[POLL_TIMER].revents)
             on_watch(in);
-        if (p[0].revents && wire_recv(o->reader, o->channel, &err) < 0)
+        if (p[POLL_CHANNEL].revents && wire_recv(o->reader, o->channel, &err) < 0)
             _exit(0); /* the front closed the channel: the sandbox ends */
     }
 }

@@ -48,6 +48,15 @@ static void ignore(int signo) {
     sigaction(signo, &a, NULL);
 }
 
+/* Holds what it has until it is killed. */
+static int stay(void) {
+    printf("ready\n");
+    fflush(stdout);
+    for (;;)
+        pause();
+    return 0;
+}
+
 /* ---- system calls ---- */
 
 static int p_mount(void) {
@@ -398,6 +407,49 @@ static int p_kill_init(void) {
     (void)kill(1, SIGCHLD);
     return 0;
 }
+/* Stops whatever process is made next, for ever. */
+static int p_stop_next(void) {
+    for (;;) {
+        pid_t pid = fork();
+        if (pid == 0)
+            _exit(0);
+        waitpid(pid, NULL, 0);
+        for (int round = 0; round < 2000; round++)
+            for (pid_t next = pid + 1; next < pid + 8; next++)
+                (void)kill(next, SIGSTOP);
+    }
+    return 0;
+}
+/* Whoever opens or executes the file waits until the lease is given back, which it is not. */
+static int p_lease(void) {
+    int fd = open(arg, O_RDONLY);
+    ignore(SIGIO);
+    if (fd < 0 || fcntl(fd, F_SETLEASE, F_WRLCK) < 0)
+        return errno;
+    return stay();
+}
+/* Descriptors on their way, as many as one user may have. */
+static int p_in_flight(void) {
+    int n = 0, pair[2];
+    while (n < 100000 && socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, pair) == 0) {
+        int fds[250];
+        for (int i = 0; i < 250; i++)
+            fds[i] = pair[0];
+        char space[CMSG_SPACE(sizeof(fds))] = {0}, c = 'x';
+        struct iovec v = {&c, 1};
+        struct msghdr m = {
+            .msg_iov = &v, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof(space)};
+        struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+        h->cmsg_level = SOL_SOCKET;
+        h->cmsg_type = SCM_RIGHTS;
+        h->cmsg_len = CMSG_LEN(sizeof(fds));
+        memcpy(CMSG_DATA(h), fds, sizeof(fds));
+        if (sendmsg(pair[1], &m, 0) < 0)
+            break;
+        n += 250;
+    }
+    return stay();
+}
 static int p_fds(void) {
     int n = 0;
     struct stat st;
@@ -564,11 +616,13 @@ static const struct {
     P(read),          P(write),
     P(create),        P(suid),
     P(suid_open),     P(kill),
-    P(kill_init),     P(fds),
-    P(forks),         P(memory),
-    P(memory_many),   P(disk),
-    P(inodes),        P(open_files),
-    P(sparse),        P(flood),
+    P(kill_init),     P(stop_next),
+    P(lease),         P(in_flight),
+    P(fds),           P(forks),
+    P(memory),        P(memory_many),
+    P(disk),          P(inodes),
+    P(open_files),    P(sparse),
+    P(flood),
 };
 
 int main(int argc, char **argv) {

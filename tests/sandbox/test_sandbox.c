@@ -1127,6 +1127,160 @@ static void a_flood_of_output_waits_for_its_reader(void **state) {
     neighbour_is_well();
 }
 
+/* ---- nothing a guest does holds up init ---- */
+
+static void start(struct guest *g, uint64_t id, const char *a, const char *b, const char *c,
+                  int out) {
+    struct sandbox_exec e = {.out = out >= 0 ? SANDBOX_STREAM_FD : SANDBOX_STREAM_NULL};
+    const char *const words[] = {a, b, c};
+    for (size_t i = 0; i < ARRAY_LEN(words) && words[i]; i++)
+        sandbox_strv_add(&e.argv, words[i]);
+    struct buf p;
+    buf_init(&p, 4096);
+    pack_sandbox_exec(&p, &e);
+    assert_int_equal(guest_send(g, INIT_EXEC, id, &p, &out, out >= 0 ? 1 : 0), 0);
+    buf_finish(&p);
+    sandbox_strv_finish(&e.argv);
+}
+
+static void signal_job(struct guest *g, uint64_t id, int signo) {
+    struct buf p;
+    buf_init(&p, 64);
+    pack_u64(&p, id);
+    pack_u32(&p, (uint32_t)signo);
+    pack_u8(&p, 1);
+    assert_int_equal(guest_send(g, INIT_SIGNAL, ++g->next_id, &p, NULL, 0), 0);
+    buf_finish(&p);
+}
+
+/* Reads until the last word about the command: EXITED or ERROR. */
+static uint16_t await_end(struct guest *g, uint64_t id, struct sandbox_exit *ret) {
+    for (;;) {
+        struct wire_frame f;
+        struct unpack u;
+        OK(guest_read(g, &f, &err));
+        unpack_init(&u, f.data, f.len);
+        uint16_t type = f.type;
+        bool it = f.id == id && (type == INIT_EXITED || type == INIT_ERROR);
+        if (it && type == INIT_EXITED)
+            unpack_sandbox_exit(&u, ret);
+        if (it && type == INIT_ERROR)
+            (void)unpack_sandbox_error(&u, &err);
+        wire_frame_finish(&f);
+        if (it)
+            return type;
+    }
+}
+
+/* Every kind of request is answered at once. */
+static void init_is_well(struct guest *g) {
+    int64_t t = clock_mono_ms();
+    struct wire_frame f;
+    OK(guest_call(g, INIT_SYNC, NULL, NULL, 0, &f, &err));
+    wire_frame_finish(&f);
+    OK(call_path(g, INIT_FILE_STAT, "/work", "b", &f, 1));
+    wire_frame_finish(&f);
+    OK(guest_write(g, "/work/well", "x", 1, 0644, &err));
+    if (clock_mono_ms() - t > 3000)
+        fail_msg("init was held up for %lld ms", (long long)(clock_mono_ms() - t));
+}
+
+static void run_until_ready(struct guest *g, uint64_t id, const char *what, const char *path) {
+    int out[2];
+    char text[8] = "";
+    assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+    start(g, id, "/work/probe", what, path, out[1]);
+    close(out[1]);
+    assert_int_equal(fd_read_all(out[0], text, 6), 6);
+    assert_string_equal(text, "ready\n");
+    close(out[0]);
+}
+
+static void a_lease_on_a_program_holds_up_nobody_else(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){0});
+    give_probe(&g);
+    (void)sh(&g, "cp probe leased", NULL);
+    run_until_ready(&g, 700, "lease", "/work/leased");
+    start(&g, 701, "/work/leased", "fds", NULL, -1);
+    init_is_well(&g);
+    assert_string_equal(sh(&g, "echo well", NULL), "well");
+    /* Whoever gives it a time limit gets it ended. */
+    struct sandbox_exit x = {0};
+    int64_t t = clock_mono_ms();
+    signal_job(&g, 701, SIGKILL);
+    assert_int_equal(await_end(&g, 701, &x), INIT_EXITED);
+    assert_true(x.signaled && x.code == SIGKILL);
+    assert_true(clock_mono_ms() - t < 3000);
+    /* The file interface does not wait for the lease either. */
+    struct buf out;
+    buf_init(&out, 16 << 20);
+    t = clock_mono_ms();
+    (void)guest_read_file(&g, "/work/leased", &out, &err);
+    (void)guest_write(&g, "/work/leased", "x", 1, 0755, &err);
+    assert_true(clock_mono_ms() - t < 3000);
+    buf_finish(&out);
+    done(&g);
+}
+
+/* A user has so many descriptors on their way between processes, and then may send none. */
+static void descriptors_on_their_way_hold_up_nobody_else(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){.files = 512});
+    give_probe(&g);
+    run_until_ready(&g, 700, "in_flight", NULL);
+    int64_t t = clock_mono_ms();
+    struct buf out;
+    buf_init(&out, 16 << 20);
+    OK(guest_read_file(&g, "/work/probe", &out, &err));
+    buf_finish(&out);
+    assert_true(clock_mono_ms() - t < 3000);
+    assert_string_equal(sh(&g, "ulimit -n", NULL), "512");
+    done(&g);
+}
+
+static void a_program_that_does_not_begin_is_given_up(void **state) {
+    (void)state;
+    struct client c;
+    start_client(&c, (struct client_options){.program = weak_program}); /* waits a second only */
+    struct sandbox_spec spec = {.id = "g"};
+    struct guest g;
+    OK(client_create(&c, &spec, NULL, &g, &err));
+    give_probe(&g);
+    (void)sh(&g, "cp probe leased", NULL);
+    run_until_ready(&g, 700, "lease", "/work/leased");
+    start(&g, 701, "/work/leased", "fds", NULL, -1);
+    struct sandbox_exit x;
+    assert_int_equal(await_end(&g, 701, &x), INIT_ERROR);
+    assert_int_equal(err.code, ERR_TIMEOUT);
+    assert_non_null(strstr(err.message, "did not begin"));
+    init_is_well(&g);
+    guest_close(&g);
+    client_stop(&c);
+}
+
+static void stopping_every_new_process_holds_up_nobody_else(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){0});
+    give_probe(&g);
+    start(&g, 800, "/work/probe", "stop_next", NULL, -1);
+    struct wire_frame f;
+    OK(guest_read(&g, &f, &err));
+    assert_int_equal(f.type, INIT_STARTED);
+    for (uint64_t id = 801; id < 821; id++) {
+        struct sandbox_exit x = {0};
+        start(&g, id, "/usr/bin/sleep", "1000", NULL, -1);
+        init_is_well(&g);
+        signal_job(&g, id, SIGKILL);
+        (void)await_end(&g, id, &x);
+    }
+    signal_job(&g, 800, SIGKILL);
+    struct sandbox_exit x;
+    (void)await_end(&g, 800, &x);
+    assert_string_equal(sh(&g, "echo well", NULL), "well");
+    done(&g);
+}
+
 /* ---- nothing is left behind ---- */
 
 /* Host processes that run in sandboxes of our launcher: those whose command line is ours. */
@@ -1447,6 +1601,10 @@ int main(int argc, char **argv) {
         T(the_disk_has_an_end),
         T(without_its_guard_each_bomb_goes_further),
         T(a_flood_of_output_waits_for_its_reader),
+        T(a_lease_on_a_program_holds_up_nobody_else),
+        T(descriptors_on_their_way_hold_up_nobody_else),
+        T(a_program_that_does_not_begin_is_given_up),
+        T(stopping_every_new_process_holds_up_nobody_else),
         T(killing_the_launcher_leaves_nothing),
         T(killing_the_front_leaves_nothing),
         T(leftovers_of_a_dead_launcher_are_swept),
