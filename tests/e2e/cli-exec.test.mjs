@@ -57,6 +57,8 @@ for (const [who, user] of users) {
     const both = await run(t, ['sh', '-c', 'echo out; echo err >&2; printf "\\033[31mred"'], user);
     assert.equal(both.out, 'out\n\x1b[31mred');
     assert.equal(both.err, 'err\n');
+    const named = await run(t, ['sh', '-c', 'cat /dev/stdin > /dev/stdout; echo err > /dev/stderr'], { ...user, input: 'in' });
+    assert.deepEqual([named.out, named.err, named.code], ['in', 'err\n', 0]);
     const file = join(tempDir(t), 'input');
     writeFileSync(file, bytes);
     const from = start(t, ['-c', `exec '${cay}' exec -- cat < '${file}'`], { command: 'sh', ...user });
