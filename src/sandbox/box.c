@@ -6,6 +6,7 @@
 #include "sandbox/guard.h"
 #include "sandbox/init.h"
 #include "sandbox/sys.h"
+#include "sandbox/watch.h"
 #include "wire/frame.h"
 
 #include <arpa/inet.h>
@@ -34,7 +35,9 @@ struct maker {
     int channel;
     int ruleset;
     int listener;
-    int watch;    /* a /proc for init alone, or -1 */
+    int watch;    /* a /proc for init alone, or -1, as are the next two */
+    int disk;     /* the root of the disk, whatever will be bound over it */
+    int diag;     /* a socket that tells of sockets */
     bool limited; /* a cgroup limits its memory */
     struct wire_reader reader;
     struct sandbox_spec spec;
@@ -171,6 +174,8 @@ static int open_watch(struct maker *m) {
     _cleanup_(close) int fs = (int)syscall(SYS_fsopen, "proc", FSOPEN_CLOEXEC);
     if (fs < 0 || syscall(SYS_fsconfig, fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
         return err_sys(&m->err, "open the memory watch");
+    m->disk = open("home", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    m->diag = watch_diag();
     m->watch = (int)syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC,
                             MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
     return m->watch < 0 ? err_sys(&m->err, "mount /proc for the memory watch") : 0;
@@ -423,7 +428,13 @@ static _Noreturn void fail(struct maker *m) {
 }
 
 static _Noreturn void child_main(const struct box_params *p, int channel, int tree) {
-    struct maker m = {.p = p, .channel = channel, .ruleset = -1, .listener = -1, .watch = -1};
+    struct maker m = {.p = p,
+                      .channel = channel,
+                      .ruleset = -1,
+                      .listener = -1,
+                      .watch = -1,
+                      .disk = -1,
+                      .diag = -1};
     wire_reader_init(&m.reader, SANDBOX_INIT_MAX);
     if (warm_up(&m, tree) < 0 || set_up(&m) < 0)
         fail(&m);
@@ -439,6 +450,8 @@ static _Noreturn void child_main(const struct box_params *p, int channel, int tr
         .spec = &m.spec,
         .own_uid = p->stage->root && guard_on(GUARD_UID),
         .proc = m.watch,
+        .disk = m.disk,
+        .diag = m.diag,
         .watch_memory = !m.limited && guard_on(GUARD_WATCH),
         .no_suid = binds_writable(&m.spec) && guard_on(GUARD_SUID),
     });

@@ -8,6 +8,7 @@
 #include "sandbox/files.h"
 #include "sandbox/guard.h"
 #include "sandbox/sys.h"
+#include "sandbox/watch.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -29,7 +30,7 @@
 #include <sys/wait.h>
 #include <termios.h>
 
-enum { WATCH_MS = 100, CONNECT_MS = 20, TICK_MS = 1000 };
+enum { CONNECT_MS = 20, TICK_MS = 1000 };
 #ifdef CAY_TEST_GUARDS
 enum { START_TICKS = 1 };
 #else
@@ -63,6 +64,7 @@ struct init {
     struct result *results; /* one for each place in jobs */
     int signals;
     int timer;
+    struct watch *watch;
     size_t nstarting;
     int64_t tick_ms; /* when the last one was */
 };
@@ -120,7 +122,7 @@ static struct job *free_job(struct init *in, struct err *err) {
     return NULL;
 }
 
-static void watch(struct init *in, bool on) {
+static void watch_memory(struct init *in, bool on) {
     if (!in->o->watch_memory)
         return;
     struct itimerspec t = {0};
@@ -132,7 +134,7 @@ static void watch(struct init *in, bool on) {
 static void add_job(struct init *in, struct job *j, uint64_t id, pid_t pid, bool worker) {
     *j = (struct job){.id = id, .pid = pid, .worker = worker, .start = -1, .master = -1};
     if (in->njobs++ == 0)
-        watch(in, true);
+        watch_memory(in, true);
 }
 
 static uint64_t micros(const struct timeval *t) {
@@ -143,7 +145,7 @@ static void tell_exit(struct init *in, const struct job *j, int status, const st
     struct sandbox_exit e = {
         .signaled = WIFSIGNALED(status),
         .code = (uint32_t)(WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status)),
-        .oom = j->oom,
+        .oom = j->oom && status != 0,
         .user_us = micros(&ru->ru_utime),
         .system_us = micros(&ru->ru_stime),
         .max_rss_bytes = (uint64_t)ru->ru_maxrss * 1024,
@@ -165,8 +167,7 @@ static void job_ended(struct init *in, struct job *j, int status, const struct r
     struct job was = *j;
     struct result *r = &in->results[j - in->jobs];
     j->pid = 0;
-    if (--in->njobs == 0)
-        watch(in, false);
+    in->njobs--;
     if (was.told)
         return;
     if (!was.worker) {
@@ -824,55 +825,23 @@ static void on_connect(struct init *in, struct wire_frame *f, struct unpack *u) 
     close(s);
 }
 
-/* Resident memory that processes do not share, and the process that has most of it. */
-static uint64_t sum_memory(const struct init *in, pid_t *ret_largest) {
-    uint64_t total = 0, most = 0;
-    long page = sysconf(_SC_PAGESIZE);
-    int proc = in->o->proc >= 0 ? openat(in->o->proc, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-                                : open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = proc < 0 ? NULL : fdopendir(proc);
-    *ret_largest = 0;
-    for (struct dirent *e; d && (e = readdir(d));) {
-        long pid = strtol(e->d_name, NULL, 10);
-        if (pid <= 1)
-            continue;
-        char path[64], text[128];
-        (void)snprintf(path, sizeof(path), "%ld/statm", pid);
-        _cleanup_(close) int fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
-        ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-        unsigned long long size, resident, shared;
-        if (n <= 0)
-            continue;
-        text[n] = 0;
-        if (sscanf(text, "%llu %llu %llu", &size, &resident, &shared) != 3 || resident < shared)
-            continue;
-        uint64_t own = (resident - shared) * (uint64_t)page;
-        total += own;
-        if (own > most) {
-            most = own;
-            *ret_largest = (pid_t)pid;
-        }
-    }
-    if (d)
-        closedir(d);
-    return total;
-}
-
-/* Stands in for the kernel's out-of-memory killer where no cgroup limits the sandbox. */
+/* Stands in for the kernel's out-of-memory killer where no cgroup limits the sandbox. What a
+ * command leaves behind is watched too. */
 static void on_watch(struct init *in) {
     uint64_t ticks;
+    pid_t victims[WATCH_VICTIMS_MAX];
     (void)!read(in->timer, &ticks, sizeof(ticks));
-    for (int round = 0; round < 64; round++) {
-        pid_t largest;
-        if (sum_memory(in, &largest) <= in->o->spec->memory_bytes || largest == 0)
-            return;
-        for (size_t i = 0; i < SANDBOX_EXECS_MAX; i++)
-            if (in->jobs[i].pid == largest)
-                in->jobs[i].oom = true;
-        if (kill(largest, SIGKILL) < 0)
-            return;
-        (void)waitid(P_PID, (id_t)largest, &(siginfo_t){0}, WEXITED | WNOWAIT);
+    size_t n = watch_look(in->watch, victims);
+    for (size_t i = 0; i < n; i++) {
+        pid_t session = getsid(victims[i]);
+        for (size_t k = 0; k < SANDBOX_EXECS_MAX; k++)
+            if (in->jobs[k].pid > 0 &&
+                (in->jobs[k].pid == victims[i] || in->jobs[k].pid == session))
+                in->jobs[k].oom = true;
+        (void)kill(victims[i], SIGKILL);
     }
+    if (in->njobs == 0 && watch_is_idle(in->watch))
+        watch_memory(in, false);
 }
 
 /* ---- the loop ---- */
@@ -881,7 +850,6 @@ static void on_frame(struct init *in, struct wire_frame *f) {
     struct unpack u;
     unpack_init(&u, f->data, f->len);
     struct err err;
-    pid_t largest;
     switch (f->type) {
     case INIT_EXEC:
         on_exec(in, f, &u);
@@ -911,9 +879,6 @@ static void on_frame(struct init *in, struct wire_frame *f) {
         break;
     case INIT_CONNECT_PORT:
         on_connect(in, f, &u);
-        break;
-    case INIT_STATS:
-        reply_ok(in, f->id, sum_memory(in, &largest));
         break;
     case INIT_SYNC:
         reply_ok(in, f->id, 0);
@@ -1006,8 +971,13 @@ _Noreturn void init_run(const struct init_options *o) {
     in->o = o;
     if (fd_set_nonblock(o->channel, true) < 0)
         _exit(1);
-    if (o->watch_memory)
+    if (o->watch_memory) {
         in->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+        in->watch = watch_create(&(struct watch_options){.proc = o->proc,
+                                                         .disk = o->disk,
+                                                         .diag = o->diag,
+                                                         .limit_bytes = o->spec->memory_bytes});
+    }
     for (;;) {
         drain(in);
         struct pollfd p[POLL_STARTS + SANDBOX_EXECS_MAX];

@@ -119,6 +119,24 @@ for (const [who, user] of users) {
     const ate = await run(t, ['-m', '100m', 'python3', '-c', eater], user);
     assert.notEqual(ate.code, 0);
     assert.equal(ate.out, '');
+    const keeper = 'import os,time\nfd=os.memfd_create("x")\nfor i in range(400): os.write(fd, bytes(1<<20))\ntime.sleep(3)\nprint("kept it all")';
+    const kept = await run(t, ['-m', '100m', 'python3', '-c', keeper], user);
+    assert.deepEqual([kept.code, kept.out], [137, '']);
+    assert.match(kept.err, /ran out of memory: it has 100 MiB/);
+  });
+
+  test(`it is said when memory is watched and not enforced, ${who}`, limit, async (t) => {
+    const doctor = start(t, ['doctor', '--json'], { input: '', ...user });
+    await doctor.ended;
+    const { detail } = JSON.parse(doctor.out).find((feature) => feature.name === 'sandboxes');
+    const watched = detail.includes('memory is watched');
+    assert.match(detail, watched ? /not enforced/ : /memory.* enforced by cgroups/);
+    const remark = /--memory is watched, not enforced/;
+    assert.equal(remark.test((await run(t, ['-m', '100m', 'true'], user)).err), watched);
+    assert.equal((await run(t, ['true'], user)).err, '');
+    assert.equal((await run(t, ['-q', '-m', '100m', 'true'], user)).err, '');
+    const record = JSON.parse((await run(t, ['-o', 'json', '-m', '100m', 'true'], user)).out);
+    assert.equal(record.memory_limit, watched ? 'watched' : 'enforced');
   });
 
   test(`signals reach the command, and the third Ctrl-C ends it, ${who}`, limit, async (t) => {
@@ -161,6 +179,7 @@ for (const [who, user] of users) {
         status: 4,
         timed_out: false,
         oom: false,
+        memory_limit: record.memory_limit,
         stdout: 'out\n',
         stderr: 'err\n',
         stdout_bytes: 4,

@@ -26,6 +26,7 @@
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -517,6 +518,111 @@ static int p_memory_many(void) {
     printf("killed=%d\n", killed);
     return killed;
 }
+/* Memory that is in no process's own pages, 256 MiB of it, and then nothing for a while: "hold
+ * KIND".
+ */
+enum { HELD = 256 << 20, PIECE = 1 << 20 };
+
+static void hold_memfd(int mode) {
+    int fd = memfd_create("hold", 0);
+    static char piece[PIECE];
+    memset(piece, 1, sizeof(piece));
+    for (int i = 0; i < HELD / PIECE; i++)
+        if (write(fd, piece, sizeof(piece)) < 0)
+            _exit(9);
+    if (mode == 1 && mmap(NULL, HELD, PROT_READ, MAP_SHARED, fd, 0) != MAP_FAILED)
+        close(fd); /* the mapping alone holds it, and was never touched */
+}
+static void hold_shm(void) {
+    for (int i = 0; i < HELD / (16 << 20); i++) {
+        char *p = shmat(shmget(IPC_PRIVATE, 16 << 20, 0600), NULL, 0);
+        memset(p, 1, 16 << 20);
+        shmdt(p); /* nobody has it mapped any more */
+    }
+}
+static void hold_shared(int mode) {
+    char *p = mmap(NULL, HELD, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (mode == 2 && fork() > 0) { /* a child fills it and goes */
+        wait(NULL);
+        return;
+    }
+    memset(p, 1, HELD);
+    if (mode == 1)
+        madvise(p, HELD, MADV_DONTNEED); /* out of the page tables, and still there */
+    if (mode == 2)
+        _exit(0);
+}
+static void hold_sockets(int mode) {
+    static char piece[8192];
+    long total = 0;
+    for (int n = 0; n < 2000 && total < HELD; n++) {
+        int pair[2], size = 4 << 20;
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) < 0)
+            break;
+        setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+        for (ssize_t k; (k = write(pair[1], piece, sizeof(piece))) > 0;)
+            total += k;
+        if (mode == 1)
+            close(pair[1]);
+    }
+}
+static void hold_tcp(void) {
+    static char piece[65536];
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(a);
+    int l = socket(AF_INET, SOCK_STREAM, 0);
+    long total = 0;
+    if (bind(l, (struct sockaddr *)&a, len) < 0 || listen(l, 1000) < 0 ||
+        getsockname(l, (struct sockaddr *)&a, &len) < 0)
+        _exit(9);
+    for (int n = 0; n < 500 && total < HELD; n++) {
+        int c = socket(AF_INET, SOCK_STREAM, 0);
+        if (connect(c, (struct sockaddr *)&a, sizeof(a)) < 0)
+            break;
+        fcntl(c, F_SETFL, O_NONBLOCK);
+        for (ssize_t k; (k = write(c, piece, sizeof(piece))) > 0;)
+            total += k;
+    }
+}
+static int p_hold(void) {
+    if (strcmp(arg, "memfd") == 0)
+        hold_memfd(0);
+    else if (strcmp(arg, "memfd_mapped") == 0)
+        hold_memfd(1);
+    else if (strcmp(arg, "shm") == 0)
+        hold_shm();
+    else if (strcmp(arg, "shared") == 0)
+        hold_shared(0);
+    else if (strcmp(arg, "shared_dropped") == 0)
+        hold_shared(1);
+    else if (strcmp(arg, "shared_left") == 0)
+        hold_shared(2);
+    else if (strcmp(arg, "sockets") == 0)
+        hold_sockets(0);
+    else if (strcmp(arg, "sockets_closed") == 0)
+        hold_sockets(1);
+    else if (strcmp(arg, "tcp") == 0)
+        hold_tcp();
+    else if (strcmp(arg, "private") == 0)
+        memset(mmap(NULL, HELD / 2, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 1,
+               HELD / 2);
+    sleep(3);
+    return 0;
+}
+/* Forks that have written to nothing: all of them together have 40 MiB. */
+static int p_shares(void) {
+    size_t size = 40 << 20;
+    memset(mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 1, size);
+    for (int i = 0; i < 6; i++)
+        if (fork() == 0) {
+            sleep(1);
+            _exit(0);
+        }
+    int killed = 0, st;
+    while (wait(&st) > 0)
+        killed += WIFSIGNALED(st);
+    return killed;
+}
 static int p_disk(void) {
     static char chunk[1 << 20];
     memset(chunk, 'x', sizeof(chunk));
@@ -620,6 +726,7 @@ static const struct {
     P(lease),         P(in_flight),
     P(fds),           P(forks),
     P(memory),        P(memory_many),
+    P(hold),          P(shares),
     P(disk),          P(inodes),
     P(open_files),    P(sparse),
     P(flood),

@@ -1008,6 +1008,59 @@ static void many_small_memory_eaters_are_bounded_together(void **state) {
     done(&g);
 }
 
+/* Wherever it is kept: what a sandbox holds counts, and somebody is killed for it. */
+static void memory_counts_wherever_it_is_kept(void **state) {
+    (void)state;
+    static const char *const kinds[] = {"private", "memfd", "memfd_mapped", "shared",
+                                        "shared_dropped",
+                                        /* Under a cgroup the kernel may refuse these, end a child
+                                         * for them, or init. */
+                                        "shared_left", "shm", "sockets", "sockets_closed", "tcp"};
+    bool counted = client.features.controllers & SANDBOX_HAS_MEMORY;
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+        if (counted && i > 4)
+            break;
+        struct guest g = make((struct sandbox_spec){.memory_bytes = 96 * MIB});
+        give_probe(&g);
+        struct run r;
+        OK(guest_runv(&g, &r, &err, "/work/probe", "hold", kinds[i], NULL));
+        /* RLIMIT_DATA refuses the one, which the probe does not look at. */
+        bool refused = strcmp(kinds[i], "private") == 0 && run_status(&r) == 128 + SIGSEGV;
+        struct sandbox_stats st = {0};
+        if (counted)
+            OK(client_request(&client, SANDBOX_STATS, "g", &st, &err));
+        if (counted ? st.oom_kills == 0 : !refused && !(run_status(&r) == 137 && r.exit.oom))
+            fail_msg("%s: status %d", kinds[i], run_status(&r));
+        run_finish(&r);
+        assert_string_equal(sh(&g, "echo well", NULL), "well");
+        done(&g);
+    }
+}
+
+static void what_a_command_left_behind_is_watched_too(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){.memory_bytes = 96 * MIB});
+    give_probe(&g);
+    (void)sh(&g, "(sleep 0.3; ./probe hold memfd; echo $? > end) >/dev/null 2>&1 &", NULL);
+    struct buf out;
+    buf_init(&out, 64);
+    for (int i = 0; i < 600 && out.len == 0; i++) {
+        (void)poll(NULL, 0, 10);
+        (void)guest_read_file(&g, "/work/end", &out, &err);
+    }
+    assert_string_equal(out.data, "137\n");
+    buf_finish(&out);
+    done(&g);
+}
+
+static void what_forks_share_counts_once(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){.memory_bytes = 128 * MIB});
+    give_probe(&g);
+    assert_string_equal(sh(&g, "./probe shares", NULL), "shares=0");
+    done(&g);
+}
+
 static void the_disk_has_an_end(void **state) {
     (void)state;
     neighbour_in();
@@ -1598,6 +1651,9 @@ int main(int argc, char **argv) {
         T(a_fork_bomb_hits_its_limit),
         T(a_memory_bomb_is_killed),
         T(many_small_memory_eaters_are_bounded_together),
+        T(memory_counts_wherever_it_is_kept),
+        T(what_a_command_left_behind_is_watched_too),
+        T(what_forks_share_counts_once),
         T(the_disk_has_an_end),
         T(without_its_guard_each_bomb_goes_further),
         T(a_flood_of_output_waits_for_its_reader),

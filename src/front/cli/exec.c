@@ -42,7 +42,8 @@ static const char usage[] =
     "  -e, --env K=V       set a variable; K alone passes on yours (may be repeated)\n"
     "  -w, --workdir DIR   where it begins (default /work)\n"
     "  -t, --tty           give it a terminal\n"
-    "  -m, --memory SIZE   most memory, its files included: 256m, 4g (default 1g)\n"
+    "  -m, --memory SIZE   most memory, its files included: 256m, 4g (default 1g); watched, not\n"
+    "                      enforced, where you have no cgroup (`cay doctor`)\n"
     "      --timeout TIME  end it after: 10s, 5m (default: never)\n"
     "      --root NAME     another system than this machine's: a root of cay.json, or the path of "
     "a\n"
@@ -85,7 +86,9 @@ struct exec_cli {
     int64_t timeout_ms;
     bool json;
     bool quiet;
+    bool memory_asked;
     /* what came of it */
+    bool memory_watched; /* no cgroup holds it to its memory */
     int listener;
     int egress_fd;
     uint32_t uid;
@@ -360,6 +363,10 @@ static void on_ready(void *ctx, int listener) {
     c->listener = listener;
     if (c->ending)
         return;
+    const struct sandbox_features *f = sandbox_host_features(c->host);
+    c->memory_watched = f && !(f->controllers & SANDBOX_HAS_MEMORY);
+    if (c->memory_watched && c->memory_asked && !c->json)
+        remark(c, "--memory is watched, not enforced: `cay doctor` tells why");
     if (c->policy.nallow > 0)
         start_egress(c);
     else
@@ -522,6 +529,8 @@ static void print_record(const struct exec_cli *c) {
     json_writer_bool(&w, c->timed_out);
     json_writer_key(&w, "oom");
     json_writer_bool(&w, ran_out_of_memory(c));
+    json_writer_key(&w, "memory_limit");
+    json_writer_str(&w, c->memory_watched ? "watched" : "enforced");
     write_output(&w, "stdout", &c->out[1]);
     write_output(&w, "stderr", &c->out[2]);
     json_writer_key(&w, "stdout_bytes");
@@ -718,6 +727,7 @@ static int set_option(struct exec_cli *c, int o, struct err *err) {
         if (!cli_parse_size(optarg, &n) || n < (16 << 20))
             return err_set(err, ERR_BAD_REQUEST, "--memory needs a size of at least 16m: 256m, 4g");
         c->spec.memory_bytes = (uint64_t)n;
+        c->memory_asked = true;
         return 0;
     case 'T':
         if (!cli_parse_time(optarg, &c->timeout_ms))

@@ -78,7 +78,7 @@ struct sandbox_entry {
 };
 
 struct sandbox_reply {
-    uint64_t value;            /* bytes written, entries deleted, resident bytes */
+    uint64_t value;            /* bytes written, entries deleted */
     struct sandbox_stat stat;  /* stat, read */
     struct sandbox_stats used; /* stats */
     int fd; /* read: a regular file; port: a TCP socket. Take it with steal_fd() */
