@@ -30,9 +30,11 @@ int lockdown_bounding(struct err *err);
 /* A Landlock ruleset for the sandbox's tree, to be enforced by lockdown_enforce(). -1: none. */
 int lockdown_ruleset(const struct lockdown *l, const char *const *writable, size_t n, int *ret_fd,
                      struct err *err);
-/* One more folder that may be written. */
+/* One more folder or file that may be written. */
 int lockdown_allow_writable(const struct lockdown *l, int ruleset, const char *path,
                             struct err *err);
+/* The root is another one since the ruleset was made. */
+int lockdown_allow_root(int ruleset, struct err *err);
 /* One more folder that may be read, by descriptor. */
 int lockdown_allow_read(int ruleset, int fd, struct err *err);
 /* no_new_privs, Landlock, seccomp: nothing is given back after this. */

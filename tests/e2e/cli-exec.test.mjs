@@ -105,6 +105,14 @@ for (const [who, user] of users) {
     const done = await run(t, ['-v', `${dir}:/work/d:rw`, 'sh', '-c', 'echo inside > /work/d/new'], user);
     assert.equal(done.code, 0, done.err);
     assert.equal(readFileSync(join(dir, 'new'), 'utf8'), 'inside\n');
+    const places = ['-v', `${dir}:/opt/x`, '-v', `${join(dir, 'new')}:/etc/hosts`, '-v', `${join(dir, 'new')}:/srv/a/b`];
+    const seen = await run(t, [...places, 'sh', '-c', 'cat /opt/x/new /etc/hosts /srv/a/b; echo tmp > /var/tmp/x'], user);
+    assert.deepEqual([seen.code, seen.out], [0, 'inside\n'.repeat(3)], seen.err);
+    const hides = await run(t, ['-v', `${dir}:/`, 'true'], user);
+    assert.equal(hides.code, 2);
+    assert.match(hides.err, /would hide the system.*--root/);
+    assert.match((await run(t, ['-v', '/dev/null:/work/x', 'true'], user)).err, /neither a folder nor a file/);
+    assert.match((await run(t, ['-v', `${dir}:/usr/x`, 'true'], user)).err, /'\/usr\/x' .*folder of the system/);
   });
 
   test(`limits: time and memory, ${who}`, limit, async (t) => {
@@ -287,8 +295,8 @@ test('what cannot be done is said, with what to do next', limit, async (t) => {
   const wrong = [
     [[], 2, /say which command to run/],
     [['--nosuch', 'true'], 2, /`cay exec --help`/],
-    [['-v', 'nocolon', 'true'], 2, /HOSTDIR:GUESTDIR/],
-    [['-v', '/tmp:relative', 'true'], 2, /HOSTDIR:GUESTDIR/],
+    [['-v', 'nocolon', 'true'], 2, /HOSTPATH:GUESTPATH/],
+    [['-v', '/tmp:relative', 'true'], 2, /HOSTPATH:GUESTPATH/],
     [['-v', '/nosuch:/work/x', 'true'], 74, /\/nosuch: No such file/],
     [['-v', '/tmp:/etc/../x', 'true'], null, /./],
     [['-e', '=x', 'true'], 2, /NAME=VALUE/],

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
@@ -397,6 +398,18 @@ static int p_suid_open(void) {
     snprintf(path, sizeof(path), "%s/suid2", arg);
     return result(open(path, O_WRONLY | O_CREAT, 04755));
 }
+static int p_suid_temp(void) {
+    char path[256], from[64];
+    int fd = open(arg, O_TMPFILE | O_WRONLY, 06755);
+    if (fd < 0)
+        return errno;
+    snprintf(path, sizeof(path), "%s/suid3", arg);
+    snprintf(from, sizeof(from), "/proc/self/fd/%d", fd);
+    return result(linkat(AT_FDCWD, from, AT_FDCWD, path, AT_SYMLINK_FOLLOW));
+}
+static int p_chmod_suid(void) {
+    return result(chmod(arg, 04755));
+}
 static int p_kill(void) {
     return result(kill((pid_t)strtol(arg, NULL, 10), 0));
 }
@@ -666,6 +679,33 @@ static int p_open_files(void) {
     printf("fds=%d\n", n);
     return n == 100000 ? 0 : sys;
 }
+/* How many of these a user has is for all his processes. */
+static int p_inotify(void) {
+    int n = 0;
+    while (n < 4000 && inotify_init() >= 0)
+        n++;
+    int sys = errno;
+    if (strcmp(arg, "stay") == 0)
+        return stay();
+    printf("instances=%d\n", n);
+    return n == 4000 ? 0 : sys;
+}
+/* 1 and not 0: a handler of the host that is fed by a pipe is started at 0. */
+static int p_core(void) {
+    struct rlimit none = {0, 0}, have;
+    setrlimit(RLIMIT_CORE, &none);
+    syscall(SYS_setrlimit, RLIMIT_CORE, &none);
+    syscall(SYS_setrlimit, RLIMIT_CORE | 1UL << 32, &none);
+    syscall(SYS_prlimit64, 0, RLIMIT_CORE, &none, NULL);
+    syscall(SYS_prlimit64, getpid(), RLIMIT_CORE, &none, NULL);
+    syscall(SYS_prlimit64, 0, RLIMIT_CORE | 1UL << 32, &none, &have);
+    if (getrlimit(RLIMIT_CORE, &have) < 0)
+        return errno;
+    none.rlim_max = 7;
+    if (setrlimit(RLIMIT_NICE, &none) == 0 && getrlimit(RLIMIT_AS, &none) < 0)
+        return 1000;
+    return (int)have.rlim_cur * 10 + (int)have.rlim_max;
+}
 static int p_sparse(void) {
     ignore(SIGXFSZ);
     int fd = open("/work/sparse", O_WRONLY | O_CREAT, 0644);
@@ -686,49 +726,36 @@ static const struct {
     const char *name;
     int (*run)(void);
 } probes[] = {
-    P(mount),         P(remount),
-    P(umount),        P(pivot_root),
-    P(chroot),        P(fsopen),
-    P(open_tree),     P(move_mount),
-    P(mount_setattr), P(unshare_user),
-    P(unshare_net),   P(clone_newuser),
-    P(clone3),        P(setns),
-    P(ptrace),        P(ptrace_init),
-    P(vm_readv),      P(vm_writev),
-    P(keyctl),        P(add_key),
-    P(bpf),           P(userfaultfd),
-    P(io_uring),      P(perf),
-    P(handle),        P(name_to_handle),
-    P(init_module),   P(finit_module),
-    P(delete_module), P(kexec),
-    P(reboot),        P(settimeofday),
-    P(clock_settime), P(sethostname),
-    P(mknod),         P(mknod_fifo),
-    P(iopl),          P(ioperm),
-    P(setuid0),       P(setuid_init),
-    P(personality),   P(pidfd_getfd),
-    P(kcmp),          P(prlimit_init),
-    P(syslog),        P(swapon),
-    P(acct),          P(fanotify),
-    P(mbind),         P(syncfs),
-    P(raise_caps),    P(no_new_privs),
-    P(bounding),      P(x32),
-    P(int80),         P(tiocsti),
-    P(tiocsti_high),  P(raw),
-    P(packet),        P(vsock),
-    P(alg),           P(netlink_audit),
-    P(abstract),      P(loopback),
-    P(metadata),      P(scm_rights),
-    P(read),          P(write),
-    P(create),        P(suid),
-    P(suid_open),     P(kill),
-    P(kill_init),     P(stop_next),
-    P(lease),         P(in_flight),
-    P(fds),           P(forks),
-    P(memory),        P(memory_many),
-    P(hold),          P(shares),
-    P(disk),          P(inodes),
-    P(open_files),    P(sparse),
+    P(mount),        P(remount),        P(umount),
+    P(pivot_root),   P(chroot),         P(fsopen),
+    P(open_tree),    P(move_mount),     P(mount_setattr),
+    P(unshare_user), P(unshare_net),    P(clone_newuser),
+    P(clone3),       P(setns),          P(ptrace),
+    P(ptrace_init),  P(vm_readv),       P(vm_writev),
+    P(keyctl),       P(add_key),        P(bpf),
+    P(userfaultfd),  P(io_uring),       P(perf),
+    P(handle),       P(name_to_handle), P(init_module),
+    P(finit_module), P(delete_module),  P(kexec),
+    P(reboot),       P(settimeofday),   P(clock_settime),
+    P(sethostname),  P(mknod),          P(mknod_fifo),
+    P(iopl),         P(ioperm),         P(setuid0),
+    P(setuid_init),  P(personality),    P(pidfd_getfd),
+    P(kcmp),         P(prlimit_init),   P(syslog),
+    P(swapon),       P(acct),           P(fanotify),
+    P(mbind),        P(syncfs),         P(raise_caps),
+    P(no_new_privs), P(bounding),       P(x32),
+    P(int80),        P(tiocsti),        P(tiocsti_high),
+    P(raw),          P(packet),         P(vsock),
+    P(alg),          P(netlink_audit),  P(abstract),
+    P(loopback),     P(metadata),       P(scm_rights),
+    P(read),         P(write),          P(create),
+    P(suid),         P(suid_open),      P(suid_temp),
+    P(chmod_suid),   P(kill),           P(kill_init),
+    P(stop_next),    P(lease),          P(in_flight),
+    P(fds),          P(forks),          P(memory),
+    P(memory_many),  P(hold),           P(shares),
+    P(disk),         P(inodes),         P(open_files),
+    P(inotify),      P(core),           P(sparse),
     P(flood),
 };
 

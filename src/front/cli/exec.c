@@ -36,8 +36,8 @@ static const char usage[] =
     "Runs a command in a Linux sandbox that is made for it and destroyed after it, with no server\n"
     "needed. It sees the programs of this machine (/usr, read-only), an empty disk in memory, and\n"
     "nothing else: no network, no environment, no files but what it is given here.\n\n"
-    "  -v, --volume HOSTDIR:GUESTDIR[:rw]\n"
-    "                      show it a folder, read-only unless :rw (may be repeated)\n"
+    "  -v, --volume HOSTPATH:GUESTPATH[:rw]\n"
+    "                      show it a folder or a file, read-only unless :rw (may be repeated)\n"
     "  -n, --net HOSTS     let it reach these, and no others: example.com,*.example.org:8443\n"
     "  -e, --env K=V       set a variable; K alone passes on yours (may be repeated)\n"
     "  -w, --workdir DIR   where it begins (default /work)\n"
@@ -581,16 +581,26 @@ static int add_bind(struct exec_cli *c, char *text, struct err *err) {
     if (!guest || guest[1] != '/' || guest == text ||
         (mode && strcmp(mode, ":rw") != 0 && strcmp(mode, ":ro") != 0))
         return err_set(err, ERR_BAD_REQUEST,
-                       "--volume is HOSTDIR:GUESTDIR or HOSTDIR:GUESTDIR:rw, such as "
+                       "--volume is HOSTPATH:GUESTPATH or HOSTPATH:GUESTPATH:rw, such as "
                        "./src:/work/src");
     if (c->spec.nbinds == SANDBOX_BINDS_MAX)
         return err_set(err, ERR_BAD_REQUEST, "at most %d --volume", SANDBOX_BINDS_MAX);
     *guest++ = 0;
     if (mode)
         *mode = 0;
-    int fd = open(text, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
+    if (guest[strspn(guest, "/")] == 0)
+        return err_set(err, ERR_BAD_REQUEST,
+                       "--volume %s:/ would hide the system: name a folder such as /work/src, or "
+                       "make it the system with --root",
+                       text);
+    struct stat st;
+    int fd = open(text, O_PATH | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0)
         return err_sys(err, "--volume %s", text);
+    if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode)) {
+        close(fd);
+        return err_set(err, ERR_BAD_REQUEST, "--volume %s is neither a folder nor a file", text);
+    }
     c->bind_fds[c->spec.nbinds] = fd;
     c->spec.binds[c->spec.nbinds++] = (struct sandbox_bind){
         .path = xstrdup(guest),
