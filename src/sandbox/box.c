@@ -533,9 +533,11 @@ static int shape(struct maker *m, struct wire_frame *f) {
 
 static int lock(struct maker *m) {
     bool own_uid = m->p->stage->root && guard_on(GUARD_UID);
-    if (guard_on(GUARD_CAPS) && lockdown_caps(own_uid ? CAPS_INIT : 0) < 0)
+    int rc = guard_on(GUARD_CAPS) ? lockdown_caps(own_uid ? CAPS_INIT : 0) : 0;
+    errno = -rc;
+    if (rc < 0)
         return err_sys(&m->err, "drop capabilities");
-    int rc = lockdown_enforce(m->p->lockdown, m->ruleset, &m->err);
+    rc = lockdown_enforce(m->p->lockdown, m->ruleset, &m->err);
     fd_close(&m->ruleset);
     return rc;
 }

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "sandbox/files.h"
 #include "sandbox/guard.h"
+#include "sandbox/raw.h"
 #include "sandbox/sys.h"
 #include "sandbox/watch.h"
 
@@ -45,10 +46,11 @@ struct job {
     bool worker;
     bool final; /* the sandbox ends with it */
     bool oom;
-    bool told;  /* the last word about it was said: it only has to be reaped */
-    int start;  /* a pipe that says what became of its exec, or -1 when that is known */
-    int master; /* of its terminal, until STARTED; else -1 */
-    int waited; /* ticks that its exec has taken */
+    bool told;          /* the last word about it was said: it only has to be reaped */
+    struct start *from; /* what the child was started from, while it may still need it */
+    int start;          /* a pipe that says what became of its exec, or -1 when that is known */
+    int master;         /* of its terminal, until STARTED; else -1 */
+    int waited;         /* ticks that its exec has taken */
 };
 
 /* What a file worker says before it exits, in memory shared with init. */
@@ -159,6 +161,8 @@ static void tell_exit(struct init *in, const struct job *j, int status, const st
         _exit(0);
 }
 
+struct start;
+static void start_free(struct start *s);
 static void look_at_start(struct init *in, struct job *j);
 
 static void job_ended(struct init *in, struct job *j, int status, const struct rusage *ru) {
@@ -166,6 +170,7 @@ static void job_ended(struct init *in, struct job *j, int status, const struct r
         look_at_start(in, j); /* all ends of the pipe are closed now: it has its answer */
     struct job was = *j;
     struct result *r = &in->results[j - in->jobs];
+    start_free(steal_ptr(&j->from));
     j->pid = 0;
     in->njobs--;
     if (was.told)
@@ -199,11 +204,14 @@ static void reap(struct init *in) {
 
 /* ---- becoming the guest ---- */
 
-static int lower(__rlimit_resource_t which, rlim_t value) {
-    struct rlimit have, want = {value, value};
-    if (getrlimit(which, &have) < 0)
-        return -1;
-    return have.rlim_max > value ? setrlimit(which, &want) : 0;
+/* All of this runs in a child that may share init's memory: raw calls only, which return -errno. */
+
+static int lower(int which, rlim_t value) {
+    struct rlimit have = {0}, want = {value, value};
+    long rc = raw(SYS_prlimit64, 0, which, 0, (long)&have);
+    if (rc == 0 && have.rlim_max > value)
+        rc = raw(SYS_prlimit64, 0, which, (long)&want, 0);
+    return (int)rc;
 }
 
 /* Init may have more of what the guest can use up, and needs it then. The kernel counts descriptors
@@ -211,45 +219,56 @@ static int lower(__rlimit_resource_t which, rlim_t value) {
  * of the one that sends: half of init's at most, so that a guest cannot keep init from answering.
  */
 static int lower_limits(const struct init_options *o) {
-    struct rlimit files;
+    struct rlimit files = {0};
     if (!guard_on(GUARD_RLIMIT))
         return 0;
-    if (getrlimit(RLIMIT_NOFILE, &files) < 0)
-        return -1;
-    return lower(RLIMIT_NPROC, o->spec->pids) < 0 ||
-                   lower(RLIMIT_NOFILE, MIN((rlim_t)o->spec->files, files.rlim_max / 2)) < 0
-               ? -1
-               : 0;
+    int rc = (int)raw(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, (long)&files);
+    if (rc == 0)
+        rc = lower(RLIMIT_NPROC, o->spec->pids);
+    return rc < 0 ? rc : lower(RLIMIT_NOFILE, MIN((rlim_t)o->spec->files, files.rlim_max / 2));
 }
 
 static int become_guest(const struct init_options *o, bool no_suid) {
-    if (lower_limits(o) < 0)
-        return -1;
-    if (o->own_uid) {
-        if (sys_setresgid(SANDBOX_GUEST_UID) < 0 || sys_setresuid(SANDBOX_GUEST_UID) < 0 ||
-            (guard_on(GUARD_CAPS) && lockdown_caps(0) < 0))
-            return -1;
+    enum { ID = SANDBOX_GUEST_UID };
+    int rc = lower_limits(o);
+    if (rc == 0 && o->own_uid) {
+        rc = (int)raw(SYS_setresgid, ID, ID, ID, 0);
+        if (rc == 0)
+            rc = (int)raw(SYS_setresuid, ID, ID, ID, 0);
+        if (rc == 0 && guard_on(GUARD_CAPS))
+            rc = lockdown_caps(0);
     }
 #ifdef CAY_TEST_GUARDS
-    if (!guard_on(GUARD_CAPS) && lockdown_raise_ambient() < 0)
-        return -1;
+    if (rc == 0 && !guard_on(GUARD_CAPS))
+        rc = lockdown_raise_ambient();
 #endif
-    if (no_suid && lockdown_install(&o->lockdown->no_suid) < 0)
-        return -1;
-    return 0;
+    return rc == 0 && no_suid ? lockdown_install(&o->lockdown->no_suid) : rc;
 }
 
 /* ---- commands ---- */
 
+enum { START_STACK = 16 * 1024 };
+
+/* What a command is started from: the child's until it has become the program, or is gone. */
 struct start {
     const struct init_options *o;
-    const struct sandbox_exec *e;
+    struct sandbox_exec e;
     char **env;
     struct sandbox_strv paths; /* where argv[0] may be */
     int fds[3];                /* -1 keeps /dev/null */
     const char *cwd;
     int report; /* closed by exec; what went wrong before it is written there */
+    _Alignas(16) char stack[START_STACK];
 };
+
+static void start_free(struct start *s) {
+    if (!s)
+        return;
+    free(s->env);
+    sandbox_strv_finish(&s->paths);
+    sandbox_exec_finish(&s->e);
+    free(s);
+}
 
 /* Less than PIPE_BUF, so that it is there as a whole or not at all. */
 struct start_report {
@@ -257,49 +276,64 @@ struct start_report {
     char what[1024];
 };
 
-static int start_failed(const struct start *s, const char *what) {
-    struct start_report r = {.sys = errno};
-    (void)snprintf(r.what, sizeof(r.what), "%s", what);
-    (void)!write(s->report, &r, sizeof(r));
+static int start_failed(const struct start *s, long rc, const char *what) {
+    struct start_report r;
+    size_t n = 0;
+    for (; what[n] && n < sizeof(r.what) - 1; n++)
+        r.what[n] = what[n];
+    r.what[n] = 0;
+    r.sys = (int)-rc;
+    (void)raw(SYS_write, s->report, (long)&r, sizeof(r), 0);
     return 127;
 }
 
-static int start_main(struct start *s) {
-    sigset_t none;
-    sigemptyset(&none);
-    struct sigaction dfl = {.sa_handler = SIG_DFL};
-    (void)sigaction(SIGPIPE, &dfl, NULL);
-    if (setsid() < 0)
-        return start_failed(s, "new session");
-    for (int i = 0; i < 3; i++)
-        if (s->fds[i] >= 0 && dup2(s->fds[i], i) < 0)
-            return start_failed(s, "streams");
-    if (s->e->tty && ioctl(0, TIOCSCTTY, 0) < 0)
-        return start_failed(s, "controlling terminal");
-    if (guard_on(GUARD_CLOSE)) {
-        (void)dup2(s->report, 3);
-        (void)fcntl(3, F_SETFD, FD_CLOEXEC);
-        s->report = 3;
-        (void)syscall(SYS_close_range, 4, ~0U, 0);
-    }
-    if (become_guest(s->o, s->o->no_suid) < 0)
-        return start_failed(s, "become the guest");
-    for (size_t i = 0; i < s->e->nrlimits; i++)
-        if (lower((__rlimit_resource_t)s->e->rlimits[i].resource, s->e->rlimits[i].value) < 0)
-            return start_failed(s, "limits");
-    if (chdir(s->cwd) < 0)
-        return start_failed(s, s->cwd);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
-    int sys = ENOENT;
+static int start_streams(struct start *s) {
+    long rc = 0;
+    for (int i = 0; rc >= 0 && i < 3; i++)
+        if (s->fds[i] >= 0)
+            rc = raw(SYS_dup3, s->fds[i], i, 0, 0);
+    if (rc < 0)
+        return start_failed(s, rc, "streams");
+    if (s->e.tty && (rc = raw(SYS_ioctl, 0, TIOCSCTTY, 0, 0)) < 0)
+        return start_failed(s, rc, "controlling terminal");
+    if (!guard_on(GUARD_CLOSE))
+        return 0;
+    if (s->report != 3)
+        (void)raw(SYS_dup3, s->report, 3, O_CLOEXEC, 0);
+    s->report = 3;
+    (void)raw(SYS_close_range, 4, ~0U, 0, 0);
+    return 0;
+}
+
+static int start_main(void *arg) {
+    struct start *s = arg;
+    const unsigned long dfl[4] = {0}, none = 0; /* as the kernel has them: SIG_DFL, no signal */
+    (void)raw(SYS_rt_sigaction, SIGPIPE, (long)dfl, 0, sizeof(none));
+    long rc = raw(SYS_setsid, 0, 0, 0, 0);
+    if (rc < 0)
+        return start_failed(s, rc, "new session");
+    if (start_streams(s) != 0)
+        return 127;
+    rc = become_guest(s->o, s->o->no_suid);
+    if (rc < 0)
+        return start_failed(s, rc, "become the guest");
+    for (size_t i = 0; rc == 0 && i < s->e.nrlimits; i++)
+        rc = lower((int)s->e.rlimits[i].resource, s->e.rlimits[i].value);
+    if (rc < 0)
+        return start_failed(s, rc, "limits");
+    rc = raw(SYS_chdir, (long)s->cwd, 0, 0, 0);
+    if (rc < 0)
+        return start_failed(s, rc, s->cwd);
+    (void)raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&none, 0, sizeof(none));
+    long why = -ENOENT;
     for (size_t i = 0; i < s->paths.n; i++) {
-        execve(s->paths.items[i], s->e->argv.items, s->env);
-        if (errno != ENOENT && errno != ENOTDIR)
-            sys = errno;
-        if (errno != ENOENT && errno != ENOTDIR && errno != EACCES)
+        rc = raw(SYS_execve, (long)s->paths.items[i], (long)s->e.argv.items, (long)s->env, 0);
+        if (rc != -ENOENT && rc != -ENOTDIR)
+            why = rc;
+        if (rc != -ENOENT && rc != -ENOTDIR && rc != -EACCES)
             break;
     }
-    errno = sys;
-    return start_failed(s, s->e->argv.items[0]);
+    return start_failed(s, why, s->e.argv.items[0]);
 }
 
 static const char *env_get(char **env, const char *key) {
@@ -389,16 +423,17 @@ static int take_streams(struct wire_frame *f, const struct sandbox_exec *e, int 
     return 0;
 }
 
-/* The pipe is init's own: it is read without waiting, and its other end is the child's alone. */
+/* The child borrows init's memory, so that no page table is copied, and init goes on: what it is
+ * given stays as it is until it is known to have become the program. The pipe is read without
+ * waiting, and its other end is the child's alone. */
 static int launch(struct init *in, struct start *s, pid_t *ret_pid, int *ret_report,
                   struct err *err) {
     int report[2];
     if (pipe2(report, O_CLOEXEC | O_NONBLOCK) < 0)
         return err_sys(err, "start a process");
     s->report = report[1];
-    pid_t pid = fork();
-    if (pid == 0)
-        _exit(start_main(s));
+    pid_t pid = clone(start_main, s->stack + sizeof(s->stack),
+                      (RAW_SHARES_MEMORY ? CLONE_VM : 0) | SIGCHLD, s);
     int sys = errno;
     close(report[1]);
     if (pid < 0) {
@@ -432,6 +467,7 @@ static void tell_not_started(struct init *in, struct job *j, const struct err *e
 static void tell_started(struct init *in, struct job *j) {
     struct buf b;
     start_known(in, j);
+    start_free(steal_ptr(&j->from));
     buf_init(&b, 64);
     pack_u32(&b, (uint32_t)j->pid);
     if (j->master >= 0)
@@ -481,41 +517,53 @@ static void check_starts(struct init *in) {
     }
 }
 
-static void run_exec(struct init *in, uint64_t id, const struct sandbox_exec *e,
-                     struct wire_frame *f) {
-    struct err err = {0};
-    struct start s = {.o = in->o, .e = e, .fds = {-1, -1, -1}};
+/* Opens what it needs and lets the child begin. */
+static int begin(struct init *in, struct job *j, struct start *s, struct wire_frame *f,
+                 struct err *err) {
+    const struct sandbox_exec *e = &s->e;
     _cleanup_(close) int master = -1;
     _cleanup_(close) int slave = -1;
-    s.cwd = e->cwd && *e->cwd ? e->cwd : "/work";
-    struct job *j = find_job(in, id) ? NULL : free_job(in, &err);
-    int rc = j ? 0 : err.code ? -(int)err.code : err_set(&err, ERR_CONFLICT, "this id is running");
-    if (rc == 0 && e->tty)
-        rc = open_terminal(e, &master, &slave, &err);
-    else if (rc == 0)
-        rc = take_streams(f, e, s.fds, &err);
+    int rc = e->tty ? open_terminal(e, &master, &slave, err) : take_streams(f, e, s->fds, err);
+    if (rc < 0)
+        return rc;
     if (e->tty)
-        s.fds[0] = s.fds[1] = s.fds[2] = slave;
+        s->fds[0] = s->fds[1] = s->fds[2] = slave;
+    s->cwd = e->cwd && *e->cwd ? e->cwd : "/work";
+    s->env = make_env(in->o, e);
+    find_program(e->argv.items[0], s->env, &s->paths);
     pid_t pid = 0;
     int report = -1;
-    if (rc == 0) {
-        s.env = make_env(in->o, e);
-        find_program(e->argv.items[0], s.env, &s.paths);
-        rc = launch(in, &s, &pid, &report, &err);
-        free(s.env);
-        sandbox_strv_finish(&s.paths);
-    }
-    if (rc < 0) {
-        reply_error(in, id, &err);
-        return;
-    }
-    add_job(in, j, id, pid, false);
-    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): without a place for it rc was negative
+    rc = launch(in, s, &pid, &report, err);
+    if (rc < 0)
+        return rc;
+    add_job(in, j, f->id, pid, false);
     j->final = e->final;
+    j->from = s;
     j->start = report;
     j->master = steal_fd(&master);
     if (in->nstarting++ == 0)
         in->tick_ms = clock_mono_ms();
+    return 0;
+}
+
+/* Takes over what the exec holds. */
+static void run_exec(struct init *in, struct sandbox_exec *e, struct wire_frame *f) {
+    struct err err = {0};
+    struct start *s = xmalloc(sizeof(*s));
+    s->o = in->o;
+    s->e = *e;
+    s->env = NULL;
+    s->paths = (struct sandbox_strv){0};
+    s->fds[0] = s->fds[1] = s->fds[2] = -1;
+    *e = (struct sandbox_exec){0};
+    struct job *j = find_job(in, f->id) ? NULL : free_job(in, &err);
+    int rc = j          ? begin(in, j, s, f, &err)
+             : err.code ? -(int)err.code
+                        : err_set(&err, ERR_CONFLICT, "this id is running");
+    if (rc < 0) {
+        start_free(s);
+        reply_error(in, f->id, &err);
+    }
 }
 
 static void on_exec(struct init *in, struct wire_frame *f, struct unpack *u) {
@@ -523,7 +571,7 @@ static void on_exec(struct init *in, struct wire_frame *f, struct unpack *u) {
     unpack_sandbox_exec(u, &e);
     struct err err;
     if (unpack_ok(u)) {
-        run_exec(in, f->id, &e, f);
+        run_exec(in, &e, f);
     } else {
         (void)err_set(&err, ERR_BAD_REQUEST, "malformed exec");
         reply_error(in, f->id, &err);
@@ -532,22 +580,20 @@ static void on_exec(struct init *in, struct wire_frame *f, struct unpack *u) {
 }
 
 /* tar runs as the guest like any command: an archive can do nothing that a command cannot. */
-static void run_tar(struct init *in, struct wire_frame *f, const struct sandbox_strv *argv,
-                    bool reads) {
-    /* By the environment, since a tar that is not GNU's passes over what it does not know there.
-     * Only the disk itself is kept, holes as holes, and a file that cannot be read costs only
-     * itself. */
-    static char options[] = "TAR_OPTIONS=--anchored --sparse --one-file-system "
-                            "--ignore-failed-read";
-    static char *env[] = {options, NULL};
+static void run_tar(struct init *in, struct wire_frame *f, struct sandbox_strv *argv, bool reads) {
     struct sandbox_exec e = {.argv = *argv,
-                             .cwd = "/",
+                             .cwd = xstrdup("/"),
                              .in = reads ? SANDBOX_STREAM_FD : SANDBOX_STREAM_NULL,
                              .out = reads ? SANDBOX_STREAM_NULL : SANDBOX_STREAM_FD,
                              .err = f->nfds > 1 ? SANDBOX_STREAM_FD : SANDBOX_STREAM_NULL};
+    *argv = (struct sandbox_strv){0};
+    /* By the environment, since a tar that is not GNU's passes over what it does not know there.
+     * Only the disk itself is kept, holes as holes, and a file that cannot be read costs only
+     * itself. */
     if (f->type == INIT_SNAPSHOT)
-        e.env = (struct sandbox_strv){env, 1};
-    run_exec(in, f->id, &e, f);
+        sandbox_strv_add(&e.env, "TAR_OPTIONS=--anchored --sparse --one-file-system "
+                                 "--ignore-failed-read");
+    run_exec(in, &e, f);
 }
 
 /* For a path below the root, as a pattern: GNU tar takes what has no wildcard for a word, and then
@@ -918,6 +964,11 @@ static void drain(struct init *in) {
  * by page. */
 static struct init instance = {.timer = -1, .signals = -1};
 
+static int rehearse(void *arg) {
+    (void)arg;
+    return 0;
+}
+
 void init_prepare(void) {
     struct init *in = &instance;
     sigset_t set;
@@ -936,9 +987,8 @@ void init_prepare(void) {
         _exit(1);
     /* The first child of a new process pays for pages that are touched the first time. Whoever
      * prepares ahead lets nobody pay. */
-    pid_t pid = fork();
-    if (pid == 0)
-        _exit(0);
+    static _Alignas(16) char stack[4096];
+    pid_t pid = clone(rehearse, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD, NULL);
     if (pid > 0)
         (void)waitpid(pid, NULL, 0);
 }

@@ -3,6 +3,7 @@
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "sandbox/guard.h"
+#include "sandbox/raw.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -548,22 +549,21 @@ int lockdown_caps(uint64_t keep) {
     struct __user_cap_data_struct data[2] = {
         {.effective = (uint32_t)keep, .permitted = (uint32_t)keep},
         {.effective = (uint32_t)(keep >> 32), .permitted = (uint32_t)(keep >> 32)}};
-    return (int)syscall(SYS_capset, &head, data);
+    return (int)raw(SYS_capset, (long)&head, (long)data, 0, 0);
 }
 
 #ifdef CAY_TEST_GUARDS
 int lockdown_raise_ambient(void) {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct d[2];
-    if (syscall(SYS_capget, &head, d) < 0)
-        return -1;
+    struct __user_cap_data_struct d[2] = {{0}};
+    long rc = raw(SYS_capget, (long)&head, (long)d, 0, 0);
     for (int i = 0; i < 2; i++)
         d[i].effective = d[i].inheritable = d[i].permitted;
-    if (syscall(SYS_capset, &head, d) < 0)
-        return -1;
-    for (int cap = 0; cap <= CAP_LAST_CAP; cap++)
-        (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, cap, 0, 0);
-    return 0;
+    if (rc == 0)
+        rc = raw(SYS_capset, (long)&head, (long)d, 0, 0);
+    for (int cap = 0; rc == 0 && cap <= CAP_LAST_CAP; cap++)
+        (void)raw(SYS_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, cap, 0);
+    return (int)rc;
 }
 #endif
 
@@ -661,7 +661,7 @@ int lockdown_ruleset(const struct lockdown *l, const char *const *writable, size
 }
 
 int lockdown_install(const struct sock_fprog *filter) {
-    return (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, filter);
+    return (int)raw(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, (long)filter, 0);
 }
 
 int lockdown_enforce(const struct lockdown *l, int ruleset, struct err *err) {
@@ -669,7 +669,9 @@ int lockdown_enforce(const struct lockdown *l, int ruleset, struct err *err) {
         return err_sys(err, "no_new_privs");
     if (ruleset >= 0 && syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
         return err_sys(err, "landlock: restrict");
-    if (guard_on(GUARD_SECCOMP) && lockdown_install(&l->filter) < 0)
-        return err_sys(err, "install the system call filter");
-    return 0;
+    int rc = guard_on(GUARD_SECCOMP) ? lockdown_install(&l->filter) : 0;
+    if (rc == 0)
+        return 0;
+    errno = -rc;
+    return err_sys(err, "install the system call filter");
 }

@@ -18,7 +18,8 @@ struct lockdown {
 int lockdown_init(struct lockdown *l, struct err *err);
 
 enum { CAPS_INIT = 1 << 5 | 1 << 6 | 1 << 7 }; /* KILL, SETGID, SETUID */
-/* Sets all three sets; the raw call, so that it is safe in a child that shares memory. */
+/* Sets all three sets. This and lockdown_install() are for a child that shares init's memory too:
+ * they return -errno and leave errno alone. */
 int lockdown_caps(uint64_t keep);
 #ifdef CAY_TEST_GUARDS
 /* Without the guard GUARD_CAPS: what a guest holds if nothing is dropped. */

@@ -143,6 +143,56 @@ static void a_command_that_cannot_start_is_an_error_not_an_exit(void **state) {
     done(&g);
 }
 
+/* Each borrows init's memory for a while: none may see the words, or the failure, of another. */
+static void commands_that_begin_at_once_do_not_mix(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){.pids = 200});
+    enum { MANY = 90, FIRST = 1000 };
+    int out[MANY][2];
+    for (int i = 0; i < MANY; i++) {
+        char word[32], folder[32];
+        (void)snprintf(word, sizeof(word), "word-%d", i);
+        (void)snprintf(folder, sizeof(folder), "/nowhere-%d", i);
+        struct sandbox_exec e = {.out = SANDBOX_STREAM_FD, .cwd = i % 3 == 1 ? folder : "/"};
+        sandbox_strv_add(&e.argv, i % 3 == 2 ? word : "echo");
+        sandbox_strv_add(&e.argv, word);
+        struct buf b;
+        buf_init(&b, 4096);
+        pack_sandbox_exec(&b, &e);
+        assert_int_equal(pipe2(out[i], O_CLOEXEC), 0);
+        assert_int_equal(guest_send(&g, INIT_EXEC, FIRST + (uint64_t)i, &b, &out[i][1], 1), 0);
+        close(out[i][1]);
+        buf_finish(&b);
+        sandbox_strv_finish(&e.argv);
+    }
+    for (int ended = 0; ended < MANY;) {
+        struct wire_frame f;
+        struct unpack u;
+        struct err why = {0};
+        OK(guest_read(&g, &f, &err));
+        int i = (int)f.id - FIRST;
+        char want[64], text[64] = "";
+        unpack_init(&u, f.data, f.len);
+        if (f.type == INIT_ERROR) {
+            (void)unpack_sandbox_error(&u, &why);
+            (void)snprintf(want, sizeof(want), i % 3 == 1 ? "/nowhere-%d: " : "word-%d: ", i);
+            assert_int_not_equal(i % 3, 0);
+            assert_int_equal(why.sys, ENOENT);
+            assert_memory_equal(why.message, want, strlen(want));
+        } else if (f.type == INIT_EXITED) {
+            (void)snprintf(want, sizeof(want), "word-%d\n", i);
+            assert_int_equal(i % 3, 0);
+            (void)fd_read_all(out[i][0], text, sizeof(text) - 1);
+            assert_string_equal(text, want);
+        }
+        ended += f.type != INIT_STARTED;
+        wire_frame_finish(&f);
+    }
+    for (int i = 0; i < MANY; i++)
+        close(out[i][0]);
+    done(&g);
+}
+
 static void a_final_command_takes_the_sandbox_with_it(void **state) {
     (void)state;
     struct guest g = make((struct sandbox_spec){0});
@@ -1781,6 +1831,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         T(exec_passes_the_exit_status_through),
         T(a_command_that_cannot_start_is_an_error_not_an_exit),
+        T(commands_that_begin_at_once_do_not_mix),
         T(a_final_command_takes_the_sandbox_with_it),
         T(environment_and_directory_are_what_was_asked_for),
         T(standard_input_reaches_the_command),
