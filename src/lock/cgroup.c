@@ -271,10 +271,11 @@ static void find_groups(struct cgroups *c, const char *sysroot, pid_t pid, char 
             (has & HAS_CPU ? SANDBOX_HAS_CPU : 0) | (has & HAS_FREEZER ? SANDBOX_HAS_FREEZER : 0);
     }
     if (c->version == SANDBOX_CGROUP_NONE)
-        (void)snprintf(why, why_size, "no writable cgroup: limits are rlimits and a memory watch");
+        (void)snprintf(why, why_size,
+                       "memory is watched, not enforced: no cgroup is writable for this user");
     else if (!(c->controllers & SANDBOX_HAS_MEMORY))
         (void)snprintf(why, why_size,
-                       "no memory controller is delegated: limits are rlimits and a memory watch");
+                       "memory is watched, not enforced: no cgroup with memory is delegated");
 }
 
 void cgroups_open(struct cgroups *c, const char *sysroot, pid_t pid, char *why, size_t why_size) {
@@ -286,6 +287,12 @@ void cgroups_open_gently(struct cgroups *c, pid_t pid) {
     char why[128];
     *c = (struct cgroups){.gently = true};
     find_groups(c, "", pid, why, sizeof(why));
+}
+
+bool cgroups_has_memory_v2(const char *sysroot) {
+    char path[PATH_MAX], list[256];
+    (void)snprintf(path, sizeof(path), "%s/sys/fs/cgroup/cgroup.controllers", sysroot);
+    return read_at(AT_FDCWD, path, list, sizeof(list)) && has_word(list, "memory", " \n");
 }
 
 void cgroups_close(struct cgroups *c) {
@@ -482,6 +489,14 @@ static void read_stats(const struct cgroups *c, const struct cgroup_slot *s,
         else if (has & HAS_CPUACCT)
             st->cpu_us = read_num(dir, "cpuacct.usage") / 1000;
     }
+}
+
+uint64_t cgroup_slot_memory(const struct cgroups *c, const struct cgroup_slot *s) {
+    for (size_t i = 0; i < s->n; i++)
+        if (c->hiers[i].has & HAS_MEMORY)
+            return read_num(s->dirs[i], c->version == SANDBOX_CGROUP_V2 ? "memory.current"
+                                                                        : "memory.usage_in_bytes");
+    return 0;
 }
 
 void cgroup_slot_stats(const struct cgroups *c, const struct cgroup_slot *s,

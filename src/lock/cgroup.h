@@ -46,6 +46,8 @@ void cgroups_open(struct cgroups *c, const char *sysroot, pid_t pid, char *why, 
 /* The same, but leaves processes alone that are not ours: version 2 may have to move some. */
 void cgroups_open_gently(struct cgroups *c, pid_t pid);
 void cgroups_close(struct cgroups *c);
+/* Whether memory is counted in version 2 on this machine, for whomever. */
+bool cgroups_has_memory_v2(const char *sysroot);
 /* Removes the groups of launchers that are gone, killing what is left in them. */
 void cgroups_sweep_stale(const struct cgroups *c);
 /* Removes our own groups, waiting up to timeout_ms for what is in them to end. */
@@ -61,6 +63,8 @@ void cgroup_slot_reset(const struct cgroups *c, struct cgroup_slot *s,
                        const struct sandbox_stats *last);
 void cgroup_slot_stats(const struct cgroups *c, const struct cgroup_slot *s,
                        struct sandbox_stats *ret);
+/* Bytes that are charged to it; 0 if nobody counts. */
+uint64_t cgroup_slot_memory(const struct cgroups *c, const struct cgroup_slot *s);
 /* Files to which a process writes "0" to join what bounds memory and processes; the caller closes
  * them. How many. */
 size_t cgroup_slot_joins(const struct cgroups *c, const struct cgroup_slot *s,

@@ -3,12 +3,15 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/path.h"
 #include "sandbox/guard.h"
 #include "sandbox/init.h"
 #include "sandbox/sys.h"
+#include "sandbox/watch.h"
 #include "wire/frame.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <grp.h>
 #include <limits.h>
@@ -17,6 +20,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/fsuid.h>
 #include <sys/prctl.h>
@@ -29,13 +33,18 @@
 #define REMOUNT      32UL
 #define BIND         4096UL
 
+enum { INOTIFY_SHARE = 4 };
+
 struct maker {
     const struct box_params *p;
     int channel;
     int ruleset;
     int listener;
-    int watch;    /* a /proc for init alone, or -1 */
+    int watch;    /* a /proc for init alone, or -1, as are the next two */
+    int disk;     /* the root of the disk, whatever will be bound over it */
+    int diag;     /* a socket that tells of sockets */
     bool limited; /* a cgroup limits its memory */
+    bool own_root;
     struct wire_reader reader;
     struct sandbox_spec spec;
     struct err err;
@@ -104,14 +113,23 @@ static void disk_options(const struct sandbox_spec *s, char *out, size_t size) {
     (void)snprintf(out, size, "mode=755,size=%llu,nr_inodes=%llu", bytes, inodes);
 }
 
+/* A root of somebody's may have none, or links there that lead elsewhere. */
+static bool has_var_tmp(void) {
+    struct stat var, tmp;
+    return lstat("var", &var) == 0 && S_ISDIR(var.st_mode) && lstat("var/tmp", &tmp) == 0 &&
+           S_ISDIR(tmp.st_mode);
+}
+
 /* One tmpfs is the whole disk, so that one limit bounds it; the usual places are parts of it. The
  * current directory is the new root. */
 static int mount_disk(struct maker *m) {
+    enum { VAR_TMP = 2 };
     static const struct {
         const char *from, *to;
         mode_t mode;
     } parts[] = {{"home/.disk/work", "work", 0755},
                  {"home/.disk/tmp", "tmp", 01777},
+                 {"home/.disk/vartmp", "var/tmp", 01777},
                  {"home/.disk/shm", "dev/shm", 01777}};
     const struct sandbox_spec defaults = {.disk_bytes = SANDBOX_DEFAULT_DISK,
                                           .disk_inodes = SANDBOX_DEFAULT_INODES};
@@ -122,6 +140,8 @@ static int mount_disk(struct maker *m) {
     if (mkdir("home/cay", 0755) < 0 || mkdir("home/.disk", 0755) < 0)
         return err_sys(&m->err, "fill the disk");
     for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+        if (i == VAR_TMP && !has_var_tmp())
+            continue;
         if (mkdir(parts[i].from, 0700) < 0 || chmod(parts[i].from, parts[i].mode) < 0)
             return err_sys(&m->err, "make %s", parts[i].to);
         if (mount(parts[i].from, parts[i].to, NULL, BIND, NULL) < 0)
@@ -153,12 +173,33 @@ static int mask_proc(struct maker *m) {
     return 0;
 }
 
+/* The kernel counts these for the user who made the namespaces, all sandboxes and all else of his
+ * together: a guest gets a quarter of what there is. The current directory is the new root. */
+static void limit_inotify(void) {
+    static const char *const kinds[] = {"instances", "watches"};
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+        char path[64], text[32];
+        (void)snprintf(path, sizeof(path), "proc/sys/fs/inotify/max_user_%s", kinds[i]);
+        _cleanup_(close) int all = open(path, O_RDONLY | O_CLOEXEC);
+        ssize_t n = all < 0 ? -1 : read(all, text, sizeof(text) - 1);
+        if (n <= 0)
+            continue; /* a kernel without them */
+        text[n] = 0;
+        (void)snprintf(path, sizeof(path), "proc/sys/user/max_inotify_%s", kinds[i]);
+        (void)snprintf(text, sizeof(text), "%ld", strtol(text, NULL, 10) / INOTIFY_SHARE);
+        _cleanup_(close) int own = open(path, O_WRONLY | O_CLOEXEC);
+        if (own >= 0) /* or else a container around us has closed it: then all share what it has */
+            (void)!write(own, text, strlen(text));
+    }
+}
+
 static int mount_proc(struct maker *m) {
     if (!m->p->stage->has_proc)
         return 0;
     const char *options = guard_on(GUARD_HIDEPID) ? "hidepid=2" : "";
     if (mount("proc", "proc", "proc", NOSUID_NODEV | NOEXEC, options) < 0)
         return err_sys(&m->err, "mount /proc");
+    limit_inotify();
     return mask_proc(m);
 }
 
@@ -171,6 +212,8 @@ static int open_watch(struct maker *m) {
     _cleanup_(close) int fs = (int)syscall(SYS_fsopen, "proc", FSOPEN_CLOEXEC);
     if (fs < 0 || syscall(SYS_fsconfig, fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
         return err_sys(&m->err, "open the memory watch");
+    m->disk = open("home", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    m->diag = watch_diag();
     m->watch = (int)syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC,
                             MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
     return m->watch < 0 ? err_sys(&m->err, "mount /proc for the memory watch") : 0;
@@ -227,7 +270,7 @@ static int warm_up(struct maker *m, int tree) {
         rc = null_streams(m);
     if (rc == 0)
         rc = lockdown_bounding(&m->err);
-    static const char *const writable[] = {"/work", "/tmp", "/home", "/dev/shm"};
+    static const char *const writable[] = {"/work", "/tmp", "/var/tmp", "/home", "/dev/shm"};
     if (rc == 0)
         rc = lockdown_ruleset(m->p->lockdown, writable, ARRAY_LEN(writable), &m->ruleset, &m->err);
     if (rc == 0 && m->watch >= 0 && m->ruleset >= 0)
@@ -247,49 +290,161 @@ static int resize_disk(struct maker *m) {
     return 0;
 }
 
-/* Makes the folders of a guest path and returns a descriptor of the last. No guest has run yet. */
-static int mount_point(struct maker *m, const char *path) {
-    if (path[0] != '/' || strstr(path, "/../") || strlen(path) >= PATH_MAX)
-        return err_set(&m->err, ERR_BAD_REQUEST, "bind path '%s' is not absolute and plain", path);
+static int check_bind_path(struct maker *m, char *path) {
+    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
+        path[n - 1] = 0;
+    if (strcmp(path, "/") == 0)
+        return err_set(&m->err, ERR_BAD_REQUEST,
+                       "bind path '/' would hide the system: name a folder, or another root");
+    if (path[0] != '/' || strlen(path) >= PATH_MAX)
+        return err_set(&m->err, ERR_BAD_REQUEST, "bind path '%s' is not absolute", path);
+    for (const char *p = path; *p;) {
+        size_t n = strcspn(p + 1, "/");
+        if (!path_is_plain_name(p + 1, n))
+            return err_set(&m->err, ERR_BAD_REQUEST,
+                           "bind path '%s' has a part that is empty, '.' or '..'", path);
+        p += n + 1;
+    }
+    return 0;
+}
+
+/* Makes the folders of a guest path, and a folder or file for its last part, and returns a
+ * descriptor of that; -1 with errno if it cannot be had. No guest has run yet. */
+static int make_point(const char *path, bool is_file) {
     char part[PATH_MAX];
     for (const char *p = path + 1; *p; p++) {
         if (p[1] != '/' && p[1] != 0)
             continue;
         (void)snprintf(part, sizeof(part), "%.*s", (int)(p + 1 - path), path);
-        if (mkdir(part, 0755) < 0 && errno != EEXIST && errno != EROFS)
-            return err_sys(&m->err, "bind path '%s'", path);
+        if (p[1] == 0 && is_file) {
+            int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+            fd_close(&fd);
+        } else {
+            (void)mkdir(part, 0755); /* what is wrong shows when it is opened */
+        }
     }
-    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+    struct open_how how = {.flags = O_PATH | O_CLOEXEC | (is_file ? 0 : O_DIRECTORY),
                            .resolve = RESOLVE_NO_MAGICLINKS | RESOLVE_IN_ROOT};
     _cleanup_(close) int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    int fd = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
-    if (fd < 0 && errno == ENOENT)
-        return err_set(&m->err, ERR_BAD_REQUEST,
-                       "bind path '%s' cannot be made: use one below /work, /home, /tmp or /mnt",
-                       path);
-    return fd < 0 ? err_sys(&m->err, "bind path '%s'", path) : fd;
+    return (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
+}
+
+/* ---- a root of its own, for mount points that the common one does not have ---- */
+
+static int move_entry(struct maker *m, const char *from, const char *to) {
+    _cleanup_(close) int tree =
+        sys_open_tree(AT_FDCWD, from, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
+    if (tree < 0 || sys_move_mount(tree, AT_FDCWD, to) < 0)
+        return err_sys(&m->err, "a root for binds: %s", from);
+    return 0;
+}
+
+/* What is mounted, and /etc, is mounted there too; folders that are only there to be used (/mnt,
+ * /run, /var) are made anew; links are copied. */
+static int copy_entry(struct maker *m, const char *name, dev_t root) {
+    char from[NAME_MAX + 2], to[NAME_MAX + 8], target[PATH_MAX];
+    struct stat st;
+    (void)snprintf(from, sizeof(from), "/%s", name);
+    (void)snprintf(to, sizeof(to), "/mnt/%s", name);
+    if (lstat(from, &st) < 0)
+        return err_sys(&m->err, "a root for binds: %s", from);
+    if (S_ISLNK(st.st_mode)) {
+        ssize_t n = readlink(from, target, sizeof(target) - 1);
+        if (n < 0)
+            return err_sys(&m->err, "a root for binds: %s", from);
+        target[n] = 0;
+        return symlink(target, to) < 0 ? err_sys(&m->err, "a root for binds: %s", to) : 0;
+    }
+    if (!S_ISDIR(st.st_mode))
+        return 0;
+    if (mkdir(to, 0755) < 0)
+        return err_sys(&m->err, "a root for binds: %s", to);
+    if (st.st_dev != root || strcmp(name, "etc") == 0)
+        return move_entry(m, from, to);
+    if (strcmp(name, "var") != 0 || lstat("/var/tmp", &st) < 0 || st.st_dev == root)
+        return 0;
+    if (mkdir("/mnt/var/tmp", 0755) < 0)
+        return err_sys(&m->err, "a root for binds: /var/tmp");
+    return move_entry(m, "/var/tmp", "/mnt/var/tmp");
+}
+
+/* The root is one tmpfs for all sandboxes, so nothing is made in it. */
+static int own_root(struct maker *m) {
+    struct stat root;
+    int rc = 0;
+    if (lstat("/", &root) < 0 ||
+        mount("tmpfs", "/mnt", "tmpfs", NOSUID_NODEV, "mode=755,size=256k,nr_inodes=512") < 0)
+        return err_sys(&m->err, "a root for binds");
+    DIR *d = opendir("/");
+    if (!d)
+        return err_sys(&m->err, "a root for binds");
+    for (struct dirent *e; rc == 0 && (e = readdir(d));)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            rc = strcmp(e->d_name, "mnt") == 0 ? mkdir("/mnt/mnt", 0755)
+                                               : copy_entry(m, e->d_name, root.st_dev);
+    closedir(d);
+    if (rc < 0)
+        return m->err.code ? rc : err_sys(&m->err, "a root for binds");
+    if (chdir("/mnt") < 0 || sys_pivot_root(".", ".") < 0 || umount2(".", SYS_MNT_DETACH) < 0 ||
+        chdir("/work") < 0)
+        return err_sys(&m->err, "enter the root for binds");
+    m->own_root = true;
+    return m->ruleset >= 0 ? lockdown_allow_root(m->ruleset, &m->err) : 0;
+}
+
+static int seal_root(struct maker *m) {
+    struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV};
+    if (!m->own_root || !guard_on(GUARD_READONLY))
+        return 0;
+    return sys_mount_setattr(AT_FDCWD, "/", 0, &attr) < 0
+               ? err_sys(&m->err, "make the root read-only")
+               : 0;
+}
+
+static int is_file_bind(struct maker *m, const struct wire_frame *f, size_t i, bool *ret) {
+    struct stat st;
+    if (i >= f->nfds || fstat(f->fds[i], &st) < 0)
+        return err_set(&m->err, ERR_PROTOCOL, "bind '%s' has no descriptor", m->spec.binds[i].path);
+    *ret = !S_ISDIR(st.st_mode);
+    return 0;
+}
+
+/* Before anything is attached: are all the places there, or can they be made? */
+static int prepare_binds(struct maker *m, const struct wire_frame *f) {
+    bool missing = false;
+    for (size_t i = 0; i < m->spec.nbinds; i++) {
+        bool is_file = false;
+        int rc = check_bind_path(m, m->spec.binds[i].path);
+        if (rc == 0)
+            rc = is_file_bind(m, f, i, &is_file);
+        if (rc < 0)
+            return rc;
+        int at = make_point(m->spec.binds[i].path, is_file);
+        missing = missing || at < 0;
+        fd_close(&at);
+    }
+    return missing ? own_root(m) : 0;
 }
 
 static int attach_binds(struct maker *m, struct wire_frame *f) {
-    bool mnt = false;
-    for (size_t i = 0; i < m->spec.nbinds; i++) {
+    int rc = m->spec.nbinds > 0 ? prepare_binds(m, f) : 0;
+    for (size_t i = 0; rc == 0 && i < m->spec.nbinds; i++) {
         const char *path = m->spec.binds[i].path;
-        if (!mnt && strncmp(path, "/mnt/", 5) == 0) {
-            if (mount("tmpfs", "/mnt", "tmpfs", NOSUID_NODEV, "mode=755,size=64k,nr_inodes=64") < 0)
-                return err_sys(&m->err, "mount /mnt");
-            mnt = true;
-        }
-        _cleanup_(close) int at = mount_point(m, path);
+        bool is_file = false;
+        (void)is_file_bind(m, f, i, &is_file);
+        _cleanup_(close) int at = make_point(path, is_file);
+        if (at < 0 && (errno == ENOENT || errno == ENOTDIR))
+            return err_set(&m->err, ERR_BAD_REQUEST,
+                           "bind path '%s' cannot be made: it lies in a folder of the system",
+                           path);
         if (at < 0)
-            return -(int)m->err.code;
+            return err_sys(&m->err, "bind path '%s'", path);
         _cleanup_(close) int tree = wire_frame_take_fd(f, i);
-        if (tree < 0)
-            return err_set(&m->err, ERR_PROTOCOL, "bind '%s' has no descriptor", path);
         if (syscall(SYS_move_mount, tree, "", at, "",
                     MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0)
-            return err_sys(&m->err, "bind '%s'", path);
+            rc = err_sys(&m->err, "bind '%s'", path);
     }
-    return 0;
+    return rc == 0 ? seal_root(m) : rc;
 }
 
 static int make_listener(struct maker *m, int *ret_fd) {
@@ -310,14 +465,13 @@ static int limit_self(struct maker *m) {
     if (!guard_on(GUARD_RLIMIT))
         return 0;
     /* RLIMIT_AS is never set: node and others reserve far more than they use. init may start a few
-     * more processes than the guest, so that a fork bomb can still be looked at and ended. */
+     * more processes than the guest, so that a fork bomb can still be looked at and ended, and has
+     * more descriptors (see become_guest()). */
     const struct {
         int resource;
         rlim_t value;
-    } limits[] = {{RLIMIT_NOFILE, s->files},
-                  {RLIMIT_NPROC, (rlim_t)s->pids + 16},
+    } limits[] = {{RLIMIT_NPROC, (rlim_t)s->pids + 16},
                   {RLIMIT_FSIZE, s->disk_bytes},
-                  {RLIMIT_CORE, 0},
                   {RLIMIT_MEMLOCK, 8 << 20},
                   {RLIMIT_MSGQUEUE, 819200},
                   {RLIMIT_SIGPENDING, 1024},
@@ -379,9 +533,11 @@ static int shape(struct maker *m, struct wire_frame *f) {
 
 static int lock(struct maker *m) {
     bool own_uid = m->p->stage->root && guard_on(GUARD_UID);
-    if (guard_on(GUARD_CAPS) && lockdown_caps(own_uid ? CAPS_INIT : 0) < 0)
+    int rc = guard_on(GUARD_CAPS) ? lockdown_caps(own_uid ? CAPS_INIT : 0) : 0;
+    errno = -rc;
+    if (rc < 0)
         return err_sys(&m->err, "drop capabilities");
-    int rc = lockdown_enforce(m->p->lockdown, m->ruleset, &m->err);
+    rc = lockdown_enforce(m->p->lockdown, m->ruleset, &m->err);
     fd_close(&m->ruleset);
     return rc;
 }
@@ -423,7 +579,13 @@ static _Noreturn void fail(struct maker *m) {
 }
 
 static _Noreturn void child_main(const struct box_params *p, int channel, int tree) {
-    struct maker m = {.p = p, .channel = channel, .ruleset = -1, .listener = -1, .watch = -1};
+    struct maker m = {.p = p,
+                      .channel = channel,
+                      .ruleset = -1,
+                      .listener = -1,
+                      .watch = -1,
+                      .disk = -1,
+                      .diag = -1};
     wire_reader_init(&m.reader, SANDBOX_INIT_MAX);
     if (warm_up(&m, tree) < 0 || set_up(&m) < 0)
         fail(&m);
@@ -439,6 +601,8 @@ static _Noreturn void child_main(const struct box_params *p, int channel, int tr
         .spec = &m.spec,
         .own_uid = p->stage->root && guard_on(GUARD_UID),
         .proc = m.watch,
+        .disk = m.disk,
+        .diag = m.diag,
         .watch_memory = !m.limited && guard_on(GUARD_WATCH),
         .no_suid = binds_writable(&m.spec) && guard_on(GUARD_SUID),
     });

@@ -1,11 +1,15 @@
 #include "sandbox/init.h"
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fd.h"
+#include "base/limits.h"
 #include "base/mem.h"
 #include "sandbox/files.h"
 #include "sandbox/guard.h"
+#include "sandbox/raw.h"
 #include "sandbox/sys.h"
+#include "sandbox/watch.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -27,15 +31,26 @@
 #include <sys/wait.h>
 #include <termios.h>
 
-enum { WATCH_MS = 100, CONNECT_MS = 20, STACK_BYTES = 64 * 1024 };
+enum { CONNECT_MS = 20, TICK_MS = 1000 };
+#ifdef CAY_TEST_GUARDS
+enum { START_TICKS = 1 };
+#else
+enum { START_TICKS = LIMIT_SANDBOX_START_S };
+#endif
 
-/* A command or a file worker that runs. */
+/* A command or a file worker that runs. Between fork and exec a command is the guest's already, who
+ * may stop it, or let exec wait (a lease on the program): nothing here waits for it. */
 struct job {
     uint64_t id;
     pid_t pid; /* 0 is a free place */
     bool worker;
     bool final; /* the sandbox ends with it */
     bool oom;
+    bool told;          /* the last word about it was said: it only has to be reaped */
+    struct start *from; /* what the child was started from, while it may still need it */
+    int start;          /* a pipe that says what became of its exec, or -1 when that is known */
+    int master;         /* of its terminal, until STARTED; else -1 */
+    int waited;         /* ticks that its exec has taken */
 };
 
 /* What a file worker says before it exits, in memory shared with init. */
@@ -51,7 +66,9 @@ struct init {
     struct result *results; /* one for each place in jobs */
     int signals;
     int timer;
-    char *stack;
+    struct watch *watch;
+    size_t nstarting;
+    int64_t tick_ms; /* when the last one was */
 };
 
 /* ---- replies ---- */
@@ -94,7 +111,7 @@ static void reply_fd(struct init *in, uint16_t type, uint64_t id, const struct b
 
 static struct job *find_job(struct init *in, uint64_t id) {
     for (size_t i = 0; i < SANDBOX_EXECS_MAX; i++)
-        if (in->jobs[i].pid > 0 && in->jobs[i].id == id)
+        if (in->jobs[i].pid > 0 && in->jobs[i].id == id && !in->jobs[i].told)
             return &in->jobs[i];
     return NULL;
 }
@@ -107,7 +124,7 @@ static struct job *free_job(struct init *in, struct err *err) {
     return NULL;
 }
 
-static void watch(struct init *in, bool on) {
+static void watch_memory(struct init *in, bool on) {
     if (!in->o->watch_memory)
         return;
     struct itimerspec t = {0};
@@ -117,37 +134,49 @@ static void watch(struct init *in, bool on) {
 }
 
 static void add_job(struct init *in, struct job *j, uint64_t id, pid_t pid, bool worker) {
-    *j = (struct job){.id = id, .pid = pid, .worker = worker};
+    *j = (struct job){.id = id, .pid = pid, .worker = worker, .start = -1, .master = -1};
     if (in->njobs++ == 0)
-        watch(in, true);
+        watch_memory(in, true);
 }
 
 static uint64_t micros(const struct timeval *t) {
     return (uint64_t)t->tv_sec * 1000000 + (uint64_t)t->tv_usec;
 }
 
+static void tell_exit(struct init *in, const struct job *j, int status, const struct rusage *ru) {
+    struct sandbox_exit e = {
+        .signaled = WIFSIGNALED(status),
+        .code = (uint32_t)(WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status)),
+        .oom = j->oom && status != 0,
+        .user_us = micros(&ru->ru_utime),
+        .system_us = micros(&ru->ru_stime),
+        .max_rss_bytes = (uint64_t)ru->ru_maxrss * 1024,
+    };
+    struct buf b;
+    buf_init(&b, 256);
+    pack_sandbox_exit(&b, &e);
+    reply(in, INIT_EXITED, j->id, &b);
+    buf_finish(&b);
+    if (j->final)
+        _exit(0);
+}
+
+struct start;
+static void start_free(struct start *s);
+static void look_at_start(struct init *in, struct job *j);
+
 static void job_ended(struct init *in, struct job *j, int status, const struct rusage *ru) {
+    if (j->start >= 0)
+        look_at_start(in, j); /* all ends of the pipe are closed now: it has its answer */
     struct job was = *j;
     struct result *r = &in->results[j - in->jobs];
+    start_free(steal_ptr(&j->from));
     j->pid = 0;
-    if (--in->njobs == 0)
-        watch(in, false);
+    in->njobs--;
+    if (was.told)
+        return;
     if (!was.worker) {
-        struct sandbox_exit e = {
-            .signaled = WIFSIGNALED(status),
-            .code = (uint32_t)(WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status)),
-            .oom = was.oom,
-            .user_us = micros(&ru->ru_utime),
-            .system_us = micros(&ru->ru_stime),
-            .max_rss_bytes = (uint64_t)ru->ru_maxrss * 1024,
-        };
-        struct buf b;
-        buf_init(&b, 256);
-        pack_sandbox_exit(&b, &e);
-        reply(in, INIT_EXITED, was.id, &b);
-        buf_finish(&b);
-        if (was.final)
-            _exit(0);
+        tell_exit(in, &was, status, ru);
     } else if (!WIFEXITED(status)) {
         struct err err;
         (void)err_set(&err, ERR_CANCELLED, "the file operation was killed");
@@ -175,84 +204,136 @@ static void reap(struct init *in) {
 
 /* ---- becoming the guest ---- */
 
-/* Runs in a child, which may share memory with init: system calls only. */
+/* All of this runs in a child that may share init's memory: raw calls only, which return -errno. */
+
+static int lower(int which, rlim_t value) {
+    struct rlimit have = {0}, want = {value, value};
+    long rc = raw(SYS_prlimit64, 0, which, 0, (long)&have);
+    if (rc == 0 && have.rlim_max > value)
+        rc = raw(SYS_prlimit64, 0, which, (long)&want, 0);
+    return (int)rc;
+}
+
+/* Init may have more of what the guest can use up, and needs it then. The kernel counts descriptors
+ * that are on their way to other processes for all processes of a user, and compares with the limit
+ * of the one that sends: half of init's at most, so that a guest cannot keep init from answering.
+ */
+static int lower_limits(const struct init_options *o) {
+    struct rlimit files = {0};
+    if (!guard_on(GUARD_RLIMIT))
+        return 0;
+    int rc = (int)raw(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, (long)&files);
+    if (rc == 0)
+        rc = lower(RLIMIT_NPROC, o->spec->pids);
+    return rc < 0 ? rc : lower(RLIMIT_NOFILE, MIN((rlim_t)o->spec->files, files.rlim_max / 2));
+}
+
 static int become_guest(const struct init_options *o, bool no_suid) {
-    struct rlimit nproc = {(rlim_t)o->spec->pids, (rlim_t)o->spec->pids};
-    struct rlimit have;
-    if (guard_on(GUARD_RLIMIT) && getrlimit(RLIMIT_NPROC, &have) == 0 &&
-        have.rlim_max > nproc.rlim_max && setrlimit(RLIMIT_NPROC, &nproc) < 0)
-        return -1;
-    if (o->own_uid) {
-        if (sys_setresgid(SANDBOX_GUEST_UID) < 0 || sys_setresuid(SANDBOX_GUEST_UID) < 0 ||
-            (guard_on(GUARD_CAPS) && lockdown_caps(0) < 0))
-            return -1;
+    enum { ID = SANDBOX_GUEST_UID };
+    int rc = lower_limits(o);
+    if (rc == 0 && o->own_uid) {
+        rc = (int)raw(SYS_setresgid, ID, ID, ID, 0);
+        if (rc == 0)
+            rc = (int)raw(SYS_setresuid, ID, ID, ID, 0);
+        if (rc == 0 && guard_on(GUARD_CAPS))
+            rc = lockdown_caps(0);
     }
 #ifdef CAY_TEST_GUARDS
-    if (!guard_on(GUARD_CAPS) && lockdown_raise_ambient() < 0)
-        return -1;
+    if (rc == 0 && !guard_on(GUARD_CAPS))
+        rc = lockdown_raise_ambient();
 #endif
-    if (no_suid && lockdown_install(&o->lockdown->no_suid) < 0)
-        return -1;
-    return 0;
+    return rc == 0 && no_suid ? lockdown_install(&o->lockdown->no_suid) : rc;
 }
 
 /* ---- commands ---- */
 
+enum { START_STACK = 16 * 1024 };
+
+/* What a command is started from: the child's until it has become the program, or is gone. */
 struct start {
     const struct init_options *o;
-    const struct sandbox_exec *e;
+    struct sandbox_exec e;
     char **env;
     struct sandbox_strv paths; /* where argv[0] may be */
     int fds[3];                /* -1 keeps /dev/null */
     const char *cwd;
-    int failed; /* errno, written by the child: the memory is shared */
-    const char *what;
+    int report; /* closed by exec; what went wrong before it is written there */
+    _Alignas(16) char stack[START_STACK];
 };
 
-static int start_failed(struct start *s, const char *what) {
-    s->failed = errno;
-    s->what = what;
+static void start_free(struct start *s) {
+    if (!s)
+        return;
+    free(s->env);
+    sandbox_strv_finish(&s->paths);
+    sandbox_exec_finish(&s->e);
+    free(s);
+}
+
+/* Less than PIPE_BUF, so that it is there as a whole or not at all. */
+struct start_report {
+    int sys;
+    char what[1024];
+};
+
+static int start_failed(const struct start *s, long rc, const char *what) {
+    struct start_report r;
+    size_t n = 0;
+    for (; what[n] && n < sizeof(r.what) - 1; n++)
+        r.what[n] = what[n];
+    r.what[n] = 0;
+    r.sys = (int)-rc;
+    (void)raw(SYS_write, s->report, (long)&r, sizeof(r), 0);
     return 127;
+}
+
+static int start_streams(struct start *s) {
+    long rc = 0;
+    for (int i = 0; rc >= 0 && i < 3; i++)
+        if (s->fds[i] >= 0)
+            rc = raw(SYS_dup3, s->fds[i], i, 0, 0);
+    if (rc < 0)
+        return start_failed(s, rc, "streams");
+    if (s->e.tty && (rc = raw(SYS_ioctl, 0, TIOCSCTTY, 0, 0)) < 0)
+        return start_failed(s, rc, "controlling terminal");
+    if (!guard_on(GUARD_CLOSE))
+        return 0;
+    if (s->report != 3)
+        (void)raw(SYS_dup3, s->report, 3, O_CLOEXEC, 0);
+    s->report = 3;
+    (void)raw(SYS_close_range, 4, ~0U, 0, 0);
+    return 0;
 }
 
 static int start_main(void *arg) {
     struct start *s = arg;
-    sigset_t none;
-    sigemptyset(&none);
-    struct sigaction dfl = {.sa_handler = SIG_DFL};
-    (void)sigaction(SIGPIPE, &dfl, NULL);
-    if (setsid() < 0)
-        return start_failed(s, "new session");
-    for (int i = 0; i < 3; i++)
-        if (s->fds[i] >= 0 && dup2(s->fds[i], i) < 0)
-            return start_failed(s, "streams");
-    if (s->e->tty && ioctl(0, TIOCSCTTY, 0) < 0)
-        return start_failed(s, "controlling terminal");
-    if (guard_on(GUARD_CLOSE))
-        (void)syscall(SYS_close_range, 3, ~0U, 0);
-    for (size_t i = 0; i < s->e->nrlimits; i++) {
-        struct rlimit r = {s->e->rlimits[i].value, s->e->rlimits[i].value}, have;
-        __rlimit_resource_t which = (__rlimit_resource_t)s->e->rlimits[i].resource;
-        if (getrlimit(which, &have) < 0)
-            return start_failed(s, "limits");
-        if (r.rlim_max < have.rlim_max && setrlimit(which, &r) < 0)
-            return start_failed(s, "limits");
-    }
-    if (become_guest(s->o, s->o->no_suid) < 0)
-        return start_failed(s, "become the guest");
-    if (chdir(s->cwd) < 0)
-        return start_failed(s, s->cwd);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
-    int sys = ENOENT;
+    const unsigned long dfl[4] = {0}, none = 0; /* as the kernel has them: SIG_DFL, no signal */
+    (void)raw(SYS_rt_sigaction, SIGPIPE, (long)dfl, 0, sizeof(none));
+    long rc = raw(SYS_setsid, 0, 0, 0, 0);
+    if (rc < 0)
+        return start_failed(s, rc, "new session");
+    if (start_streams(s) != 0)
+        return 127;
+    rc = become_guest(s->o, s->o->no_suid);
+    if (rc < 0)
+        return start_failed(s, rc, "become the guest");
+    for (size_t i = 0; rc == 0 && i < s->e.nrlimits; i++)
+        rc = lower((int)s->e.rlimits[i].resource, s->e.rlimits[i].value);
+    if (rc < 0)
+        return start_failed(s, rc, "limits");
+    rc = raw(SYS_chdir, (long)s->cwd, 0, 0, 0);
+    if (rc < 0)
+        return start_failed(s, rc, s->cwd);
+    (void)raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&none, 0, sizeof(none));
+    long why = -ENOENT;
     for (size_t i = 0; i < s->paths.n; i++) {
-        execve(s->paths.items[i], s->e->argv.items, s->env);
-        if (errno != ENOENT && errno != ENOTDIR)
-            sys = errno;
-        if (errno != ENOENT && errno != ENOTDIR && errno != EACCES)
+        rc = raw(SYS_execve, (long)s->paths.items[i], (long)s->e.argv.items, (long)s->env, 0);
+        if (rc != -ENOENT && rc != -ENOTDIR)
+            why = rc;
+        if (rc != -ENOENT && rc != -ENOTDIR && rc != -EACCES)
             break;
     }
-    errno = sys;
-    return start_failed(s, s->e->argv.items[0]);
+    return start_failed(s, why, s->e.argv.items[0]);
 }
 
 static const char *env_get(char **env, const char *key) {
@@ -342,11 +423,22 @@ static int take_streams(struct wire_frame *f, const struct sandbox_exec *e, int 
     return 0;
 }
 
-static int launch(struct init *in, struct start *s, pid_t *ret_pid, struct err *err) {
-    /* The child borrows init's memory until it execs: no page table is copied. */
-    pid_t pid = clone(start_main, in->stack + STACK_BYTES, CLONE_VM | CLONE_VFORK | SIGCHLD, s);
+/* The child borrows init's memory, so that no page table is copied, and init goes on: what it is
+ * given stays as it is until it is known to have become the program. The pipe is read without
+ * waiting, and its other end is the child's alone. */
+static int launch(struct init *in, struct start *s, pid_t *ret_pid, int *ret_report,
+                  struct err *err) {
+    int report[2];
+    if (pipe2(report, O_CLOEXEC | O_NONBLOCK) < 0)
+        return err_sys(err, "start a process");
+    s->report = report[1];
+    pid_t pid = clone(start_main, s->stack + sizeof(s->stack),
+                      (RAW_SHARES_MEMORY ? CLONE_VM : 0) | SIGCHLD, s);
+    int sys = errno;
+    close(report[1]);
     if (pid < 0) {
-        int sys = errno;
+        close(report[0]);
+        errno = sys;
         (void)err_sys(err, "start a process");
         if (sys == EAGAIN) {
             (void)err_set(err, ERR_LIMIT, "the sandbox has no process left: its limit is %u",
@@ -355,58 +447,123 @@ static int launch(struct init *in, struct start *s, pid_t *ret_pid, struct err *
         }
         return -(int)err->code;
     }
-    if (s->failed) {
-        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-            ;
-        errno = s->failed;
-        (void)err_sys(err, "%s", s->what);
-        if (s->failed == ENOENT || s->failed == EACCES || s->failed == ENOEXEC ||
-            s->failed == ENOTDIR)
-            err->code = ERR_NOT_FOUND;
-        return -(int)err->code;
-    }
     *ret_pid = pid;
+    *ret_report = report[0];
     return 0;
 }
 
-static void run_exec(struct init *in, uint64_t id, const struct sandbox_exec *e,
-                     struct wire_frame *f) {
-    struct err err = {0};
-    struct start s = {.o = in->o, .e = e, .fds = {-1, -1, -1}};
-    _cleanup_(close) int master = -1;
-    _cleanup_(close) int slave = -1;
-    s.cwd = e->cwd && *e->cwd ? e->cwd : "/work";
-    struct job *j = find_job(in, id) ? NULL : free_job(in, &err);
-    int rc = j ? 0 : err.code ? -(int)err.code : err_set(&err, ERR_CONFLICT, "this id is running");
-    if (rc == 0 && e->tty)
-        rc = open_terminal(e, &master, &slave, &err);
-    else if (rc == 0)
-        rc = take_streams(f, e, s.fds, &err);
-    if (e->tty)
-        s.fds[0] = s.fds[1] = s.fds[2] = slave;
-    pid_t pid = 0;
-    if (rc == 0) {
-        s.env = make_env(in->o, e);
-        find_program(e->argv.items[0], s.env, &s.paths);
-        rc = launch(in, &s, &pid, &err);
-        free(s.env);
-        sandbox_strv_finish(&s.paths);
-    }
-    if (rc < 0) {
-        reply_error(in, id, &err);
+static void start_known(struct init *in, struct job *j) {
+    fd_close(&j->start);
+    in->nstarting--;
+}
+
+static void tell_not_started(struct init *in, struct job *j, const struct err *err) {
+    start_known(in, j);
+    fd_close(&j->master);
+    j->told = true;
+    reply_error(in, j->id, err);
+}
+
+static void tell_started(struct init *in, struct job *j) {
+    struct buf b;
+    start_known(in, j);
+    start_free(steal_ptr(&j->from));
+    buf_init(&b, 64);
+    pack_u32(&b, (uint32_t)j->pid);
+    if (j->master >= 0)
+        reply_fd(in, INIT_STARTED, j->id, &b, j->master);
+    else
+        reply(in, INIT_STARTED, j->id, &b);
+    fd_close(&j->master);
+    buf_finish(&b);
+}
+
+/* What the child said: nothing yet, that it failed, or, by closing the pipe, that it became the
+ * program (or was killed on the way: then that is how it ended). */
+static void look_at_start(struct init *in, struct job *j) {
+    struct start_report r;
+    ssize_t n = read(j->start, &r, sizeof(r));
+    if (n < 0)
+        return;
+    if (n != sizeof(r)) {
+        tell_started(in, j);
         return;
     }
-    add_job(in, j, id, pid, false);
-    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): without a place for it rc was negative
+    struct err err;
+    errno = r.sys;
+    (void)err_sys(&err, "%.*s", (int)sizeof(r.what) - 1, r.what);
+    if (r.sys == ENOENT || r.sys == EACCES || r.sys == ENOEXEC || r.sys == ENOTDIR)
+        err.code = ERR_NOT_FOUND;
+    tell_not_started(in, j, &err);
+}
+
+/* Ticks, not a clock: the time that a sandbox is frozen is not the command's. */
+static void check_starts(struct init *in) {
+    int64_t now = clock_mono_ms();
+    if (now - in->tick_ms < TICK_MS)
+        return;
+    in->tick_ms = now;
+    for (size_t i = 0; i < SANDBOX_EXECS_MAX; i++) {
+        struct job *j = &in->jobs[i];
+        if (j->pid == 0 || j->start < 0 || j->waited++ < START_TICKS)
+            continue;
+        struct err err;
+        (void)kill(j->pid, SIGKILL);
+        (void)err_set(&err, ERR_TIMEOUT,
+                      "the command did not begin within %d s: something in the sandbox stopped it "
+                      "or holds its program",
+                      START_TICKS);
+        tell_not_started(in, j, &err);
+    }
+}
+
+/* Opens what it needs and lets the child begin. */
+static int begin(struct init *in, struct job *j, struct start *s, struct wire_frame *f,
+                 struct err *err) {
+    const struct sandbox_exec *e = &s->e;
+    _cleanup_(close) int master = -1;
+    _cleanup_(close) int slave = -1;
+    int rc = e->tty ? open_terminal(e, &master, &slave, err) : take_streams(f, e, s->fds, err);
+    if (rc < 0)
+        return rc;
+    if (e->tty)
+        s->fds[0] = s->fds[1] = s->fds[2] = slave;
+    s->cwd = e->cwd && *e->cwd ? e->cwd : "/work";
+    s->env = make_env(in->o, e);
+    find_program(e->argv.items[0], s->env, &s->paths);
+    pid_t pid = 0;
+    int report = -1;
+    rc = launch(in, s, &pid, &report, err);
+    if (rc < 0)
+        return rc;
+    add_job(in, j, f->id, pid, false);
     j->final = e->final;
-    struct buf b;
-    buf_init(&b, 64);
-    pack_u32(&b, (uint32_t)pid);
-    if (master >= 0)
-        reply_fd(in, INIT_STARTED, id, &b, master);
-    else
-        reply(in, INIT_STARTED, id, &b);
-    buf_finish(&b);
+    j->from = s;
+    j->start = report;
+    j->master = steal_fd(&master);
+    if (in->nstarting++ == 0)
+        in->tick_ms = clock_mono_ms();
+    return 0;
+}
+
+/* Takes over what the exec holds. */
+static void run_exec(struct init *in, struct sandbox_exec *e, struct wire_frame *f) {
+    struct err err = {0};
+    struct start *s = xmalloc(sizeof(*s));
+    s->o = in->o;
+    s->e = *e;
+    s->env = NULL;
+    s->paths = (struct sandbox_strv){0};
+    s->fds[0] = s->fds[1] = s->fds[2] = -1;
+    *e = (struct sandbox_exec){0};
+    struct job *j = find_job(in, f->id) ? NULL : free_job(in, &err);
+    int rc = j          ? begin(in, j, s, f, &err)
+             : err.code ? -(int)err.code
+                        : err_set(&err, ERR_CONFLICT, "this id is running");
+    if (rc < 0) {
+        start_free(s);
+        reply_error(in, f->id, &err);
+    }
 }
 
 static void on_exec(struct init *in, struct wire_frame *f, struct unpack *u) {
@@ -414,7 +571,7 @@ static void on_exec(struct init *in, struct wire_frame *f, struct unpack *u) {
     unpack_sandbox_exec(u, &e);
     struct err err;
     if (unpack_ok(u)) {
-        run_exec(in, f->id, &e, f);
+        run_exec(in, &e, f);
     } else {
         (void)err_set(&err, ERR_BAD_REQUEST, "malformed exec");
         reply_error(in, f->id, &err);
@@ -423,22 +580,20 @@ static void on_exec(struct init *in, struct wire_frame *f, struct unpack *u) {
 }
 
 /* tar runs as the guest like any command: an archive can do nothing that a command cannot. */
-static void run_tar(struct init *in, struct wire_frame *f, const struct sandbox_strv *argv,
-                    bool reads) {
-    /* By the environment, since a tar that is not GNU's passes over what it does not know there.
-     * Only the disk itself is kept, holes as holes, and a file that cannot be read costs only
-     * itself. */
-    static char options[] = "TAR_OPTIONS=--anchored --sparse --one-file-system "
-                            "--ignore-failed-read";
-    static char *env[] = {options, NULL};
+static void run_tar(struct init *in, struct wire_frame *f, struct sandbox_strv *argv, bool reads) {
     struct sandbox_exec e = {.argv = *argv,
-                             .cwd = "/",
+                             .cwd = xstrdup("/"),
                              .in = reads ? SANDBOX_STREAM_FD : SANDBOX_STREAM_NULL,
                              .out = reads ? SANDBOX_STREAM_NULL : SANDBOX_STREAM_FD,
                              .err = f->nfds > 1 ? SANDBOX_STREAM_FD : SANDBOX_STREAM_NULL};
+    *argv = (struct sandbox_strv){0};
+    /* By the environment, since a tar that is not GNU's passes over what it does not know there.
+     * Only the disk itself is kept, holes as holes, and a file that cannot be read costs only
+     * itself. */
     if (f->type == INIT_SNAPSHOT)
-        e.env = (struct sandbox_strv){env, 1};
-    run_exec(in, f->id, &e, f);
+        sandbox_strv_add(&e.env, "TAR_OPTIONS=--anchored --sparse --one-file-system "
+                                 "--ignore-failed-read");
+    run_exec(in, &e, f);
 }
 
 /* For a path below the root, as a pattern: GNU tar takes what has no wildcard for a word, and then
@@ -511,8 +666,14 @@ static void on_signal(struct init *in, struct wire_frame *f, struct unpack *u) {
         rc = err_set(&err, ERR_BAD_REQUEST, "malformed signal");
     else if (id && !j)
         rc = err_set(&err, ERR_NOT_FOUND, "this command does not run");
-    /* Not reaped yet, so the number still means this process: its group has the same. */
-    else if (kill(!id ? -1 : group ? -j->pid : j->pid, signo) < 0 && !(errno == ESRCH && !id))
+    /* Not reaped yet, so the number still means this process: its group has the same, once it has
+     * one. */
+    else if (kill(!id     ? -1
+                  : group ? -j->pid
+                          : j->pid,
+                  signo) < 0 &&
+             !(errno == ESRCH && !id) &&
+             !(id && group && j->start >= 0 && kill(j->pid, signo) == 0))
         rc = err_sys(&err, "signal");
     if (rc < 0)
         reply_error(in, f->id, &err);
@@ -710,55 +871,23 @@ static void on_connect(struct init *in, struct wire_frame *f, struct unpack *u) 
     close(s);
 }
 
-/* Resident memory that processes do not share, and the process that has most of it. */
-static uint64_t sum_memory(const struct init *in, pid_t *ret_largest) {
-    uint64_t total = 0, most = 0;
-    long page = sysconf(_SC_PAGESIZE);
-    int proc = in->o->proc >= 0 ? openat(in->o->proc, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-                                : open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = proc < 0 ? NULL : fdopendir(proc);
-    *ret_largest = 0;
-    for (struct dirent *e; d && (e = readdir(d));) {
-        long pid = strtol(e->d_name, NULL, 10);
-        if (pid <= 1)
-            continue;
-        char path[64], text[128];
-        (void)snprintf(path, sizeof(path), "%ld/statm", pid);
-        _cleanup_(close) int fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
-        ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-        unsigned long long size, resident, shared;
-        if (n <= 0)
-            continue;
-        text[n] = 0;
-        if (sscanf(text, "%llu %llu %llu", &size, &resident, &shared) != 3 || resident < shared)
-            continue;
-        uint64_t own = (resident - shared) * (uint64_t)page;
-        total += own;
-        if (own > most) {
-            most = own;
-            *ret_largest = (pid_t)pid;
-        }
-    }
-    if (d)
-        closedir(d);
-    return total;
-}
-
-/* Stands in for the kernel's out-of-memory killer where no cgroup limits the sandbox. */
+/* Stands in for the kernel's out-of-memory killer where no cgroup limits the sandbox. What a
+ * command leaves behind is watched too. */
 static void on_watch(struct init *in) {
     uint64_t ticks;
+    pid_t victims[WATCH_VICTIMS_MAX];
     (void)!read(in->timer, &ticks, sizeof(ticks));
-    for (int round = 0; round < 64; round++) {
-        pid_t largest;
-        if (sum_memory(in, &largest) <= in->o->spec->memory_bytes || largest == 0)
-            return;
-        for (size_t i = 0; i < SANDBOX_EXECS_MAX; i++)
-            if (in->jobs[i].pid == largest)
-                in->jobs[i].oom = true;
-        if (kill(largest, SIGKILL) < 0)
-            return;
-        (void)waitid(P_PID, (id_t)largest, &(siginfo_t){0}, WEXITED | WNOWAIT);
+    size_t n = watch_look(in->watch, victims);
+    for (size_t i = 0; i < n; i++) {
+        pid_t session = getsid(victims[i]);
+        for (size_t k = 0; k < SANDBOX_EXECS_MAX; k++)
+            if (in->jobs[k].pid > 0 &&
+                (in->jobs[k].pid == victims[i] || in->jobs[k].pid == session))
+                in->jobs[k].oom = true;
+        (void)kill(victims[i], SIGKILL);
     }
+    if (in->njobs == 0 && watch_is_idle(in->watch))
+        watch_memory(in, false);
 }
 
 /* ---- the loop ---- */
@@ -767,7 +896,6 @@ static void on_frame(struct init *in, struct wire_frame *f) {
     struct unpack u;
     unpack_init(&u, f->data, f->len);
     struct err err;
-    pid_t largest;
     switch (f->type) {
     case INIT_EXEC:
         on_exec(in, f, &u);
@@ -797,9 +925,6 @@ static void on_frame(struct init *in, struct wire_frame *f) {
         break;
     case INIT_CONNECT_PORT:
         on_connect(in, f, &u);
-        break;
-    case INIT_STATS:
-        reply_ok(in, f->id, sum_memory(in, &largest));
         break;
     case INIT_SYNC:
         reply_ok(in, f->id, 0);
@@ -853,20 +978,40 @@ void init_prepare(void) {
     sigaddset(&set, SIGUSR2);
     struct sigaction ignore = {.sa_handler = SIG_IGN};
     (void)sigaction(SIGPIPE, &ignore, NULL);
-    in->stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
     in->results = mmap(NULL, SANDBOX_EXECS_MAX * sizeof(struct result), PROT_READ | PROT_WRITE,
                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     in->signals = sigprocmask(SIG_SETMASK, &set, NULL) < 0
                       ? -1
                       : signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (in->stack == MAP_FAILED || in->results == MAP_FAILED || in->signals < 0)
+    if (in->results == MAP_FAILED || in->signals < 0)
         _exit(1);
     /* The first child of a new process pays for pages that are touched the first time. Whoever
      * prepares ahead lets nobody pay. */
-    pid_t pid = clone(rehearse, in->stack + STACK_BYTES, CLONE_VM | CLONE_VFORK | SIGCHLD, NULL);
+    static _Alignas(16) char stack[4096];
+    pid_t pid = clone(rehearse, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD, NULL);
     if (pid > 0)
         (void)waitpid(pid, NULL, 0);
+}
+
+enum { POLL_CHANNEL, POLL_SIGNALS, POLL_TIMER, POLL_STARTS };
+
+static size_t fill_poll(const struct init *in, struct pollfd *p) {
+    size_t n = POLL_STARTS;
+    p[POLL_CHANNEL] = (struct pollfd){.fd = in->o->channel, .events = POLLIN};
+    p[POLL_SIGNALS] = (struct pollfd){.fd = in->signals, .events = POLLIN};
+    p[POLL_TIMER] = (struct pollfd){.fd = in->timer, .events = POLLIN};
+    for (size_t i = 0; in->nstarting > 0 && i < SANDBOX_EXECS_MAX; i++)
+        if (in->jobs[i].pid > 0 && in->jobs[i].start >= 0)
+            p[n++] = (struct pollfd){.fd = in->jobs[i].start, .events = POLLIN};
+    return n;
+}
+
+static void on_starts(struct init *in) {
+    for (size_t i = 0; in->nstarting > 0 && i < SANDBOX_EXECS_MAX; i++)
+        if (in->jobs[i].pid > 0 && in->jobs[i].start >= 0)
+            look_at_start(in, &in->jobs[i]);
+    if (in->nstarting > 0)
+        check_starts(in);
 }
 
 _Noreturn void init_run(const struct init_options *o) {
@@ -876,21 +1021,26 @@ _Noreturn void init_run(const struct init_options *o) {
     in->o = o;
     if (fd_set_nonblock(o->channel, true) < 0)
         _exit(1);
-    if (o->watch_memory)
+    if (o->watch_memory) {
         in->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+        in->watch = watch_create(&(struct watch_options){.proc = o->proc,
+                                                         .disk = o->disk,
+                                                         .diag = o->diag,
+                                                         .limit_bytes = o->spec->memory_bytes});
+    }
     for (;;) {
         drain(in);
-        struct pollfd p[3] = {{.fd = o->channel, .events = POLLIN},
-                              {.fd = in->signals, .events = POLLIN},
-                              {.fd = in->timer, .events = POLLIN}};
-        if (poll(p, 3, -1) < 0 && errno != EINTR)
+        struct pollfd p[POLL_STARTS + SANDBOX_EXECS_MAX];
+        size_t n = fill_poll(in, p);
+        if (poll(p, n, in->nstarting > 0 ? TICK_MS : -1) < 0 && errno != EINTR)
             _exit(1);
         struct err err;
-        if (p[1].revents)
+        if (p[POLL_SIGNALS].revents)
             on_signals(in);
-        if (p[2].revents)
+        on_starts(in);
+        if (p[POLL_TIMER].revents)
             on_watch(in);
-        if (p[0].revents && wire_recv(o->reader, o->channel, &err) < 0)
+        if (p[POLL_CHANNEL].revents && wire_recv(o->reader, o->channel, &err) < 0)
             _exit(0); /* the front closed the channel: the sandbox ends */
     }
 }

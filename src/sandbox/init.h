@@ -14,10 +14,10 @@ struct init_options {
     struct wire_reader *reader; /* may hold frames already */
     const struct lockdown *lockdown;
     const struct sandbox_spec *spec;
-    bool own_uid;      /* init is uid 1 and becomes the guest for each command */
-    int proc;          /* a /proc in which nothing hides, or -1 */
-    bool watch_memory; /* no cgroup limits it */
-    bool no_suid;      /* a host folder is bound writable */
+    bool own_uid;         /* init is uid 1 and becomes the guest for each command */
+    bool watch_memory;    /* no cgroup limits it */
+    int proc, disk, diag; /* for the watch: see struct watch_options */
+    bool no_suid;         /* a host folder is bound writable */
 };
 
 /* What can be done before the spec is known. */

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "lock/cgroup.h"
+#include "lock/scope.h"
 #include "sandbox/box.h"
 #include "sandbox/guard.h"
 #include "sandbox/lockdown.h"
@@ -32,6 +33,7 @@ enum {
     POOL_FAILURES = 3,   /* then the pool is given up: something is wrong that will stay wrong */
     PIDS_MARGIN = 16,    /* for init and its workers */
     SWEEP_MS = 5000,
+    LEFTOVER_BYTES = 8 << 20,
 };
 
 enum state { STATE_FREE, STATE_WARM, STATE_LIVE, STATE_DYING };
@@ -100,12 +102,24 @@ static uid_t uid_of(const struct launcher *l, const struct sandbox *s) {
     return l->config.uid_base + 2 * (uid_t)(s - l->boxes);
 }
 
+/* The kernel clears away what a sandbox left (System V memory) a while after its last process: the
+ * next one in the same group would have to pay for it. */
+static struct sandbox *free_place(const struct launcher *l) {
+    struct sandbox *last = NULL;
+    for (size_t i = 0; i < l->config.max; i++) {
+        struct sandbox *s = &l->boxes[i];
+        if (s->state != STATE_FREE)
+            continue;
+        if (!s->slot_open || cgroup_slot_memory(&l->cgroups, &s->slot) < LEFTOVER_BYTES)
+            return s;
+        last = s;
+    }
+    return last;
+}
+
 static int spawn(struct launcher *l, const char *root, bool pooled, struct sandbox **ret,
                  struct err *err) {
-    struct sandbox *s = NULL;
-    for (size_t i = 0; i < l->config.max && !s; i++)
-        if (l->boxes[i].state == STATE_FREE)
-            s = &l->boxes[i];
+    struct sandbox *s = free_place(l);
     if (!s)
         return err_set(err, ERR_LIMIT, "there are already %u sandboxes, which is the limit",
                        l->config.max);
@@ -261,6 +275,25 @@ static int probe(struct launcher *l, struct err *err) {
     return rc;
 }
 
+/* An ordinary user's processes are mostly in a group that belongs to root. Where systemd runs for
+ * the user, it has one to give away. */
+static void open_cgroups(struct launcher *l, char *why, size_t why_size) {
+    char socket[64];
+    struct err err;
+    cgroups_open(&l->cgroups, "", getpid(), why, why_size);
+    if (geteuid() == 0 || (l->cgroups.controllers & SANDBOX_HAS_MEMORY) ||
+        !cgroups_has_memory_v2(""))
+        return;
+    scope_socket(geteuid(), socket, sizeof(socket));
+    if (scope_enter(socket, &err) < 0) {
+        log_info("sandbox.scope", "error", err.message);
+        return;
+    }
+    cgroups_sweep_own(&l->cgroups, 0);
+    cgroups_close(&l->cgroups);
+    cgroups_open(&l->cgroups, "", getpid(), why, why_size);
+}
+
 static int configure(struct launcher *l, struct unpack *u, char *why, size_t why_size,
                      struct err *err) {
     if (l->configured)
@@ -276,7 +309,7 @@ static int configure(struct launcher *l, struct unpack *u, char *why, size_t why
     int rc = lockdown_init(&l->lockdown, err);
     if (rc < 0)
         return rc;
-    cgroups_open(&l->cgroups, "", getpid(), why, why_size);
+    open_cgroups(l, why, why_size);
     cgroups_sweep_stale(&l->cgroups);
     l->boxes = xcalloc(c->max, sizeof(*l->boxes));
     for (size_t i = 0; i < c->max; i++)
@@ -301,7 +334,7 @@ static int configure(struct launcher *l, struct unpack *u, char *why, size_t why
 }
 
 static void on_config(struct launcher *l, struct wire_frame *f, struct unpack *u) {
-    char why[128];
+    char why[256];
     struct err err = {0};
     if (configure(l, u, why, sizeof(why), &err) < 0) {
         log_error("sandbox.config", "error", err.message);
@@ -527,7 +560,11 @@ static void drain(struct launcher *l) {
 }
 
 static int prepare(struct launcher *l) {
-    struct rlimit files;
+    /* At 0 the kernel writes no core file, but still starts a handler that reads cores from a pipe,
+     * outside; at 1 neither. Here, because sandboxes cannot change it any more. */
+    struct rlimit files, core = {1, 1};
+    if (setrlimit(RLIMIT_CORE, &core) < 0)
+        log_info("sandbox.core", "error", "crashes inside may reach this machine's crash handler");
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
         (void)setrlimit(RLIMIT_NOFILE, &files);

@@ -3,6 +3,7 @@
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "sandbox/guard.h"
+#include "sandbox/raw.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -17,6 +18,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -320,6 +322,7 @@ static int add_argument_rules(scmp_filter_ctx c) {
     rc |= seccomp_rule_add(c, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1,
                            SCMP_A0(SCMP_CMP_GT, AF_NETLINK));
     rc |= seccomp_rule_add(c, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1, SCMP_A0(SCMP_CMP_EQ, 0));
+    rc |= seccomp_rule_add(c, SCMP_ACT_ALLOW, SCMP_SYS(setrlimit), 0);
     static const uint64_t personas[] = {0, 0x0008, 0x20000, 0x20008, 0xffffffff};
     for (size_t i = 0; i < ARRAY_LEN(personas); i++)
         rc |= seccomp_rule_add(c, SCMP_ACT_ALLOW, SCMP_SYS(personality), 1,
@@ -348,16 +351,36 @@ static const struct sock_filter no_sti[] = {
     BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
 };
 
+/* RLIMIT_CORE stays as it is (see the launcher), and whoever sets it is told that he did: programs
+ * that switch core dumps off take a refusal for the end. Again the upper half means nothing. */
+static const struct sock_filter no_core[] = {
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_setrlimit, 0, 2),
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, RLIMIT_CORE, 7, 8),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prlimit64, 0, 7),
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, RLIMIT_CORE, 0, 5),
+    /* Only asking, without a new value, is what it seems to be. */
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 2),
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2]) + 4),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | 0),
+};
+
 static int export_filter(scmp_filter_ctx c, struct sock_fprog *ret, struct err *err) {
     _cleanup_(close) int fd = memfd_create("filter", MFD_CLOEXEC);
     if (fd < 0 || seccomp_export_bpf(c, fd) < 0)
         return err_sys(err, "compile the system call filter");
     off_t n = lseek(fd, 0, SEEK_END);
-    struct sock_filter *p = xmalloc(sizeof(no_sti) + (size_t)n);
+    size_t before = ARRAY_LEN(no_sti) + ARRAY_LEN(no_core);
+    struct sock_filter *p = xmalloc(before * sizeof(*p) + (size_t)n);
     memcpy(p, no_sti, sizeof(no_sti));
-    if (pread(fd, p + ARRAY_LEN(no_sti), (size_t)n, 0) != n)
+    memcpy(p + ARRAY_LEN(no_sti), no_core, sizeof(no_core));
+    if (pread(fd, p + before, (size_t)n, 0) != n)
         return err_sys(err, "read the system call filter");
-    size_t total = (sizeof(no_sti) + (size_t)n) / sizeof(struct sock_filter);
+    size_t total = before + (size_t)n / sizeof(struct sock_filter);
     *ret = (struct sock_fprog){.len = (unsigned short)total, .filter = p};
     return 0;
 }
@@ -372,8 +395,8 @@ enum { CALLS = 512, TREE_MAX = 250 };
 enum verdict { VERDICT_EPERM, VERDICT_ENOSYS, VERDICT_ALLOW, VERDICT_ARGS };
 
 static void fill_verdicts(uint8_t verdicts[CALLS]) {
-    static const char *const with_args[] = {"clone",       "ioctl", "socket", "prlimit64",
-                                            "personality", "mknod", "mknodat"};
+    static const char *const with_args[] = {"clone",     "ioctl",       "socket", "prlimit64",
+                                            "setrlimit", "personality", "mknod",  "mknodat"};
     memset(verdicts, VERDICT_EPERM, CALLS);
     /* Newer than the list: "not there" makes programs fall back, "not permitted" makes them fail.
      */
@@ -490,13 +513,19 @@ static int build_no_suid(struct sock_fprog *ret, struct err *err) {
                 continue;
             struct scmp_arg_cmp mode = {
                 .arg = calls[i].arg, .op = SCMP_CMP_MASKED_EQ, .datum_a = bit, .datum_b = bit};
-            struct scmp_arg_cmp creates = {.arg = calls[i].arg - 1,
-                                           .op = SCMP_CMP_MASKED_EQ,
-                                           .datum_a = O_CREAT,
-                                           .datum_b = O_CREAT};
             bool opens = strcmp(calls[i].name, "open") == 0 || strcmp(calls[i].name, "openat") == 0;
-            struct scmp_arg_cmp both[2] = {mode, creates};
-            rc |= seccomp_rule_add_array(c, SCMP_ACT_ERRNO(EPERM), nr, opens ? 2 : 1, both);
+            if (!opens)
+                rc |= seccomp_rule_add_array(c, SCMP_ACT_ERRNO(EPERM), nr, 1, &mode);
+            /* Without these two the mode means nothing, and may be anything. */
+            static const unsigned creates[] = {O_CREAT, O_TMPFILE & ~O_DIRECTORY};
+            for (size_t k = 0; opens && k < ARRAY_LEN(creates); k++) {
+                struct scmp_arg_cmp both[2] = {mode,
+                                               {.arg = calls[i].arg - 1,
+                                                .op = SCMP_CMP_MASKED_EQ,
+                                                .datum_a = creates[k],
+                                                .datum_b = creates[k]}};
+                rc |= seccomp_rule_add_array(c, SCMP_ACT_ERRNO(EPERM), nr, 2, both);
+            }
         }
     rc |= seccomp_rule_add(c, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(openat2), 0);
     if (rc == 0)
@@ -520,22 +549,21 @@ int lockdown_caps(uint64_t keep) {
     struct __user_cap_data_struct data[2] = {
         {.effective = (uint32_t)keep, .permitted = (uint32_t)keep},
         {.effective = (uint32_t)(keep >> 32), .permitted = (uint32_t)(keep >> 32)}};
-    return (int)syscall(SYS_capset, &head, data);
+    return (int)raw(SYS_capset, (long)&head, (long)data, 0, 0);
 }
 
 #ifdef CAY_TEST_GUARDS
 int lockdown_raise_ambient(void) {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct d[2];
-    if (syscall(SYS_capget, &head, d) < 0)
-        return -1;
+    struct __user_cap_data_struct d[2] = {{0}};
+    long rc = raw(SYS_capget, (long)&head, (long)d, 0, 0);
     for (int i = 0; i < 2; i++)
         d[i].effective = d[i].inheritable = d[i].permitted;
-    if (syscall(SYS_capset, &head, d) < 0)
-        return -1;
-    for (int cap = 0; cap <= CAP_LAST_CAP; cap++)
-        (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, cap, 0, 0);
-    return 0;
+    if (rc == 0)
+        rc = raw(SYS_capset, (long)&head, (long)d, 0, 0);
+    for (int cap = 0; rc == 0 && cap <= CAP_LAST_CAP; cap++)
+        (void)raw(SYS_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, cap, 0);
+    return (int)rc;
 }
 #endif
 
@@ -558,6 +586,9 @@ int lockdown_bounding(struct err *err) {
 #define LL_READ (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR)
 #define LL_EXEC LANDLOCK_ACCESS_FS_EXECUTE
 #define LL_V1   ((1ULL << 13) - 1)
+#define LL_FILE                                                                                    \
+    (LL_EXEC | LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE |                      \
+     3ULL << 14 /* TRUNCATE, IOCTL_DEV */)
 
 struct ruleset_attr { /* as of ABI 6; Debian 12's header knows the first field only */
     uint64_t fs, net, scoped;
@@ -575,9 +606,12 @@ static uint64_t handled_fs(int abi) {
 }
 
 static int allow(int ruleset, const char *path, uint64_t access, struct err *err) {
+    struct stat st;
     _cleanup_(close) int fd = open(path, O_PATH | O_CLOEXEC);
-    if (fd < 0)
+    if (fd < 0 || fstat(fd, &st) < 0)
         return errno == ENOENT ? 0 : err_sys(err, "landlock: open %s", path);
+    if (!S_ISDIR(st.st_mode))
+        access &= LL_FILE; /* the kernel takes no other for a file */
     struct landlock_path_beneath_attr rule = {.allowed_access = access, .parent_fd = fd};
     if (syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) < 0)
         return err_sys(err, "landlock: allow %s", path);
@@ -588,6 +622,10 @@ int lockdown_allow_writable(const struct lockdown *l, int ruleset, const char *p
                             struct err *err) {
     uint64_t never = LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_MAKE_BLOCK;
     return allow(ruleset, path, handled_fs(l->landlock_abi) & ~never, err);
+}
+
+int lockdown_allow_root(int ruleset, struct err *err) {
+    return allow(ruleset, "/", LL_READ | LL_EXEC, err);
 }
 
 int lockdown_allow_read(int ruleset, int fd, struct err *err) {
@@ -623,7 +661,7 @@ int lockdown_ruleset(const struct lockdown *l, const char *const *writable, size
 }
 
 int lockdown_install(const struct sock_fprog *filter) {
-    return (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, filter);
+    return (int)raw(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, (long)filter, 0);
 }
 
 int lockdown_enforce(const struct lockdown *l, int ruleset, struct err *err) {
@@ -631,7 +669,9 @@ int lockdown_enforce(const struct lockdown *l, int ruleset, struct err *err) {
         return err_sys(err, "no_new_privs");
     if (ruleset >= 0 && syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
         return err_sys(err, "landlock: restrict");
-    if (guard_on(GUARD_SECCOMP) && lockdown_install(&l->filter) < 0)
-        return err_sys(err, "install the system call filter");
-    return 0;
+    int rc = guard_on(GUARD_SECCOMP) ? lockdown_install(&l->filter) : 0;
+    if (rc == 0)
+        return 0;
+    errno = -rc;
+    return err_sys(err, "install the system call filter");
 }

@@ -18,7 +18,8 @@ struct lockdown {
 int lockdown_init(struct lockdown *l, struct err *err);
 
 enum { CAPS_INIT = 1 << 5 | 1 << 6 | 1 << 7 }; /* KILL, SETGID, SETUID */
-/* Sets all three sets; the raw call, so that it is safe in a child that shares memory. */
+/* Sets all three sets. This and lockdown_install() are for a child that shares init's memory too:
+ * they return -errno and leave errno alone. */
 int lockdown_caps(uint64_t keep);
 #ifdef CAY_TEST_GUARDS
 /* Without the guard GUARD_CAPS: what a guest holds if nothing is dropped. */
@@ -30,9 +31,11 @@ int lockdown_bounding(struct err *err);
 /* A Landlock ruleset for the sandbox's tree, to be enforced by lockdown_enforce(). -1: none. */
 int lockdown_ruleset(const struct lockdown *l, const char *const *writable, size_t n, int *ret_fd,
                      struct err *err);
-/* One more folder that may be written. */
+/* One more folder or file that may be written. */
 int lockdown_allow_writable(const struct lockdown *l, int ruleset, const char *path,
                             struct err *err);
+/* The root is another one since the ruleset was made. */
+int lockdown_allow_root(int ruleset, struct err *err);
 /* One more folder that may be read, by descriptor. */
 int lockdown_allow_read(int ruleset, int fd, struct err *err);
 /* no_new_privs, Landlock, seccomp: nothing is given back after this. */

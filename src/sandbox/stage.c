@@ -15,6 +15,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -195,8 +196,8 @@ static bool is_ours(const char *name) {
 
 /* Fills the current directory, a fresh tmpfs. */
 static int fill_template(const struct stage *s, const char *from, struct err *err) {
-    static const char *const dirs[] = {"proc", "work", "tmp", "home",
-                                       "mnt",  "run",  "var", "home/cay"};
+    static const char *const dirs[] = {"proc", "work", "tmp",     "home",    "mnt",
+                                       "run",  "var",  "var/tmp", "home/cay"};
     int rc = 0;
     if (!from) {
         static const char *const system_dirs[] = {"usr",   "bin",   "sbin",  "lib",
@@ -216,8 +217,11 @@ static int fill_template(const struct stage *s, const char *from, struct err *er
     }
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(dirs); i++) {
         struct stat st;
-        if (lstat(dirs[i], &st) < 0)
-            rc = make_dir(dirs[i], 0755, err);
+        if (lstat(dirs[i], &st) == 0)
+            continue;
+        if (mkdir(dirs[i], 0755) < 0 && errno == EROFS)
+            continue; /* the given root has a /var of its own, without it */
+        rc = make_dir(dirs[i], 0755, err);
     }
     if (rc == 0)
         rc = add_dev(s->root, err);
@@ -316,8 +320,10 @@ static int add_root(struct stage *s, const struct sandbox_root *r, const char *s
 
 /* ---- the binder ---- */
 
-/* A user namespace that maps one id of the disk to the guest's, for an idmapped mount. */
-static int make_userns(uid_t disk_uid, gid_t disk_gid, uid_t uid, struct err *err) {
+/* A user namespace that maps an owner and his group to the guest, for an idmapped mount. The kernel
+ * lets nobody write to a folder whose group is not mapped: if that is another group, it becomes
+ * init's, which the guest is not in. */
+static int make_userns(const struct stat *st, gid_t gid, uid_t uid, struct err *err) {
     int pair[2];
     int rc = fd_pair(pair, err);
     if (rc < 0)
@@ -335,12 +341,14 @@ static int make_userns(uid_t disk_uid, gid_t disk_gid, uid_t uid, struct err *er
         (void)!read(theirs, &c, 1);
         _exit(0);
     }
-    char path[64], map[64];
+    char path[64], map[96];
     (void)snprintf(path, sizeof(path), "/proc/%d/uid_map", (int)pid);
-    (void)snprintf(map, sizeof(map), "%u %u 1", disk_uid, uid);
+    (void)snprintf(map, sizeof(map), "%u %u 1", st->st_uid, uid);
     rc = write_proc(path, map, err);
     (void)snprintf(path, sizeof(path), "/proc/%d/gid_map", (int)pid);
-    (void)snprintf(map, sizeof(map), "%u %u 1", disk_gid, uid);
+    int n = snprintf(map, sizeof(map), "%u %u 1\n", gid, uid);
+    if (st->st_gid != gid)
+        (void)snprintf(map + n, sizeof(map) - (size_t)n, "%u %u 1\n", st->st_gid, uid - 1);
     if (rc == 0)
         rc = write_proc(path, map, err);
     (void)snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)pid);
@@ -355,8 +363,68 @@ static int make_userns(uid_t disk_uid, gid_t disk_gid, uid_t uid, struct err *er
     return rc < 0 ? rc : ns;
 }
 
+/* The first four fields of a line of /etc/passwd or /etc/group, and where the next line is. */
+static const char *split_line(const char *p, char *line, size_t size, char *ret[4]) {
+    size_t n = strcspn(p, "\n");
+    (void)snprintf(line, size, "%.*s", (int)n, p);
+    char *rest = line;
+    for (int i = 0; i < 4; i++) {
+        ret[i] = strsep(&rest, ":");
+        if (!ret[i])
+            ret[i] = line + strlen(line);
+    }
+    return p + n + (p[n] == '\n');
+}
+
+/* The name of a user and his own group: false if /etc/passwd does not know him. */
+static bool find_user(const char *passwd, uid_t uid, char name[64], gid_t *ret_gid) {
+    char line[1024], *parts[4];
+    for (const char *p = passwd; *p;) {
+        p = split_line(p, line, sizeof(line), parts);
+        if (!*parts[3] || strtoul(parts[2], NULL, 10) != uid)
+            continue;
+        (void)snprintf(name, 64, "%s", parts[0]);
+        *ret_gid = (gid_t)strtoul(parts[3], NULL, 10);
+        return true;
+    }
+    return false;
+}
+
+static bool is_member(const char *groups, gid_t gid, const char *name) {
+    char line[4096], *parts[4];
+    for (const char *p = groups; *p;) {
+        p = split_line(p, line, sizeof(line), parts);
+        if (!*parts[2] || strtoul(parts[2], NULL, 10) != gid)
+            continue;
+        for (char *one; (one = strsep(&parts[3], ","));)
+            if (strcmp(one, name) == 0)
+                return true;
+    }
+    return false;
+}
+
+/* The group whose files become the guest's: that of the folder if its owner is in it, or else his
+ * own. Root's is nobody's, nor is that of a user whom this machine's files do not know. */
+static gid_t group_for(const struct stat *st) {
+    enum { NO_GROUP = 65534 };
+    char name[64];
+    gid_t own = 0;
+    _cleanup_(buf) struct buf passwd;
+    _cleanup_(buf) struct buf groups;
+    buf_init(&passwd, 1 << 20);
+    buf_init(&groups, 1 << 20);
+    if (fd_read_file(AT_FDCWD, "/etc/passwd", &passwd, NULL) < 0 || !passwd.data ||
+        !find_user(passwd.data, st->st_uid, name, &own))
+        return NO_GROUP;
+    if (st->st_gid != 0 && st->st_gid != own &&
+        fd_read_file(AT_FDCWD, "/etc/group", &groups, NULL) == 0 && groups.data &&
+        is_member(groups.data, st->st_gid, name))
+        return st->st_gid;
+    return own == 0 ? NO_GROUP : own;
+}
+
 static int map_owner(int tree, const struct stat *st, uid_t uid, struct err *err) {
-    _cleanup_(close) int ns = make_userns(st->st_uid, st->st_gid, uid, err);
+    _cleanup_(close) int ns = make_userns(st, group_for(st), uid, err);
     if (ns < 0)
         return -ERR_IO;
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (uint64_t)ns};
@@ -374,14 +442,14 @@ static int bind_tree(const struct stage *s, int fd, bool rw, uid_t uid, int *ret
     if (n < 0 || fstat(fd, &want) < 0)
         return err_sys(err, "bind");
     path[n] = 0;
-    if (!S_ISDIR(want.st_mode))
-        return err_set(err, ERR_BAD_REQUEST, "a bind must be a folder");
+    if (!S_ISDIR(want.st_mode) && !S_ISREG(want.st_mode))
+        return err_set(err, ERR_BAD_REQUEST, "a bind must be a folder or a file");
     /* The descriptor is the capability: the name only finds the same folder in this namespace. */
-    _cleanup_(close) int here = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    _cleanup_(close) int here = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     if (here < 0 || fstat(here, &have) < 0)
         return err_sys(err, "bind: open the folder");
     if (have.st_dev != want.st_dev || have.st_ino != want.st_ino)
-        return err_set(err, ERR_CONFLICT, "the folder of a bind was moved: try again");
+        return err_set(err, ERR_CONFLICT, "what is bound was moved or replaced: try again");
     _cleanup_(close) int tree =
         sys_open_tree(here, "", AT_EMPTY_PATH | AT_RECURSIVE | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
     if (tree < 0)
@@ -395,7 +463,7 @@ static int bind_tree(const struct stage *s, int fd, bool rw, uid_t uid, int *ret
         /* Never let a guest own files of the host's root. */
         if (rw && want.st_uid == 0)
             return err_set(err, ERR_FORBIDDEN,
-                           "a folder that root owns is not bound writable: give it another owner");
+                           "what root owns is not bound writable: give it another owner");
         int rc = want.st_uid == 0 ? 0 : map_owner(tree, &want, uid, err);
         if (rc < 0 && rw)
             return rc;

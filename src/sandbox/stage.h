@@ -25,6 +25,6 @@ struct stage {
 int stage_open(struct stage *s, const struct sandbox_config *config, struct err *err);
 /* A detached copy of the template, CLOEXEC. */
 int stage_clone_root(const struct stage *s, const char *name, int *ret_fd, struct err *err);
-/* A detached mount of the directory. As root, files of the directory's owner become the guest's,
- * whose host uid and gid are given. */
+/* A detached mount of the directory or file. As root, files of its owner (and of his group) become
+ * the guest's, whose host uid and gid are given. */
 int stage_clone_bind(struct stage *s, int dirfd, bool rw, uid_t uid, struct err *err, int *ret_fd);

@@ -70,7 +70,6 @@ enum sandbox_init_msg {
                          out, and named among the errors */
     INIT_CONNECT_PORT, /* u32 port -> PORT with a non-blocking TCP socket to 127.0.0.1 or ::1, which
                           may still be connecting */
-    INIT_STATS,        /* -> OK with the resident bytes of the guest's processes */
     INIT_SYNC,         /* -> OK: everything sent before has been handled */
     /* init -> front */
     INIT_READY = 96, /* fd: the listener 127.0.0.1:3128 of the sandbox's network, if asked for */

@@ -57,6 +57,8 @@ for (const [who, user] of users) {
     const both = await run(t, ['sh', '-c', 'echo out; echo err >&2; printf "\\033[31mred"'], user);
     assert.equal(both.out, 'out\n\x1b[31mred');
     assert.equal(both.err, 'err\n');
+    const named = await run(t, ['sh', '-c', 'cat /dev/stdin > /dev/stdout; echo err > /dev/stderr'], { ...user, input: 'in' });
+    assert.deepEqual([named.out, named.err, named.code], ['in', 'err\n', 0]);
     const file = join(tempDir(t), 'input');
     writeFileSync(file, bytes);
     const from = start(t, ['-c', `exec '${cay}' exec -- cat < '${file}'`], { command: 'sh', ...user });
@@ -103,6 +105,14 @@ for (const [who, user] of users) {
     const done = await run(t, ['-v', `${dir}:/work/d:rw`, 'sh', '-c', 'echo inside > /work/d/new'], user);
     assert.equal(done.code, 0, done.err);
     assert.equal(readFileSync(join(dir, 'new'), 'utf8'), 'inside\n');
+    const places = ['-v', `${dir}:/opt/x`, '-v', `${join(dir, 'new')}:/etc/hosts`, '-v', `${join(dir, 'new')}:/srv/a/b`];
+    const seen = await run(t, [...places, 'sh', '-c', 'cat /opt/x/new /etc/hosts /srv/a/b; echo tmp > /var/tmp/x'], user);
+    assert.deepEqual([seen.code, seen.out], [0, 'inside\n'.repeat(3)], seen.err);
+    const hides = await run(t, ['-v', `${dir}:/`, 'true'], user);
+    assert.equal(hides.code, 2);
+    assert.match(hides.err, /would hide the system.*--root/);
+    assert.match((await run(t, ['-v', '/dev/null:/work/x', 'true'], user)).err, /neither a folder nor a file/);
+    assert.match((await run(t, ['-v', `${dir}:/usr/x`, 'true'], user)).err, /'\/usr\/x' .*folder of the system/);
   });
 
   test(`limits: time and memory, ${who}`, limit, async (t) => {
@@ -117,6 +127,24 @@ for (const [who, user] of users) {
     const ate = await run(t, ['-m', '100m', 'python3', '-c', eater], user);
     assert.notEqual(ate.code, 0);
     assert.equal(ate.out, '');
+    const keeper = 'import os,time\nfd=os.memfd_create("x")\nfor i in range(400): os.write(fd, bytes(1<<20))\ntime.sleep(3)\nprint("kept it all")';
+    const kept = await run(t, ['-m', '100m', 'python3', '-c', keeper], user);
+    assert.deepEqual([kept.code, kept.out], [137, '']);
+    assert.match(kept.err, /ran out of memory: it has 100 MiB/);
+  });
+
+  test(`it is said when memory is watched and not enforced, ${who}`, limit, async (t) => {
+    const doctor = start(t, ['doctor', '--json'], { input: '', ...user });
+    await doctor.ended;
+    const { detail } = JSON.parse(doctor.out).find((feature) => feature.name === 'sandboxes');
+    const watched = detail.includes('memory is watched');
+    assert.match(detail, watched ? /not enforced/ : /memory.* enforced by cgroups/);
+    const remark = /--memory is watched, not enforced/;
+    assert.equal(remark.test((await run(t, ['-m', '100m', 'true'], user)).err), watched);
+    assert.equal((await run(t, ['true'], user)).err, '');
+    assert.equal((await run(t, ['-q', '-m', '100m', 'true'], user)).err, '');
+    const record = JSON.parse((await run(t, ['-o', 'json', '-m', '100m', 'true'], user)).out);
+    assert.equal(record.memory_limit, watched ? 'watched' : 'enforced');
   });
 
   test(`signals reach the command, and the third Ctrl-C ends it, ${who}`, limit, async (t) => {
@@ -159,6 +187,7 @@ for (const [who, user] of users) {
         status: 4,
         timed_out: false,
         oom: false,
+        memory_limit: record.memory_limit,
         stdout: 'out\n',
         stderr: 'err\n',
         stdout_bytes: 4,
@@ -271,8 +300,8 @@ test('what cannot be done is said, with what to do next', limit, async (t) => {
   const wrong = [
     [[], 2, /say which command to run/],
     [['--nosuch', 'true'], 2, /`cay exec --help`/],
-    [['-v', 'nocolon', 'true'], 2, /HOSTDIR:GUESTDIR/],
-    [['-v', '/tmp:relative', 'true'], 2, /HOSTDIR:GUESTDIR/],
+    [['-v', 'nocolon', 'true'], 2, /HOSTPATH:GUESTPATH/],
+    [['-v', '/tmp:relative', 'true'], 2, /HOSTPATH:GUESTPATH/],
     [['-v', '/nosuch:/work/x', 'true'], 74, /\/nosuch: No such file/],
     [['-v', '/tmp:/etc/../x', 'true'], null, /./],
     [['-e', '=x', 'true'], 2, /NAME=VALUE/],

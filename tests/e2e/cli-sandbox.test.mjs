@@ -6,7 +6,7 @@ import { createServer as createHttpServer } from 'node:http';
 import { connect, createServer } from 'node:net';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { bearer, createKey, request, slow, startCay, tempDir, until } from '../lib/cay.mjs';
+import { bearer, createKey, isSanitized, request, slow, startCay, tempDir, until } from '../lib/cay.mjs';
 import { program, startProgram } from '../lib/program.mjs';
 
 const limit = { timeout: 90_000 * slow };
@@ -148,6 +148,53 @@ test('output is whole when the connection is cut again and again', limit, async 
   }
   assert.deepEqual(await it.ended, { code: 0, signal: null });
   assert.equal(it.out, Array.from({ length: 300 }, (_, i) => `line ${i}\n`).join(''));
+});
+
+/** A way to the server that can be made to swallow what is sent on it, without a word. */
+async function frozenWay(t, server) {
+  const way = { sockets: new Set(), silent: false };
+  const relay = createServer((near) => {
+    way.sockets.add(near);
+    near.on('error', () => near.destroy());
+    near.on('close', () => way.sockets.delete(near));
+    if (way.silent) return near.resume();
+    const far = connect(server.port, '127.0.0.1');
+    far.on('error', () => far.destroy());
+    far.on('close', () => near.destroy());
+    near.on('close', () => far.destroy());
+    near.on('data', (data) => near.mute || far.write(data));
+    far.on('data', (data) => near.mute || near.write(data));
+  });
+  await new Promise((resolve) => relay.listen(0, '127.0.0.1', resolve));
+  t.after(() => (relay.close(), [...way.sockets].forEach((socket) => socket.destroy())));
+  way.url = `http://127.0.0.1:${relay.address().port}`;
+  way.freeze = () => way.sockets.forEach((socket) => (socket.mute = true));
+  return way;
+}
+
+test('one SIGTERM is enough when the server does not answer any more', limit, async (t) => {
+  const { server, id } = await withBox(t);
+  const way = await frozenWay(t, server);
+  const command = ['sh', '-c', 'trap "" TERM; echo ready; while :; do sleep 0.1; done'];
+  const it = start(t, way, ['sandbox', 'exec', id, ...command], { input: '' });
+  await until(() => it.out.includes('ready'), 'the command');
+  way.silent = true;
+  way.freeze();
+  const begun = Date.now();
+  it.child.kill('SIGTERM');
+  assert.deepEqual(await it.ended, { code: 143, signal: null });
+  assert.ok(Date.now() - begun < 10_000 * slow);
+  assert.match(it.err, /does not answer; the command may still run/);
+});
+
+test('a connection that died in silence is noticed, and its output taken up elsewhere', { ...limit, skip: isSanitized && 'it only waits' }, async (t) => {
+  const { server, id } = await withBox(t);
+  const way = await frozenWay(t, server);
+  const it = start(t, way, ['sandbox', 'exec', id, 'sh', '-c', 'echo first; sleep 1; echo second; exit 3'], { input: '' });
+  await until(() => it.out.includes('first'), 'output');
+  way.freeze();
+  assert.deepEqual(await it.ended, { code: 3, signal: null });
+  assert.equal(it.out, 'first\nsecond\n');
 });
 
 test('copying files and folders, both ways', limit, async (t) => {

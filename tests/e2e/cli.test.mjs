@@ -121,7 +121,7 @@ test('a data folder that cannot be is named', async (t) => {
 test('doctor: one line per feature, or JSON', async () => {
   const done = await runCay(['doctor', '--json']);
   const features = JSON.parse(done.stdout);
-  for (const name of ['kernel', 'user namespaces', 'seccomp', 'landlock', 'cgroups', 'javascriptcore', 'git', 'kvm', 'programs']) {
+  for (const name of ['kernel', 'user namespaces', 'seccomp', 'landlock', 'cgroups', 'javascriptcore', 'git', 'kvm', 'programs', 'sandboxes']) {
     const feature = features.find((f) => f.name === name);
     assert.ok(feature, name);
     assert.deepEqual(Object.keys(feature), ['name', 'status', 'detail', 'advice']);

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
@@ -26,6 +27,7 @@
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -46,6 +48,15 @@ static int result(long rc) {
 static void ignore(int signo) {
     struct sigaction a = {.sa_handler = SIG_IGN};
     sigaction(signo, &a, NULL);
+}
+
+/* Holds what it has until it is killed. */
+static int stay(void) {
+    printf("ready\n");
+    fflush(stdout);
+    for (;;)
+        pause();
+    return 0;
 }
 
 /* ---- system calls ---- */
@@ -387,6 +398,18 @@ static int p_suid_open(void) {
     snprintf(path, sizeof(path), "%s/suid2", arg);
     return result(open(path, O_WRONLY | O_CREAT, 04755));
 }
+static int p_suid_temp(void) {
+    char path[256], from[64];
+    int fd = open(arg, O_TMPFILE | O_WRONLY, 06755);
+    if (fd < 0)
+        return errno;
+    snprintf(path, sizeof(path), "%s/suid3", arg);
+    snprintf(from, sizeof(from), "/proc/self/fd/%d", fd);
+    return result(linkat(AT_FDCWD, from, AT_FDCWD, path, AT_SYMLINK_FOLLOW));
+}
+static int p_chmod_suid(void) {
+    return result(chmod(arg, 04755));
+}
 static int p_kill(void) {
     return result(kill((pid_t)strtol(arg, NULL, 10), 0));
 }
@@ -397,6 +420,49 @@ static int p_kill_init(void) {
     (void)kill(1, SIGUSR1);
     (void)kill(1, SIGCHLD);
     return 0;
+}
+/* Stops whatever process is made next, for ever. */
+static int p_stop_next(void) {
+    for (;;) {
+        pid_t pid = fork();
+        if (pid == 0)
+            _exit(0);
+        waitpid(pid, NULL, 0);
+        for (int round = 0; round < 2000; round++)
+            for (pid_t next = pid + 1; next < pid + 8; next++)
+                (void)kill(next, SIGSTOP);
+    }
+    return 0;
+}
+/* Whoever opens or executes the file waits until the lease is given back, which it is not. */
+static int p_lease(void) {
+    int fd = open(arg, O_RDONLY);
+    ignore(SIGIO);
+    if (fd < 0 || fcntl(fd, F_SETLEASE, F_WRLCK) < 0)
+        return errno;
+    return stay();
+}
+/* Descriptors on their way, as many as one user may have. */
+static int p_in_flight(void) {
+    int n = 0, pair[2];
+    while (n < 100000 && socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, pair) == 0) {
+        int fds[250];
+        for (int i = 0; i < 250; i++)
+            fds[i] = pair[0];
+        char space[CMSG_SPACE(sizeof(fds))] = {0}, c = 'x';
+        struct iovec v = {&c, 1};
+        struct msghdr m = {
+            .msg_iov = &v, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof(space)};
+        struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+        h->cmsg_level = SOL_SOCKET;
+        h->cmsg_type = SCM_RIGHTS;
+        h->cmsg_len = CMSG_LEN(sizeof(fds));
+        memcpy(CMSG_DATA(h), fds, sizeof(fds));
+        if (sendmsg(pair[1], &m, 0) < 0)
+            break;
+        n += 250;
+    }
+    return stay();
 }
 static int p_fds(void) {
     int n = 0;
@@ -465,6 +531,111 @@ static int p_memory_many(void) {
     printf("killed=%d\n", killed);
     return killed;
 }
+/* Memory that is in no process's own pages, 256 MiB of it, and then nothing for a while: "hold
+ * KIND".
+ */
+enum { HELD = 256 << 20, PIECE = 1 << 20 };
+
+static void hold_memfd(int mode) {
+    int fd = memfd_create("hold", 0);
+    static char piece[PIECE];
+    memset(piece, 1, sizeof(piece));
+    for (int i = 0; i < HELD / PIECE; i++)
+        if (write(fd, piece, sizeof(piece)) < 0)
+            _exit(9);
+    if (mode == 1 && mmap(NULL, HELD, PROT_READ, MAP_SHARED, fd, 0) != MAP_FAILED)
+        close(fd); /* the mapping alone holds it, and was never touched */
+}
+static void hold_shm(void) {
+    for (int i = 0; i < HELD / (16 << 20); i++) {
+        char *p = shmat(shmget(IPC_PRIVATE, 16 << 20, 0600), NULL, 0);
+        memset(p, 1, 16 << 20);
+        shmdt(p); /* nobody has it mapped any more */
+    }
+}
+static void hold_shared(int mode) {
+    char *p = mmap(NULL, HELD, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (mode == 2 && fork() > 0) { /* a child fills it and goes */
+        wait(NULL);
+        return;
+    }
+    memset(p, 1, HELD);
+    if (mode == 1)
+        madvise(p, HELD, MADV_DONTNEED); /* out of the page tables, and still there */
+    if (mode == 2)
+        _exit(0);
+}
+static void hold_sockets(int mode) {
+    static char piece[8192];
+    long total = 0;
+    for (int n = 0; n < 2000 && total < HELD; n++) {
+        int pair[2], size = 4 << 20;
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) < 0)
+            break;
+        setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+        for (ssize_t k; (k = write(pair[1], piece, sizeof(piece))) > 0;)
+            total += k;
+        if (mode == 1)
+            close(pair[1]);
+    }
+}
+static void hold_tcp(void) {
+    static char piece[65536];
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(a);
+    int l = socket(AF_INET, SOCK_STREAM, 0);
+    long total = 0;
+    if (bind(l, (struct sockaddr *)&a, len) < 0 || listen(l, 1000) < 0 ||
+        getsockname(l, (struct sockaddr *)&a, &len) < 0)
+        _exit(9);
+    for (int n = 0; n < 500 && total < HELD; n++) {
+        int c = socket(AF_INET, SOCK_STREAM, 0);
+        if (connect(c, (struct sockaddr *)&a, sizeof(a)) < 0)
+            break;
+        fcntl(c, F_SETFL, O_NONBLOCK);
+        for (ssize_t k; (k = write(c, piece, sizeof(piece))) > 0;)
+            total += k;
+    }
+}
+static int p_hold(void) {
+    if (strcmp(arg, "memfd") == 0)
+        hold_memfd(0);
+    else if (strcmp(arg, "memfd_mapped") == 0)
+        hold_memfd(1);
+    else if (strcmp(arg, "shm") == 0)
+        hold_shm();
+    else if (strcmp(arg, "shared") == 0)
+        hold_shared(0);
+    else if (strcmp(arg, "shared_dropped") == 0)
+        hold_shared(1);
+    else if (strcmp(arg, "shared_left") == 0)
+        hold_shared(2);
+    else if (strcmp(arg, "sockets") == 0)
+        hold_sockets(0);
+    else if (strcmp(arg, "sockets_closed") == 0)
+        hold_sockets(1);
+    else if (strcmp(arg, "tcp") == 0)
+        hold_tcp();
+    else if (strcmp(arg, "private") == 0)
+        memset(mmap(NULL, HELD / 2, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 1,
+               HELD / 2);
+    sleep(3);
+    return 0;
+}
+/* Forks that have written to nothing: all of them together have 40 MiB. */
+static int p_shares(void) {
+    size_t size = 40 << 20;
+    memset(mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 1, size);
+    for (int i = 0; i < 6; i++)
+        if (fork() == 0) {
+            sleep(1);
+            _exit(0);
+        }
+    int killed = 0, st;
+    while (wait(&st) > 0)
+        killed += WIFSIGNALED(st);
+    return killed;
+}
 static int p_disk(void) {
     static char chunk[1 << 20];
     memset(chunk, 'x', sizeof(chunk));
@@ -508,6 +679,33 @@ static int p_open_files(void) {
     printf("fds=%d\n", n);
     return n == 100000 ? 0 : sys;
 }
+/* How many of these a user has is for all his processes. */
+static int p_inotify(void) {
+    int n = 0;
+    while (n < 4000 && inotify_init() >= 0)
+        n++;
+    int sys = errno;
+    if (strcmp(arg, "stay") == 0)
+        return stay();
+    printf("instances=%d\n", n);
+    return n == 4000 ? 0 : sys;
+}
+/* 1 and not 0: a handler of the host that is fed by a pipe is started at 0. */
+static int p_core(void) {
+    struct rlimit none = {0, 0}, have;
+    setrlimit(RLIMIT_CORE, &none);
+    syscall(SYS_setrlimit, RLIMIT_CORE, &none);
+    syscall(SYS_setrlimit, RLIMIT_CORE | 1UL << 32, &none);
+    syscall(SYS_prlimit64, 0, RLIMIT_CORE, &none, NULL);
+    syscall(SYS_prlimit64, getpid(), RLIMIT_CORE, &none, NULL);
+    syscall(SYS_prlimit64, 0, RLIMIT_CORE | 1UL << 32, &none, &have);
+    if (getrlimit(RLIMIT_CORE, &have) < 0)
+        return errno;
+    none.rlim_max = 7;
+    if (setrlimit(RLIMIT_NICE, &none) == 0 && getrlimit(RLIMIT_AS, &none) < 0)
+        return 1000;
+    return (int)have.rlim_cur * 10 + (int)have.rlim_max;
+}
 static int p_sparse(void) {
     ignore(SIGXFSZ);
     int fd = open("/work/sparse", O_WRONLY | O_CREAT, 0644);
@@ -528,47 +726,37 @@ static const struct {
     const char *name;
     int (*run)(void);
 } probes[] = {
-    P(mount),         P(remount),
-    P(umount),        P(pivot_root),
-    P(chroot),        P(fsopen),
-    P(open_tree),     P(move_mount),
-    P(mount_setattr), P(unshare_user),
-    P(unshare_net),   P(clone_newuser),
-    P(clone3),        P(setns),
-    P(ptrace),        P(ptrace_init),
-    P(vm_readv),      P(vm_writev),
-    P(keyctl),        P(add_key),
-    P(bpf),           P(userfaultfd),
-    P(io_uring),      P(perf),
-    P(handle),        P(name_to_handle),
-    P(init_module),   P(finit_module),
-    P(delete_module), P(kexec),
-    P(reboot),        P(settimeofday),
-    P(clock_settime), P(sethostname),
-    P(mknod),         P(mknod_fifo),
-    P(iopl),          P(ioperm),
-    P(setuid0),       P(setuid_init),
-    P(personality),   P(pidfd_getfd),
-    P(kcmp),          P(prlimit_init),
-    P(syslog),        P(swapon),
-    P(acct),          P(fanotify),
-    P(mbind),         P(syncfs),
-    P(raise_caps),    P(no_new_privs),
-    P(bounding),      P(x32),
-    P(int80),         P(tiocsti),
-    P(tiocsti_high),  P(raw),
-    P(packet),        P(vsock),
-    P(alg),           P(netlink_audit),
-    P(abstract),      P(loopback),
-    P(metadata),      P(scm_rights),
-    P(read),          P(write),
-    P(create),        P(suid),
-    P(suid_open),     P(kill),
-    P(kill_init),     P(fds),
-    P(forks),         P(memory),
-    P(memory_many),   P(disk),
-    P(inodes),        P(open_files),
-    P(sparse),        P(flood),
+    P(mount),        P(remount),        P(umount),
+    P(pivot_root),   P(chroot),         P(fsopen),
+    P(open_tree),    P(move_mount),     P(mount_setattr),
+    P(unshare_user), P(unshare_net),    P(clone_newuser),
+    P(clone3),       P(setns),          P(ptrace),
+    P(ptrace_init),  P(vm_readv),       P(vm_writev),
+    P(keyctl),       P(add_key),        P(bpf),
+    P(userfaultfd),  P(io_uring),       P(perf),
+    P(handle),       P(name_to_handle), P(init_module),
+    P(finit_module), P(delete_module),  P(kexec),
+    P(reboot),       P(settimeofday),   P(clock_settime),
+    P(sethostname),  P(mknod),          P(mknod_fifo),
+    P(iopl),         P(ioperm),         P(setuid0),
+    P(setuid_init),  P(personality),    P(pidfd_getfd),
+    P(kcmp),         P(prlimit_init),   P(syslog),
+    P(swapon),       P(acct),           P(fanotify),
+    P(mbind),        P(syncfs),         P(raise_caps),
+    P(no_new_privs), P(bounding),       P(x32),
+    P(int80),        P(tiocsti),        P(tiocsti_high),
+    P(raw),          P(packet),         P(vsock),
+    P(alg),          P(netlink_audit),  P(abstract),
+    P(loopback),     P(metadata),       P(scm_rights),
+    P(read),         P(write),          P(create),
+    P(suid),         P(suid_open),      P(suid_temp),
+    P(chmod_suid),   P(kill),           P(kill_init),
+    P(stop_next),    P(lease),          P(in_flight),
+    P(fds),          P(forks),          P(memory),
+    P(memory_many),  P(hold),           P(shares),
+    P(disk),         P(inodes),         P(open_files),
+    P(inotify),      P(core),           P(sparse),
+    P(flood),
 };
 
 int main(int argc, char **argv) {

@@ -37,7 +37,9 @@ static void greet(void) {
     struct buf b;
     buf_init(&b, 1024);
     pack_u64(&b, 1);
-    if (is("ready-with-file"))
+    if (is("mute"))
+        ;
+    else if (is("ready-with-file"))
         say(init, INIT_READY, 0, NULL, file);
     else if (is("ready-with-socket"))
         say(init, INIT_READY, 0, NULL, control);
@@ -119,6 +121,8 @@ static void on_init(const struct wire_frame *f) {
     int pair[2] = {-1, -1};
     int fd = -1;
     buf_init(&b, 65536);
+    if (is("silent"))
+        return;
     if (f->type == INIT_FILE_READ) {
         if (is("kind"))
             st.kind = 77;
@@ -182,6 +186,8 @@ static void on_control(struct wire_frame *f) {
         on_create(f);
     } else if (f->type == SANDBOX_DESTROY) {
         on_destroy(f);
+    } else if (f->type == SANDBOX_PAUSE || f->type == SANDBOX_RESUME) {
+        say(control, SANDBOX_DONE, f->id, NULL, -1);
     }
     buf_finish(&b);
 }

@@ -2,6 +2,7 @@
  * delegation cannot be had on every machine that runs the tests. */
 
 #include "lock/cgroup.h"
+#include "lock/scope.h"
 
 #include "base/buf.h"
 #include "base/cleanup.h"
@@ -15,7 +16,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -218,7 +221,7 @@ static void nothing_usable_is_no_error(void **state) {
     char why[128];
     cgroups_open(&c, root, 42, why, sizeof(why));
     assert_int_equal(c.version, SANDBOX_CGROUP_NONE);
-    assert_non_null(strstr(why, "rlimits"));
+    assert_non_null(strstr(why, "watched, not enforced"));
     assert_int_equal(cgroup_slot_open(&c, 0, &s, &err), 0);
     assert_int_equal(cgroup_slot_limit(&c, &s, 4096, 9, 250, &err), 0);
     assert_false(cgroup_slot_freeze(&c, &s, true));
@@ -227,6 +230,96 @@ static void nothing_usable_is_no_error(void **state) {
     assert_int_equal(st.memory_bytes, 0);
     cgroup_slot_close(&s);
     cgroups_close(&c);
+}
+
+/* ---- a scope from the user's systemd ---- */
+
+/* Plays the manager for one caller: reads the greeting and the call, and says `answer`. The call is
+ * handed to the test by a pipe. */
+static pid_t play_manager(const char *path, const char *answer, size_t n, int *ret_call) {
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    int calls[2];
+    memcpy(a.sun_path, path, strlen(path) + 1);
+    int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&a, sizeof(a)), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(pipe2(calls, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        char text[4096];
+        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        size_t have = 0;
+        while (have == 0 || text[have - 1] != '\n')
+            have += (size_t)read(fd, text + have, 1);
+        (void)!write(fd, "OK 0123456789abcdef\r\n", 21);
+        have = 0;
+        while (have < 7 + 16)
+            have += (size_t)read(fd, text + have, sizeof(text) - have);
+        (void)!write(calls[1], text, have);
+        (void)!write(fd, answer, n);
+        _exit(0);
+    }
+    close(listener);
+    close(calls[1]);
+    *ret_call = calls[0];
+    return pid;
+}
+
+static int ask_manager(const char *answer, size_t n, char *call, size_t size, size_t *ret_len,
+                       struct err *err) {
+    _cleanup_(free) char *path = xasprintf("%s/private", root);
+    int fd;
+    pid_t pid = play_manager(path, answer, n, &fd);
+    int rc = scope_enter(path, err);
+    *ret_len = (size_t)fd_read_all(fd, call, size);
+    close(fd);
+    (void)waitpid(pid, NULL, 0);
+    (void)unlink(path);
+    return rc;
+}
+
+/* The same bytes were understood by systemd 252. */
+static void a_scope_is_asked_for_in_so_many_words(void **state) {
+    (void)state;
+    static const char refused[16] = {'l', 3, 1, 1};
+    char call[4096];
+    size_t n;
+    struct err err;
+    assert_int_equal(ask_manager(refused, sizeof(refused), call, sizeof(call), &n, &err),
+                     -ERR_UNAVAILABLE);
+    assert_memory_equal(call, "BEGIN\r\nl\1\0\1", 11);
+    const uint8_t *m = (const uint8_t *)call + 7;
+    n -= 7;
+    size_t body = m[4] | (size_t)m[5] << 8;
+    size_t fields = m[12] | (size_t)m[13] << 8;
+    size_t start = (16 + fields + 7) & ~(size_t)7;
+    assert_int_equal(n, start + body);
+    assert_non_null(memmem(m + 16, fields, "StartTransientUnit", 19));
+    assert_non_null(memmem(m + 16, fields, "ssa(sv)a(sa(sv))", 17));
+    assert_memory_equal(m + start + 4, "cay-", 4);
+    const uint8_t *delegate = memmem(m + start, body, "Delegate\0\1b", 12);
+    assert_non_null(delegate);
+    const uint8_t *pids = memmem(m + start, body, "PIDs\0\2au", 9);
+    assert_non_null(pids);
+    pids += 9;
+    pids += (4 - (size_t)(pids - m) % 4) % 4;
+    uint32_t words[2];
+    memcpy(words, pids, sizeof(words));
+    assert_int_equal(words[0], 4);
+    assert_int_equal(words[1], getpid());
+}
+
+static void a_manager_that_lies_or_is_not_there_is_done_without(void **state) {
+    (void)state;
+    static const char huge[16] = {'l', 2, 1, 1, -1, -1, -1, 127};
+    char call[4096];
+    size_t n;
+    struct err err;
+    assert_true(ask_manager(huge, sizeof(huge), call, sizeof(call), &n, &err) < 0);
+    assert_true(ask_manager("junk", 4, call, sizeof(call), &n, &err) < 0);
+    assert_true(ask_manager("", 0, call, sizeof(call), &n, &err) < 0);
+    _cleanup_(free) char *nobody = xasprintf("%s/nobody", root);
+    assert_true(scope_enter(nobody, &err) < 0);
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(name, make_root, remove_root)
@@ -239,6 +332,8 @@ int main(void) {
         T(version_two_without_controllers_can_still_freeze),
         T(version_one_is_preferred_where_both_are),
         T(nothing_usable_is_no_error),
+        T(a_scope_is_asked_for_in_so_many_words),
+        T(a_manager_that_lies_or_is_not_there_is_done_without),
     };
     return cmocka_run_group_tests_name("cgroup", tests, NULL, NULL);
 }

@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-enum { DEADLINE_MS = 20000 };
+enum { DEADLINE_MS = 20000, ANSWER_MS = 200 };
 
 static int program;
 static uv_loop_t loop;
@@ -85,6 +85,10 @@ static void on_wake(uv_timer_t *t) {
     (void)t;
 }
 
+static void on_late(uv_timer_t *t) {
+    *(bool *)t->data = true;
+}
+
 static void turn(const bool *a, const bool *b) {
     int64_t end = clock_mono_ms() + DEADLINE_MS;
     uv_timer_t tick;
@@ -101,8 +105,11 @@ static int setup(void **state) {
     (void)state;
     struct sandbox_config config = {.max = 4, .state_dir = (char *)""};
     (void)uv_loop_init(&loop);
-    host = sandbox_host_create(&(struct sandbox_host_options){
-        .loop = &loop, .exec_fd = program, .starter = -1, .config = &config});
+    host = sandbox_host_create(&(struct sandbox_host_options){.loop = &loop,
+                                                              .exec_fd = program,
+                                                              .starter = -1,
+                                                              .config = &config,
+                                                              .answer_ms = ANSWER_MS});
     return 0;
 }
 
@@ -232,6 +239,97 @@ static void a_terminal_that_is_made_to_block_holds_up_nobody(void **state) {
     turn(&s.over, &s.over);
 }
 
+static struct sandbox_call *ask_for(struct sandbox_box *b, int what, struct seen *s) {
+    struct sandbox_put put = {.path = "/x", .data = "x", .len = 1, .fd = -1};
+    switch (what) {
+    case 0:
+        return sandbox_box_read(b, "/x", on_answer, s);
+    case 1:
+        return sandbox_box_write(b, &put, on_answer, s);
+    case 2:
+        return sandbox_box_stat(b, "/x", true, on_answer, s);
+    case 3:
+        return sandbox_box_list(b, "/x", 0, on_answer, s);
+    case 4:
+        return sandbox_box_mkdir(b, "/x", 0755, true, on_answer, s);
+    case 5:
+        return sandbox_box_move(b, "/x", "/y", on_answer, s);
+    case 6:
+        return sandbox_box_delete(b, "/x", true, on_answer, s);
+    case 7:
+        return sandbox_box_port(b, 80, on_answer, s);
+    case 8:
+        return sandbox_box_signal(b, NULL, SIGTERM, true, on_answer, s);
+    default:
+        return NULL;
+    }
+}
+
+static void must_be_ended(struct seen *s, int what) {
+    turn(&s->over, &s->over);
+    if (s->err.code != ERR_TIMEOUT || !strstr(s->err.message, "did not answer"))
+        fail_msg("%d: %s", what, s->err.message);
+}
+
+/* Whatever was asked for: its answer comes in time, or the sandbox ends and says why. */
+static void an_init_that_does_not_answer_is_ended(void **state) {
+    (void)state;
+    struct seen s;
+    for (int what = 0; what < 9; what++) {
+        struct sandbox_box *b = make(&s, "silent");
+        assert_non_null(ask_for(b, what, &s));
+        must_be_ended(&s, what);
+        assert_true(s.answered);
+        assert_int_equal(s.answer.code, ERR_TIMEOUT);
+    }
+    char *argv[] = {(char *)"x", NULL};
+    struct sandbox_exec e = {.argv = {argv, 1}};
+    struct err err;
+    struct sandbox_box *b = make(&s, "silent");
+    assert_non_null(sandbox_job_start(
+        b,
+        &(struct sandbox_job_options){
+            .exec = &e, .callbacks = {.on_output = on_output, .on_exit = on_job_end}, .ctx = &s},
+        &err));
+    must_be_ended(&s, 9);
+    assert_int_equal(s.answer.code, ERR_TIMEOUT);
+    static const struct sandbox_box_callbacks callbacks = {on_ready, on_failed, on_exited};
+    struct sandbox_spec spec = {.id = (char *)"mute"}; /* not even a greeting */
+    s = (struct seen){0};
+    assert_non_null(sandbox_box_create(host, &spec, NULL, &callbacks, &s, &err));
+    must_be_ended(&s, 10);
+    assert_false(s.ready);
+}
+
+/* It answers late, but in time. A frozen one cannot answer. */
+static void an_init_that_is_frozen_or_has_answered_is_left_alone(void **state) {
+    (void)state;
+    struct seen s;
+    struct sandbox_box *b = make(&s, "honest");
+    assert_non_null(sandbox_box_read(b, "/x", on_answer, &s));
+    turn(&s.answered, &s.over);
+    bool late = false;
+    uv_timer_t t;
+    (void)uv_timer_init(&loop, &t);
+    t.data = &late;
+    (void)uv_timer_start(&t, on_late, 3 * ANSWER_MS, 0);
+    turn(&late, &s.over);
+    assert_false(s.over);
+    sandbox_box_destroy(b);
+    turn(&s.over, &s.over);
+    b = make(&s, "silent");
+    assert_non_null(sandbox_box_pause(b, NULL, NULL));
+    assert_non_null(ask_for(b, 2, &s));
+    late = false;
+    (void)uv_timer_start(&t, on_late, 3 * ANSWER_MS, 0);
+    turn(&late, &s.over);
+    assert_false(s.over);
+    assert_non_null(sandbox_box_resume(b, NULL, NULL));
+    must_be_ended(&s, 0);
+    uv_close((uv_handle_t *)&t, NULL);
+    (void)uv_run(&loop, UV_RUN_NOWAIT);
+}
+
 /* "You are not known here" is for us to say, to clients of ours. */
 static void errors_have_codes_for_guests(void **state) {
     (void)state;
@@ -255,9 +353,14 @@ int main(int argc, char **argv) {
         return 2;
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(greetings_that_are_none),         T(files_that_are_none),
-        T(sockets_and_lists_that_are_none), T(commands_that_end_as_none_can),
-        T(errors_have_codes_for_guests),    T(a_terminal_that_is_made_to_block_holds_up_nobody),
+        T(greetings_that_are_none),
+        T(files_that_are_none),
+        T(sockets_and_lists_that_are_none),
+        T(commands_that_end_as_none_can),
+        T(errors_have_codes_for_guests),
+        T(a_terminal_that_is_made_to_block_holds_up_nobody),
+        T(an_init_that_does_not_answer_is_ended),
+        T(an_init_that_is_frozen_or_has_answered_is_left_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

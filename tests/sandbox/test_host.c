@@ -226,6 +226,24 @@ static void a_command_runs_and_its_streams_are_apart(void **state) {
     assert_false(s.has_err);
 }
 
+/* Scripts write to /dev/stderr by name; a pipe belongs to whoever made it. */
+static void streams_can_be_opened_by_their_names(void **state) {
+    (void)state;
+    struct seen s;
+    struct command c;
+    struct sandbox_box *b = make(&s);
+    begin(b, &c, "cat /dev/stdin > /dev/stdout && echo err > /dev/stderr && echo fd >> /dev/fd/1",
+          false, true);
+    assert_true(sandbox_job_write(c.job, "in\n", 3));
+    sandbox_job_end_input(c.job);
+    until(&c.ended);
+    assert_string_equal(c.out[2].data, "err\n");
+    assert_string_equal(c.out[1].data, "in\nfd\n");
+    assert_int_equal(c.exit.code, 0);
+    end(&c);
+    unmake(b, &s);
+}
+
 static void a_command_that_is_not_there_is_an_error(void **state) {
     (void)state;
     struct seen s;
@@ -487,6 +505,7 @@ int main(int argc, char **argv) {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         T(a_command_runs_and_its_streams_are_apart),
+        T(streams_can_be_opened_by_their_names),
         T(a_command_that_is_not_there_is_an_error),
         T(input_is_written_and_ended),
         T(a_paused_reader_stops_the_writer),

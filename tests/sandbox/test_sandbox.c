@@ -143,6 +143,56 @@ static void a_command_that_cannot_start_is_an_error_not_an_exit(void **state) {
     done(&g);
 }
 
+/* Each borrows init's memory for a while: none may see the words, or the failure, of another. */
+static void commands_that_begin_at_once_do_not_mix(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){.pids = 200});
+    enum { MANY = 90, FIRST = 1000 };
+    int out[MANY][2];
+    for (int i = 0; i < MANY; i++) {
+        char word[32], folder[32];
+        (void)snprintf(word, sizeof(word), "word-%d", i);
+        (void)snprintf(folder, sizeof(folder), "/nowhere-%d", i);
+        struct sandbox_exec e = {.out = SANDBOX_STREAM_FD, .cwd = i % 3 == 1 ? folder : "/"};
+        sandbox_strv_add(&e.argv, i % 3 == 2 ? word : "echo");
+        sandbox_strv_add(&e.argv, word);
+        struct buf b;
+        buf_init(&b, 4096);
+        pack_sandbox_exec(&b, &e);
+        assert_int_equal(pipe2(out[i], O_CLOEXEC), 0);
+        assert_int_equal(guest_send(&g, INIT_EXEC, FIRST + (uint64_t)i, &b, &out[i][1], 1), 0);
+        close(out[i][1]);
+        buf_finish(&b);
+        sandbox_strv_finish(&e.argv);
+    }
+    for (int ended = 0; ended < MANY;) {
+        struct wire_frame f;
+        struct unpack u;
+        struct err why = {0};
+        OK(guest_read(&g, &f, &err));
+        int i = (int)f.id - FIRST;
+        char want[64], text[64] = "";
+        unpack_init(&u, f.data, f.len);
+        if (f.type == INIT_ERROR) {
+            (void)unpack_sandbox_error(&u, &why);
+            (void)snprintf(want, sizeof(want), i % 3 == 1 ? "/nowhere-%d: " : "word-%d: ", i);
+            assert_int_not_equal(i % 3, 0);
+            assert_int_equal(why.sys, ENOENT);
+            assert_memory_equal(why.message, want, strlen(want));
+        } else if (f.type == INIT_EXITED) {
+            (void)snprintf(want, sizeof(want), "word-%d\n", i);
+            assert_int_equal(i % 3, 0);
+            (void)fd_read_all(out[i][0], text, sizeof(text) - 1);
+            assert_string_equal(text, want);
+        }
+        ended += f.type != INIT_STARTED;
+        wire_frame_finish(&f);
+    }
+    for (int i = 0; i < MANY; i++)
+        close(out[i][0]);
+    done(&g);
+}
+
 static void a_final_command_takes_the_sandbox_with_it(void **state) {
     (void)state;
     struct guest g = make((struct sandbox_spec){0});
@@ -690,6 +740,8 @@ static void binds_are_read_only_unless_asked(void **state) {
     assert_int_equal(number_after(sh(&g, "./probe suid /work/deep/rw", NULL), "suid="), EPERM);
     assert_int_equal(number_after(sh(&g, "./probe suid_open /work/deep/rw", NULL), "suid_open="),
                      EPERM);
+    assert_int_equal(number_after(sh(&g, "./probe suid_temp /work/deep/rw", NULL), "suid_temp="),
+                     EPERM);
     /* Out of a bind leads nowhere. */
     assert_string_equal(sh(&g, "ls /work/deep/rw/../..", NULL), "deep\nprobe");
     done(&g);
@@ -711,6 +763,7 @@ static void without_the_guard_a_setuid_file_could_be_left(void **state) {
     OK(client_create(&c, &spec, &fd, &g, &err));
     give_probe(&g);
     assert_int_equal(number_after(sh(&g, "./probe suid /work/rw", NULL), "suid="), 0);
+    assert_int_equal(number_after(sh(&g, "./probe suid_temp /work/rw", NULL), "suid_temp="), 0);
     guest_close(&g);
     close(fd);
     client_stop(&c);
@@ -739,15 +792,142 @@ static void a_bind_of_roots_folder_is_not_writable(void **state) {
     }
     close(fd);
     remove_tree(dir);
-    spec.binds[0].path = "/nowhere/deep";
+    spec.binds[0].path = "/usr/nowhere/deep";
     fd = open("/usr", O_PATH | O_DIRECTORY | O_CLOEXEC);
     spec.binds[0].mode = SANDBOX_BIND_RO;
     OK(client_create(&client, &spec, &fd, &g, &err));
     assert_true(guest_wait_ready(&g, &err) < 0);
-    assert_non_null(strstr(err.message, "/nowhere/deep"));
+    assert_non_null(strstr(err.message, "/usr/nowhere/deep"));
     OK(client_wait_exited(&client, "g", &err));
     guest_close(&g);
     close(fd);
+}
+
+static int bind_one(const char *host, const char *path, uint32_t mode, struct guest *ret) {
+    int fd = open(host, O_PATH | O_CLOEXEC);
+    assert_true(fd >= 0);
+    struct sandbox_spec spec = {.id = "g", .binds = {{(char *)(uintptr_t)path, mode}}, .nbinds = 1};
+    int rc = client_create(&client, &spec, &fd, ret, &err);
+    close(fd);
+    if (rc < 0)
+        return rc;
+    rc = guest_wait_ready(ret, &err);
+    if (rc < 0) {
+        struct err other;
+        (void)client_wait_exited(&client, "g", &other);
+        guest_close(ret);
+    }
+    return rc;
+}
+
+static void binds_go_anywhere_that_is_not_the_systems(void **state) {
+    (void)state;
+    uid_t owner = uid ? uid : geteuid() == 0 ? 4321 : geteuid();
+    char *dir = temp_dir(owner);
+    put(dir, "in", "read me");
+    static const char *const good[] = {"/opt/x",      "/mnt/x",       "/data", "/srv/a/b/c",
+                                       "/var/lib/x",  "/run/x",       "/work", "/home/cay/x",
+                                       "/tmp/deep/x", "/var/tmp/x/y", "/mnt",  "/srv/slash/"};
+    for (size_t i = 0; i < ARRAY_LEN(good); i++)
+        for (uint32_t mode = SANDBOX_BIND_RO; mode <= SANDBOX_BIND_RW; mode++) {
+            struct guest g;
+            if (bind_one(dir, good[i], mode, &g) < 0)
+                fail_msg("%s: %s", good[i], err.message);
+            _cleanup_(free) char *command = xasprintf(
+                "cat %s/in && (echo x > %s/out) 2>/dev/null; echo $?; "
+                "cat /etc/passwd | wc -l; ls /usr/bin/true /bin/sh; mkdir %s/../no 2>/dev/null; "
+                "ls -d /proc/self /dev/null /dev/pts/ptmx; echo t > /var/tmp/t && cat /var/tmp/t; "
+                "(echo > /etc/x) 2>/dev/null || (echo > /x) 2>/dev/null || echo closed",
+                good[i], good[i], good[i]);
+            _cleanup_(free) char *want = xasprintf(
+                "read me%d\n4\n/bin/sh\n/usr/bin/true\n/dev/null\n/dev/pts/ptmx\n/proc/self\nt\n"
+                "closed",
+                mode == SANDBOX_BIND_RW ? 0 : 2);
+            assert_string_equal(sh(&g, command, NULL), want);
+            done(&g);
+        }
+    static const char *const bad[] = {"/",         "//",     "/.",       "/work/../x", "/usr/x",
+                                      "/etc/x",    "work/x", "/work//x", "/work/./x",  "/bin/x",
+                                      "/proc/new", "/dev/x", ""};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        struct guest g;
+        int rc = bind_one(dir, bad[i], SANDBOX_BIND_RO, &g);
+        if (rc == 0 || (rc != -ERR_BAD_REQUEST && !strstr(err.message, "bind")))
+            fail_msg("'%s': %d %s", bad[i], rc, err.message);
+    }
+    remove_tree(dir);
+}
+
+static void a_bind_can_be_a_single_file(void **state) {
+    (void)state;
+    uid_t owner = uid ? uid : geteuid() == 0 ? 4321 : geteuid();
+    char *dir = temp_dir(owner);
+    put(dir, "in", "read me");
+    _cleanup_(free) char *path = xasprintf("%s/in", dir);
+    if (geteuid() == 0)
+        assert_int_equal(chown(path, owner, owner), 0);
+    static const char *const places[] = {"/work/in", "/opt/conf/in", "/etc/hosts"};
+    for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+        struct guest g;
+        OK(bind_one(path, places[i], SANDBOX_BIND_RO, &g));
+        _cleanup_(free) char *command =
+            xasprintf("cat %s; (echo x >> %s) 2>/dev/null || echo closed", places[i], places[i]);
+        assert_string_equal(sh(&g, command, NULL), "read meclosed");
+        done(&g);
+    }
+    struct guest g;
+    OK(bind_one(path, "/opt/in", SANDBOX_BIND_RW, &g));
+    (void)sh(&g, "echo ' and me' >> /opt/in", NULL);
+    give_probe(&g);
+    assert_int_not_equal(number_after(sh(&g, "./probe chmod_suid /opt/in", NULL), "chmod_suid="),
+                         0);
+    done(&g);
+    struct buf b;
+    buf_init(&b, 4096);
+    assert_int_equal(fd_read_file(AT_FDCWD, path, &b, &err), 0);
+    assert_string_equal(b.data, "read me and me\n");
+    buf_finish(&b);
+    /* What is neither a folder nor a file is not shown to anybody. */
+    assert_int_equal(bind_one("/dev/null", "/work/n", SANDBOX_BIND_RO, &g), -ERR_BAD_REQUEST);
+    remove_tree(dir);
+}
+
+/* As root files of the folder's owner are the guest's; those of its group only if the owner is in
+ * that group. */
+static void a_bind_gives_no_more_than_its_owner_has(void **state) {
+    (void)state;
+    if (geteuid() != 0 || uid) {
+        print_message("only root maps owners\n");
+        skip();
+    }
+    char *dir = temp_dir(4321);
+    static const gid_t groups[] = {0, 4 /* adm */, 6 /* disk */};
+    for (size_t i = 0; i < ARRAY_LEN(groups); i++) {
+        put(dir, "secret", "hidden");
+        _cleanup_(free) char *path = xasprintf("%s/secret", dir);
+        assert_int_equal(chown(path, 0, groups[i]), 0);
+        assert_int_equal(chmod(path, 0660), 0);
+        assert_int_equal(chown(dir, 4321, groups[i]), 0);
+        for (uint32_t mode = SANDBOX_BIND_RO; mode <= SANDBOX_BIND_RW; mode++) {
+            struct guest g;
+            int status;
+            OK(bind_one(dir, "/work/b", mode, &g));
+            const char *out = sh(&g, "cat b/secret 2>&1; echo x > b/secret", &status);
+            if (strstr(out, "hidden"))
+                fail_msg("a file of group %u is read", groups[i]);
+            if (mode == SANDBOX_BIND_RW) {
+                (void)sh(&g, "echo mine > b/mine", NULL);
+                struct stat st;
+                _cleanup_(free) char *mine = xasprintf("%s/mine", dir);
+                assert_int_equal(stat(mine, &st), 0);
+                assert_int_equal(st.st_uid, 4321);
+                assert_int_not_equal(st.st_gid, groups[i]);
+                assert_int_equal(unlink(mine), 0);
+            }
+            done(&g);
+        }
+    }
+    remove_tree(dir);
 }
 
 static void a_root_file_system_can_be_a_folder_or_an_archive(void **state) {
@@ -913,6 +1093,31 @@ static void what_a_sandbox_used_is_told(void **state) {
         assert_true(client.last_stats.cpu_us > 10000);
 }
 
+static void start(struct guest *g, uint64_t id, const char *a, const char *b, const char *c,
+                  int out) {
+    struct sandbox_exec e = {.out = out >= 0 ? SANDBOX_STREAM_FD : SANDBOX_STREAM_NULL};
+    const char *const words[] = {a, b, c};
+    for (size_t i = 0; i < ARRAY_LEN(words) && words[i]; i++)
+        sandbox_strv_add(&e.argv, words[i]);
+    struct buf p;
+    buf_init(&p, 4096);
+    pack_sandbox_exec(&p, &e);
+    assert_int_equal(guest_send(g, INIT_EXEC, id, &p, &out, out >= 0 ? 1 : 0), 0);
+    buf_finish(&p);
+    sandbox_strv_finish(&e.argv);
+}
+
+static void run_until_ready(struct guest *g, uint64_t id, const char *what, const char *path) {
+    int out[2];
+    char text[8] = "";
+    assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+    start(g, id, "/work/probe", what, path, out[1]);
+    close(out[1]);
+    assert_int_equal(fd_read_all(out[0], text, 6), 6);
+    assert_string_equal(text, "ready\n");
+    close(out[0]);
+}
+
 /* ---- bombs: bounded, and the neighbour does not notice ---- */
 
 static struct guest neighbour;
@@ -1005,6 +1210,84 @@ static void many_small_memory_eaters_are_bounded_together(void **state) {
     assert_true(status == 137 || number_after(out, "killed=") >= 10);
     out = sh(&g, "./probe memory_many hidden", &status); /* not to be seen in the guest's /proc */
     assert_true(status == 137 || number_after(out, "killed=") >= 10);
+    done(&g);
+}
+
+/* Wherever it is kept: what a sandbox holds counts, and somebody is killed for it. */
+static void memory_counts_wherever_it_is_kept(void **state) {
+    (void)state;
+    static const char *const kinds[] = {"private", "memfd", "memfd_mapped", "shared",
+                                        "shared_dropped",
+                                        /* Under a cgroup the kernel may refuse these, end a child
+                                         * for them, or init. */
+                                        "shared_left", "shm", "sockets", "sockets_closed", "tcp"};
+    bool counted = client.features.controllers & SANDBOX_HAS_MEMORY;
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+        if (counted && i > 4)
+            break;
+        struct guest g = make((struct sandbox_spec){.memory_bytes = 96 * MIB});
+        give_probe(&g);
+        struct run r;
+        OK(guest_runv(&g, &r, &err, "/work/probe", "hold", kinds[i], NULL));
+        /* RLIMIT_DATA refuses the one, which the probe does not look at. */
+        bool refused = strcmp(kinds[i], "private") == 0 && run_status(&r) == 128 + SIGSEGV;
+        struct sandbox_stats st = {0};
+        if (counted)
+            OK(client_request(&client, SANDBOX_STATS, "g", &st, &err));
+        if (counted ? st.oom_kills == 0 : !refused && !(run_status(&r) == 137 && r.exit.oom))
+            fail_msg("%s: status %d", kinds[i], run_status(&r));
+        run_finish(&r);
+        assert_string_equal(sh(&g, "echo well", NULL), "well");
+        done(&g);
+    }
+}
+
+static void what_a_command_left_behind_is_watched_too(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){.memory_bytes = 96 * MIB});
+    give_probe(&g);
+    (void)sh(&g, "(sleep 0.3; ./probe hold memfd; echo $? > end) >/dev/null 2>&1 &", NULL);
+    struct buf out;
+    buf_init(&out, 64);
+    for (int i = 0; i < 600 && out.len == 0; i++) {
+        (void)poll(NULL, 0, 10);
+        (void)guest_read_file(&g, "/work/end", &out, &err);
+    }
+    assert_string_equal(out.data, "137\n");
+    buf_finish(&out);
+    done(&g);
+}
+
+static void what_forks_share_counts_once(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){.memory_bytes = 128 * MIB});
+    give_probe(&g);
+    assert_string_equal(sh(&g, "./probe shares", NULL), "shares=0");
+    done(&g);
+}
+
+static void what_a_user_has_only_so_many_of_is_shared(void **state) {
+    (void)state;
+    neighbour_in();
+    struct guest g = make((struct sandbox_spec){0});
+    give_probe(&g);
+    give_probe(&neighbour);
+    run_until_ready(&g, 700, "inotify", "stay");
+    const char *out = sh(&neighbour, "./probe inotify", NULL);
+    assert_true(number_after(out, "instances=") >= 16);
+    assert_true(number_after(out, "instances=") <= 64);
+    assert_int_equal(number_after(out, "inotify="), EMFILE);
+    done(&g);
+    neighbour_is_well();
+}
+
+/* A crash inside must not start what the host does with crashes of its own. */
+static void the_hosts_crash_handler_is_not_started(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){0});
+    give_probe(&g);
+    assert_int_equal(number_after(sh(&g, "./probe core", NULL), "core="), 11);
+    assert_string_equal(sh(&g, "ulimit -c 0; ulimit -n 77; ulimit -n; ulimit -c", NULL), "77\n0");
     done(&g);
 }
 
@@ -1125,6 +1408,135 @@ static void a_flood_of_output_waits_for_its_reader(void **state) {
     assert_int_equal(x.code, SIGPIPE);
     done(&g);
     neighbour_is_well();
+}
+
+/* ---- nothing a guest does holds up init ---- */
+
+static void signal_job(struct guest *g, uint64_t id, int signo) {
+    struct buf p;
+    buf_init(&p, 64);
+    pack_u64(&p, id);
+    pack_u32(&p, (uint32_t)signo);
+    pack_u8(&p, 1);
+    assert_int_equal(guest_send(g, INIT_SIGNAL, ++g->next_id, &p, NULL, 0), 0);
+    buf_finish(&p);
+}
+
+/* Reads until the last word about the command: EXITED or ERROR. */
+static uint16_t await_end(struct guest *g, uint64_t id, struct sandbox_exit *ret) {
+    for (;;) {
+        struct wire_frame f;
+        struct unpack u;
+        OK(guest_read(g, &f, &err));
+        unpack_init(&u, f.data, f.len);
+        uint16_t type = f.type;
+        bool it = f.id == id && (type == INIT_EXITED || type == INIT_ERROR);
+        if (it && type == INIT_EXITED)
+            unpack_sandbox_exit(&u, ret);
+        if (it && type == INIT_ERROR)
+            (void)unpack_sandbox_error(&u, &err);
+        wire_frame_finish(&f);
+        if (it)
+            return type;
+    }
+}
+
+/* Every kind of request is answered at once. */
+static void init_is_well(struct guest *g) {
+    int64_t t = clock_mono_ms();
+    struct wire_frame f;
+    OK(guest_call(g, INIT_SYNC, NULL, NULL, 0, &f, &err));
+    wire_frame_finish(&f);
+    OK(call_path(g, INIT_FILE_STAT, "/work", "b", &f, 1));
+    wire_frame_finish(&f);
+    OK(guest_write(g, "/work/well", "x", 1, 0644, &err));
+    if (clock_mono_ms() - t > 3000)
+        fail_msg("init was held up for %lld ms", (long long)(clock_mono_ms() - t));
+}
+
+static void a_lease_on_a_program_holds_up_nobody_else(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){0});
+    give_probe(&g);
+    (void)sh(&g, "cp probe leased", NULL);
+    run_until_ready(&g, 700, "lease", "/work/leased");
+    start(&g, 701, "/work/leased", "fds", NULL, -1);
+    init_is_well(&g);
+    assert_string_equal(sh(&g, "echo well", NULL), "well");
+    /* Whoever gives it a time limit gets it ended. */
+    struct sandbox_exit x = {0};
+    int64_t t = clock_mono_ms();
+    signal_job(&g, 701, SIGKILL);
+    assert_int_equal(await_end(&g, 701, &x), INIT_EXITED);
+    assert_true(x.signaled && x.code == SIGKILL);
+    assert_true(clock_mono_ms() - t < 3000);
+    /* The file interface does not wait for the lease either. */
+    struct buf out;
+    buf_init(&out, 16 << 20);
+    t = clock_mono_ms();
+    (void)guest_read_file(&g, "/work/leased", &out, &err);
+    (void)guest_write(&g, "/work/leased", "x", 1, 0755, &err);
+    assert_true(clock_mono_ms() - t < 3000);
+    buf_finish(&out);
+    done(&g);
+}
+
+/* A user has so many descriptors on their way between processes, and then may send none. */
+static void descriptors_on_their_way_hold_up_nobody_else(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){.files = 512});
+    give_probe(&g);
+    run_until_ready(&g, 700, "in_flight", NULL);
+    int64_t t = clock_mono_ms();
+    struct buf out;
+    buf_init(&out, 16 << 20);
+    OK(guest_read_file(&g, "/work/probe", &out, &err));
+    buf_finish(&out);
+    assert_true(clock_mono_ms() - t < 3000);
+    assert_string_equal(sh(&g, "ulimit -n", NULL), "512");
+    done(&g);
+}
+
+static void a_program_that_does_not_begin_is_given_up(void **state) {
+    (void)state;
+    struct client c;
+    start_client(&c, (struct client_options){.program = weak_program}); /* waits a second only */
+    struct sandbox_spec spec = {.id = "g"};
+    struct guest g;
+    OK(client_create(&c, &spec, NULL, &g, &err));
+    give_probe(&g);
+    (void)sh(&g, "cp probe leased", NULL);
+    run_until_ready(&g, 700, "lease", "/work/leased");
+    start(&g, 701, "/work/leased", "fds", NULL, -1);
+    struct sandbox_exit x;
+    assert_int_equal(await_end(&g, 701, &x), INIT_ERROR);
+    assert_int_equal(err.code, ERR_TIMEOUT);
+    assert_non_null(strstr(err.message, "did not begin"));
+    init_is_well(&g);
+    guest_close(&g);
+    client_stop(&c);
+}
+
+static void stopping_every_new_process_holds_up_nobody_else(void **state) {
+    (void)state;
+    struct guest g = make((struct sandbox_spec){0});
+    give_probe(&g);
+    start(&g, 800, "/work/probe", "stop_next", NULL, -1);
+    struct wire_frame f;
+    OK(guest_read(&g, &f, &err));
+    assert_int_equal(f.type, INIT_STARTED);
+    for (uint64_t id = 801; id < 821; id++) {
+        struct sandbox_exit x = {0};
+        start(&g, id, "/usr/bin/sleep", "1000", NULL, -1);
+        init_is_well(&g);
+        signal_job(&g, id, SIGKILL);
+        (void)await_end(&g, id, &x);
+    }
+    signal_job(&g, 800, SIGKILL);
+    struct sandbox_exit x;
+    (void)await_end(&g, 800, &x);
+    assert_string_equal(sh(&g, "echo well", NULL), "well");
+    done(&g);
 }
 
 /* ---- nothing is left behind ---- */
@@ -1419,6 +1831,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         T(exec_passes_the_exit_status_through),
         T(a_command_that_cannot_start_is_an_error_not_an_exit),
+        T(commands_that_begin_at_once_do_not_mix),
         T(a_final_command_takes_the_sandbox_with_it),
         T(environment_and_directory_are_what_was_asked_for),
         T(standard_input_reaches_the_command),
@@ -1436,6 +1849,9 @@ int main(int argc, char **argv) {
         T(binds_are_read_only_unless_asked),
         T(without_the_guard_a_setuid_file_could_be_left),
         T(a_bind_of_roots_folder_is_not_writable),
+        T(binds_go_anywhere_that_is_not_the_systems),
+        T(a_bind_can_be_a_single_file),
+        T(a_bind_gives_no_more_than_its_owner_has),
         T(a_root_file_system_can_be_a_folder_or_an_archive),
         T(a_pool_gives_the_same_sandbox_sooner),
         T(too_many_sandboxes_are_refused_by_name),
@@ -1444,9 +1860,18 @@ int main(int argc, char **argv) {
         T(a_fork_bomb_hits_its_limit),
         T(a_memory_bomb_is_killed),
         T(many_small_memory_eaters_are_bounded_together),
+        T(memory_counts_wherever_it_is_kept),
+        T(what_a_command_left_behind_is_watched_too),
+        T(what_forks_share_counts_once),
+        T(what_a_user_has_only_so_many_of_is_shared),
+        T(the_hosts_crash_handler_is_not_started),
         T(the_disk_has_an_end),
         T(without_its_guard_each_bomb_goes_further),
         T(a_flood_of_output_waits_for_its_reader),
+        T(a_lease_on_a_program_holds_up_nobody_else),
+        T(descriptors_on_their_way_hold_up_nobody_else),
+        T(a_program_that_does_not_begin_is_given_up),
+        T(stopping_every_new_process_holds_up_nobody_else),
         T(killing_the_launcher_leaves_nothing),
         T(killing_the_front_leaves_nothing),
         T(leftovers_of_a_dead_launcher_are_swept),

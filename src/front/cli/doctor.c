@@ -1,9 +1,15 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/err.h"
 #include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/path.h"
 #include "front/cli/cli.h"
 #include "front/features.h"
+#include "front/sandbox/host.h"
 
+#include <fcntl.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +21,97 @@ static const char usage[] =
     "works, with a wall less) or missing, and what to do about it. The exit status is 1 if\n"
     "something that cay cannot do without is missing.\n\n"
     "  --json   print a JSON list\n";
+
+/* --- sandboxes: the launcher itself is asked, which makes one to see --- */
+
+enum {
+    PROBE_MS = 10000,
+    /* As in `cay exec`: host uids that nobody hands out. */
+    PROBE_UID = 0x70000000,
+};
+
+struct sandbox_probe {
+    uv_loop_t loop;
+    uv_timer_t timer;
+    struct sandbox_host *host;
+    struct feature *result;
+    bool over;
+};
+
+static void on_probe_stopped(void *ctx) {
+    struct sandbox_probe *p = ctx;
+    uv_close((uv_handle_t *)&p->timer, NULL);
+}
+
+static void end_probe(struct sandbox_probe *p) {
+    if (p->over)
+        return;
+    p->over = true;
+    sandbox_host_stop(p->host, on_probe_stopped, p);
+}
+
+static void on_probe_late(uv_timer_t *t) {
+    struct sandbox_probe *p = t->data;
+    (void)snprintf(p->result->detail, sizeof(p->result->detail),
+                   "the launcher did not answer within %d s", PROBE_MS / 1000);
+    end_probe(p);
+}
+
+static void tell_limits(const struct sandbox_features *f, struct feature *ret) {
+    static const char *const versions[] = {"", "cgroups v1", "cgroups v2"};
+    bool memory = f->controllers & SANDBOX_HAS_MEMORY;
+    bool cpu = f->controllers & SANDBOX_HAS_CPU;
+    if (memory) {
+        ret->status = cpu ? FEATURE_OK : FEATURE_DEGRADED;
+        (void)snprintf(ret->detail, sizeof(ret->detail), "%s enforced by %s%s",
+                       cpu ? "memory, processes and CPU are" : "memory and processes are",
+                       versions[MIN(f->cgroup, 2U)], cpu ? "" : "; CPU is not limited");
+        return;
+    }
+    (void)snprintf(ret->detail, sizeof(ret->detail),
+                   "memory is watched (counted ten times a second), not enforced%s",
+                   cpu ? "" : "; CPU is not limited");
+    (void)snprintf(ret->advice, sizeof(ret->advice),
+                   "a guest can pass its limit for a moment, or hide some: for guests that you do "
+                   "not trust start as root, or let systemd run for your user (cgroups v2)");
+}
+
+static void on_probe_state(void *ctx) {
+    struct sandbox_probe *p = ctx;
+    const struct sandbox_features *f = sandbox_host_features(p->host);
+    struct err err;
+    if (f)
+        tell_limits(f, p->result);
+    else if (sandbox_host_check(p->host, &err) < 0)
+        (void)snprintf(p->result->detail, sizeof(p->result->detail), "%.150s", err.message);
+    else
+        return;
+    end_probe(p);
+}
+
+static void probe_sandboxes(struct features *f, const char *dir) {
+    _cleanup_(free) char *path = path_join(dir, "cay-sandbox");
+    _cleanup_(close) int program = open(path, O_PATH | O_CLOEXEC);
+    if (program < 0 || f->n == FEATURES_MAX)
+        return; /* said among the programs */
+    struct sandbox_probe p = {.result = &f->items[f->n++]};
+    *p.result = (struct feature){.name = "sandboxes", .status = FEATURE_DEGRADED};
+    struct sandbox_config config = {
+        .max = 1, .uid_base = PROBE_UID, .uid_count = 2, .state_dir = (char *)""};
+    log_init("cay", LOG_LEVEL_OFF);
+    (void)uv_loop_init(&p.loop);
+    (void)uv_timer_init(&p.loop, &p.timer);
+    p.timer.data = &p;
+    (void)uv_timer_start(&p.timer, on_probe_late, PROBE_MS, 0);
+    p.host = sandbox_host_create(&(struct sandbox_host_options){.loop = &p.loop,
+                                                                .exec_fd = program,
+                                                                .starter = -1,
+                                                                .config = &config,
+                                                                .on_state = on_probe_state,
+                                                                .ctx = &p});
+    (void)uv_run(&p.loop, UV_RUN_DEFAULT);
+    (void)uv_loop_close(&p.loop);
+}
 
 static void print_json(const struct features *f) {
     _cleanup_(buf) struct buf b;
@@ -58,6 +155,7 @@ int cli_doctor(int argc, char **argv) {
     struct features f;
     _cleanup_(free) char *dir = cli_sibling_dir();
     features_probe(&f, dir, true);
+    probe_sandboxes(&f, dir);
     bool missing = false;
     for (size_t i = 0; i < f.n; i++)
         missing = missing || f.items[i].status == FEATURE_MISSING;

@@ -36,13 +36,14 @@ static const char usage[] =
     "Runs a command in a Linux sandbox that is made for it and destroyed after it, with no server\n"
     "needed. It sees the programs of this machine (/usr, read-only), an empty disk in memory, and\n"
     "nothing else: no network, no environment, no files but what it is given here.\n\n"
-    "  -v, --volume HOSTDIR:GUESTDIR[:rw]\n"
-    "                      show it a folder, read-only unless :rw (may be repeated)\n"
+    "  -v, --volume HOSTPATH:GUESTPATH[:rw]\n"
+    "                      show it a folder or a file, read-only unless :rw (may be repeated)\n"
     "  -n, --net HOSTS     let it reach these, and no others: example.com,*.example.org:8443\n"
     "  -e, --env K=V       set a variable; K alone passes on yours (may be repeated)\n"
     "  -w, --workdir DIR   where it begins (default /work)\n"
     "  -t, --tty           give it a terminal\n"
-    "  -m, --memory SIZE   most memory, its files included: 256m, 4g (default 1g)\n"
+    "  -m, --memory SIZE   most memory, its files included: 256m, 4g (default 1g); watched, not\n"
+    "                      enforced, where you have no cgroup (`cay doctor`)\n"
     "      --timeout TIME  end it after: 10s, 5m (default: never)\n"
     "      --root NAME     another system than this machine's: a root of cay.json, or the path of "
     "a\n"
@@ -85,7 +86,9 @@ struct exec_cli {
     int64_t timeout_ms;
     bool json;
     bool quiet;
+    bool memory_asked;
     /* what came of it */
+    bool memory_watched; /* no cgroup holds it to its memory */
     int listener;
     int egress_fd;
     uint32_t uid;
@@ -366,6 +369,10 @@ static void on_ready(void *ctx, int listener) {
     c->listener = listener;
     if (c->ending)
         return;
+    const struct sandbox_features *f = sandbox_host_features(c->host);
+    c->memory_watched = f && !(f->controllers & SANDBOX_HAS_MEMORY);
+    if (c->memory_watched && c->memory_asked && !c->json)
+        remark(c, "--memory is watched, not enforced: `cay doctor` tells why");
     if (c->policy.nallow > 0)
         start_egress(c);
     else
@@ -528,6 +535,8 @@ static void print_record(const struct exec_cli *c) {
     json_writer_bool(&w, c->timed_out);
     json_writer_key(&w, "oom");
     json_writer_bool(&w, ran_out_of_memory(c));
+    json_writer_key(&w, "memory_limit");
+    json_writer_str(&w, c->memory_watched ? "watched" : "enforced");
     write_output(&w, "stdout", &c->out[1]);
     write_output(&w, "stderr", &c->out[2]);
     json_writer_key(&w, "stdout_bytes");
@@ -578,16 +587,26 @@ static int add_bind(struct exec_cli *c, char *text, struct err *err) {
     if (!guest || guest[1] != '/' || guest == text ||
         (mode && strcmp(mode, ":rw") != 0 && strcmp(mode, ":ro") != 0))
         return err_set(err, ERR_BAD_REQUEST,
-                       "--volume is HOSTDIR:GUESTDIR or HOSTDIR:GUESTDIR:rw, such as "
+                       "--volume is HOSTPATH:GUESTPATH or HOSTPATH:GUESTPATH:rw, such as "
                        "./src:/work/src");
     if (c->spec.nbinds == SANDBOX_BINDS_MAX)
         return err_set(err, ERR_BAD_REQUEST, "at most %d --volume", SANDBOX_BINDS_MAX);
     *guest++ = 0;
     if (mode)
         *mode = 0;
-    int fd = open(text, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
+    if (guest[strspn(guest, "/")] == 0)
+        return err_set(err, ERR_BAD_REQUEST,
+                       "--volume %s:/ would hide the system: name a folder such as /work/src, or "
+                       "make it the system with --root",
+                       text);
+    struct stat st;
+    int fd = open(text, O_PATH | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0)
         return err_sys(err, "--volume %s", text);
+    if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode)) {
+        close(fd);
+        return err_set(err, ERR_BAD_REQUEST, "--volume %s is neither a folder nor a file", text);
+    }
     c->bind_fds[c->spec.nbinds] = fd;
     c->spec.binds[c->spec.nbinds++] = (struct sandbox_bind){
         .path = xstrdup(guest),
@@ -725,6 +744,7 @@ static int set_option(struct exec_cli *c, int o, struct err *err) {
         if (!cli_parse_size(optarg, &n) || n < (16 << 20))
             return err_set(err, ERR_BAD_REQUEST, "--memory needs a size of at least 16m: 256m, 4g");
         c->spec.memory_bytes = (uint64_t)n;
+        c->memory_asked = true;
         return 0;
     case 'T':
         if (!cli_parse_time(optarg, &c->timeout_ms))

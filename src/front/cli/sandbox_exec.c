@@ -30,6 +30,12 @@ enum {
     STATUS_TIMEOUT = 124,
     STATUS_NOT_EXECUTABLE = 126,
     STATUS_NOT_FOUND = 127,
+    /* A stream on which nothing comes may be that of a quiet command, or of a server that is gone:
+     * after this long it is asked, and then has this long to answer. */
+    SILENCE_MS = 8000,
+    ANSWER_MS = 4000,
+    SIGNAL_MS = 2000, /* for passing on a signal that is to end the command */
+    RECORD_MAX_BYTES = 4 << 20,
 };
 
 struct follower {
@@ -41,7 +47,12 @@ struct follower {
     struct client_request *input; /* one piece at a time */
     struct sse sse;
     uint64_t offsets[3];
+    struct client_request *probe; /* asks whether it still runs */
+    struct buf record;            /* the probe's answer */
     uv_timer_t retry;
+    uv_timer_t silence;
+    uv_timer_t signalled; /* runs while the server has not taken our signal */
+    int signo;            /* that one */
     uv_signal_t signals[7];
     int tries;
     int interrupts;
@@ -163,9 +174,83 @@ static bool on_event(void *ctx, const char *event, const char *data, size_t len)
     return true;
 }
 
+/* --- silence --- */
+
+static void on_silence(uv_timer_t *t);
+
+static void heard(struct follower *f) {
+    (void)uv_timer_start(&f->silence, on_silence, SILENCE_MS, 0);
+}
+
+static void on_output_end(void *ctx, const struct err *err);
+
+/* The stream says nothing any more: a new one begins where it was. A terminal has no such place. */
+static void drop_stream(struct follower *f, const struct err *err) {
+    if (f->tty) {
+        give_up(f, err);
+        return;
+    }
+    client_cancel(f->output);
+    on_output_end(f, err);
+}
+
+static bool has_more(const struct follower *f, const json_t *record) {
+    static const char *const names[] = {"", "stdout_bytes", "stderr_bytes"};
+    for (int i = 1; i < 3; i++)
+        if ((uint64_t)json_integer_value(json_object_get(record, names[i])) > f->offsets[i] &&
+            !json_is_true(json_object_get(record, "truncated")))
+            return true;
+    return false;
+}
+
+static void on_probed(void *ctx, const struct err *err) {
+    struct follower *f = ctx;
+    struct err quiet;
+    f->probe = NULL;
+    _cleanup_(json) json_t *record =
+        err ? NULL : json_loadb(f->record.data ? f->record.data : "", f->record.len, 0, NULL);
+    const char *status = json_string_value(json_object_get(record, "status"));
+    (void)err_set(&quiet, ERR_UNAVAILABLE, "the connection died without a word");
+    heard(f);
+    if (f->over || f->lost)
+        return;
+    if (err)
+        drop_stream(f, err);
+    else if (!status || strcmp(status, "running") != 0 || (!f->tty && has_more(f, record)))
+        drop_stream(f, &quiet);
+}
+
+static int on_record_data(void *ctx, const char *data, size_t len, struct err *err) {
+    struct follower *f = ctx;
+    return buf_add(&f->record, data, len) ? 0 : err_set(err, ERR_TOO_LARGE, "a record too long");
+}
+
+static void on_silence(uv_timer_t *t) {
+    struct follower *f = t->data;
+    struct err err;
+    if (f->over || f->lost || f->waits) { /* waits: it is we who do not read */
+        heard(f);
+        return;
+    }
+    if (f->probe) {
+        client_cancel(f->probe);
+        (void)err_set(&err, ERR_TIMEOUT, "the server does not answer");
+        on_probed(f, &err);
+        return;
+    }
+    buf_clear(&f->record);
+    if (client_start(&f->cli->client,
+                     &(struct client_call){
+                         .path = f->path, .on_data = on_record_data, .on_end = on_probed, .ctx = f},
+                     &f->probe, &err) < 0)
+        give_up(f, &err);
+    (void)uv_timer_start(t, on_silence, ANSWER_MS, 0);
+}
+
 static int on_output_data(void *ctx, const char *data, size_t len, struct err *err) {
     struct follower *f = ctx;
     f->tries = 0;
+    heard(f);
     return sse_feed(&f->sse, data, len, err);
 }
 
@@ -199,6 +284,7 @@ static void follow(struct follower *f) {
         xasprintf("%s/output?stdout=%llu&stderr=%llu", f->path, (unsigned long long)f->offsets[1],
                   (unsigned long long)f->offsets[2]);
     f->lost = false;
+    heard(f);
     sse_finish(&f->sse);
     sse_init(&f->sse, EVENT_MAX_BYTES, on_event, f);
     if (client_start(&f->cli->client,
@@ -215,6 +301,7 @@ static void follow(struct follower *f) {
 
 static void on_message(void *ctx, bool text, const char *data, size_t len) {
     struct follower *f = ctx;
+    heard(f);
     if (!text) {
         write_out(f, 1, data, len);
         return;
@@ -322,15 +409,40 @@ static void on_closed(void *ctx, int fd) {
 
 /* --- signals --- */
 
+static void end_by_signal(struct follower *f, int signo) {
+    if (f->over)
+        return;
+    f->over = true; /* it is the server's then */
+    f->status = 128 + signo;
+}
+
+/* Whoever wants an end does not ask twice because the server is gone. */
+static void on_signal_lost(uv_timer_t *t) {
+    struct follower *f = t->data;
+    if (f->over)
+        return;
+    (void)fputs("cay: the server does not answer; the command may still run: `cay sandbox logs "
+                "-f`\n",
+                stderr);
+    end_by_signal(f, f->signo);
+}
+
 static void on_signal_sent(void *ctx, const struct err *err) {
-    (void)ctx;
-    (void)err;
+    struct follower *f = ctx;
+    bool gone = err && (err->code == ERR_UNAVAILABLE || err->code == ERR_TIMEOUT);
+    if (f->signo && !f->over && gone)
+        on_signal_lost(&f->signalled);
+    (void)uv_timer_stop(&f->signalled);
 }
 
 static void send_signal(struct follower *f, int signo) {
     struct err err;
     _cleanup_(free) char *path = xasprintf("%s/signal", f->path);
     _cleanup_(json) json_t *body = json_pack("{s:i,s:b}", "signal", signo, "group", 1);
+    if (signo == SIGINT || signo == SIGTERM || signo == SIGHUP || signo == SIGQUIT) {
+        f->signo = signo;
+        (void)uv_timer_start(&f->signalled, on_signal_lost, SIGNAL_MS, 0);
+    }
     (void)client_start(
         &f->cli->client,
         &(struct client_call){.path = path, .json = body, .on_end = on_signal_sent, .ctx = f}, NULL,
@@ -347,10 +459,8 @@ static void on_signal(uv_signal_t *h, int signo) {
     f->interrupts += signo == SIGINT ? 1 : signo == SIGTERM || signo == SIGHUP ? 2 : 0;
     if (f->interactive)
         send_signal(f, signo);
-    if (!f->interactive || f->interrupts >= INTERRUPTS_MAX) {
-        f->over = true; /* it is the server's then */
-        f->status = 128 + signo;
-    }
+    if (!f->interactive || f->interrupts >= INTERRUPTS_MAX)
+        end_by_signal(f, signo);
 }
 
 /* --- the whole --- */
@@ -362,8 +472,13 @@ static void open_streams(struct follower *f) {
         .on_input = on_input, .on_drained = on_drained, .on_closed = on_closed};
     uv_loop_t *loop = &f->cli->client.loop;
     f->stdio = stdio_create(loop, &streams, f);
-    (void)uv_timer_init(loop, &f->retry);
-    f->retry.data = f;
+    uv_timer_t *const timers[] = {&f->retry, &f->silence, &f->signalled};
+    for (size_t i = 0; i < ARRAY_LEN(timers); i++) {
+        (void)uv_timer_init(loop, timers[i]);
+        timers[i]->data = f;
+    }
+    buf_init(&f->record, RECORD_MAX_BYTES);
+    heard(f);
     for (size_t i = 0; i < ARRAY_LEN(forwarded); i++) {
         (void)uv_signal_init(loop, &f->signals[i]);
         f->signals[i].data = f;
@@ -376,11 +491,15 @@ static void close_streams(struct follower *f) {
     socket_destroy(f->socket);
     client_cancel(f->output);
     client_cancel(f->input);
+    client_cancel(f->probe);
     uv_close((uv_handle_t *)&f->retry, NULL);
+    uv_close((uv_handle_t *)&f->silence, NULL);
+    uv_close((uv_handle_t *)&f->signalled, NULL);
     for (size_t i = 0; i < ARRAY_LEN(forwarded); i++)
         uv_close((uv_handle_t *)&f->signals[i], NULL);
     (void)uv_run(&f->cli->client.loop, UV_RUN_NOWAIT);
     buf_finish(&f->pending);
+    buf_finish(&f->record);
     sse_finish(&f->sse);
     free(f->path);
 }

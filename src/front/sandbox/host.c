@@ -2,6 +2,7 @@
 
 #include "base/cleanup.h"
 #include "base/fd.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/path.h"
@@ -17,12 +18,14 @@
 #include <sys/stat.h>
 #include <sys/statfs.h>
 
-enum { QUEUE_BYTES = 8 << 20, CALLS_MAX = 1024 };
+enum { QUEUE_BYTES = 8 << 20, CALLS_MAX = 1024, PATROL_MS = 1000 };
 
 struct sandbox_call {
     struct sandbox_call *next;
     uint64_t id;
     uint16_t type; /* of the request */
+    bool works;    /* init does it in a process of its own, and it may take its time */
+    int64_t by_ms; /* when init must have answered, on the loop's clock; 0: the launcher's */
     sandbox_replied cb;
     void *ctx;
 };
@@ -43,6 +46,9 @@ struct sandbox_box {
     struct sandbox_job *left;
     uint64_t next_id;
     uint64_t create_id;
+    uint64_t pause_id;
+    int64_t ready_by_ms;
+    bool paused; /* init may be frozen: it need not answer */
     bool egress;
     bool by_itself;  /* init ended before anybody asked it to */
     bool destroying; /* DESTROY was sent, or is due when CREATED comes */
@@ -60,6 +66,8 @@ struct sandbox_host {
     struct sandbox_box *boxes;
     struct sandbox_call *calls; /* STATS, PAUSE, RESUME */
     uint64_t next_id;
+    int64_t answer_ms;
+    uv_timer_t patrol; /* runs while an answer of some init is due */
     bool stopping;
     void (*on_state)(void *ctx);
     void *ctx;
@@ -172,6 +180,73 @@ void sandbox_box_destroy(struct sandbox_box *b) {
         channel_close(b->channel);
         b->channel = NULL;
     }
+}
+
+/* --- the patrol: answers that do not come --- */
+
+/* A guest may have found a way to hold up its init, or init is not what it should be. Whoever
+ * waits is told now, and not when the last process has been seen to go. */
+static void box_silent(struct sandbox_box *b) {
+    if (!b->err.code)
+        (void)err_set(&b->err, ERR_TIMEOUT,
+                      "the sandbox did not answer within %lld s and was ended: something in it "
+                      "holds up its first process",
+                      (long long)((b->host->answer_ms + 999) / 1000));
+    log_warn("sandbox.silent", "sandbox", b->id, "error", b->err.message);
+    struct err err = b->err;
+    sandbox_box_destroy(b);
+    b->ncalls = 0;
+    fail_calls(&b->calls, &err);
+}
+
+/* When the first answer is due: 0 if none is. */
+static int64_t box_due_ms(const struct sandbox_box *b) {
+    int64_t due = b->state == BOX_BOOTING ? b->ready_by_ms : 0;
+    if (b->paused || b->destroying || b->state == BOX_ASKED)
+        return 0;
+    for (const struct sandbox_call *c = b->calls; c; c = c->next)
+        due = due == 0 || c->by_ms < due ? c->by_ms : due;
+    for (const struct sandbox_job *j = b->jobs; j; j = job_next(j))
+        if (job_start_by_ms(j) != 0 && (due == 0 || job_start_by_ms(j) < due))
+            due = job_start_by_ms(j);
+    return due;
+}
+
+static void on_patrol(uv_timer_t *t) {
+    struct sandbox_host *h = t->data;
+    int64_t now = (int64_t)uv_now(h->loop);
+    bool waiting = false;
+    /* One at a time: callbacks may end others. */
+    for (struct sandbox_box *b = h->boxes; b; b = b->next) {
+        int64_t due = box_due_ms(b);
+        waiting = waiting || due != 0;
+        if (due != 0 && due <= now) {
+            box_silent(b);
+            return;
+        }
+    }
+    if (!waiting)
+        (void)uv_timer_stop(t);
+}
+
+int64_t box_answer_by_ms(struct sandbox_box *b, bool works) {
+    struct sandbox_host *h = b->host;
+    enum { WORKS = LIMIT_SANDBOX_WORK_MS / LIMIT_SANDBOX_ANSWER_MS };
+    uint64_t every = (uint64_t)MIN((int64_t)PATROL_MS, (h->answer_ms + 3) / 4);
+    if (!uv_is_active((uv_handle_t *)&h->patrol))
+        (void)uv_timer_start(&h->patrol, on_patrol, every, every);
+    return (int64_t)uv_now(h->loop) + h->answer_ms * (works ? WORKS : 1);
+}
+
+/* Its answers are due anew: it was frozen. */
+static void box_resumed(struct sandbox_box *b) {
+    b->paused = false;
+    if (b->state == BOX_BOOTING)
+        b->ready_by_ms = box_answer_by_ms(b, false);
+    for (struct sandbox_call *c = b->calls; c; c = c->next)
+        c->by_ms = box_answer_by_ms(b, c->works);
+    for (struct sandbox_job *j = b->jobs; j; j = job_next(j))
+        job_set_start_by_ms(j, box_answer_by_ms(b, false));
 }
 
 /* Init said something that it may not say. */
@@ -392,6 +467,7 @@ static void on_created(struct sandbox_host *h, struct wire_frame *f) {
     }
     struct err err;
     b->state = BOX_BOOTING;
+    b->ready_by_ms = box_answer_by_ms(b, false);
     if (channel_create(h->loop, fd,
                        &(struct channel_options){.max_frame_bytes = SANDBOX_INIT_MAX,
                                                  .max_queue_bytes = QUEUE_BYTES,
@@ -429,6 +505,9 @@ static void on_answer(struct sandbox_host *h, struct wire_frame *f, struct unpac
         box_gone(b, NULL, &err);
         return;
     }
+    for (b = h->boxes; b && failed; b = b->next)
+        if (b->paused && b->pause_id == f->id)
+            box_resumed(b);
     struct sandbox_call *c = take_call(&h->calls, f->id);
     if (!c)
         return; /* DONE of a DESTROY */
@@ -496,6 +575,9 @@ struct sandbox_host *sandbox_host_create(const struct sandbox_host_options *o) {
     h->loop = o->loop;
     h->on_state = o->on_state;
     h->ctx = o->ctx;
+    h->answer_ms = o->answer_ms > 0 ? o->answer_ms : LIMIT_SANDBOX_ANSWER_MS;
+    (void)uv_timer_init(h->loop, &h->patrol);
+    h->patrol.data = h;
     buf_init(&h->config, SANDBOX_CONTROL_MAX);
     pack_sandbox_config(&h->config, o->config);
     h->keeper =
@@ -530,13 +612,18 @@ struct keeper_info sandbox_host_info(const struct sandbox_host *h) {
     return keeper_info(h->keeper);
 }
 
-static void on_keeper_stopped(void *ctx) {
-    struct sandbox_host *h = ctx;
+static void on_patrol_closed(uv_handle_t *handle) {
+    struct sandbox_host *h = handle->data;
     if (h->on_stopped)
         h->on_stopped(h->stopped_ctx);
     buf_finish(&h->config);
     free(h->features.detail);
     free(h);
+}
+
+static void on_keeper_stopped(void *ctx) {
+    struct sandbox_host *h = ctx;
+    uv_close((uv_handle_t *)&h->patrol, on_patrol_closed);
 }
 
 void sandbox_host_stop(struct sandbox_host *h, void (*on_stopped)(void *ctx), void *ctx) {
@@ -618,6 +705,8 @@ static struct sandbox_call *ask(struct sandbox_box *b, uint16_t type, struct buf
     struct sandbox_call *c = NULL;
     if (b->ncalls < CALLS_MAX && box_send(b, type, b->next_id + 1, payload, &fd, fd >= 0 ? 1 : 0)) {
         c = add_call(&b->calls, ++b->next_id, type, cb, ctx);
+        c->works = type == INIT_FILE_DELETE || fd >= 0;
+        c->by_ms = box_answer_by_ms(b, c->works);
         b->ncalls++;
     }
     buf_finish(payload);
@@ -721,9 +810,17 @@ struct sandbox_call *sandbox_box_stats(struct sandbox_box *b, sandbox_replied cb
 }
 
 struct sandbox_call *sandbox_box_pause(struct sandbox_box *b, sandbox_replied cb, void *ctx) {
-    return ask_launcher(b, SANDBOX_PAUSE, cb, ctx);
+    struct sandbox_call *c = ask_launcher(b, SANDBOX_PAUSE, cb, ctx);
+    if (c) {
+        b->paused = true;
+        b->pause_id = c->id;
+    }
+    return c;
 }
 
 struct sandbox_call *sandbox_box_resume(struct sandbox_box *b, sandbox_replied cb, void *ctx) {
-    return ask_launcher(b, SANDBOX_RESUME, cb, ctx);
+    struct sandbox_call *c = ask_launcher(b, SANDBOX_RESUME, cb, ctx);
+    if (c)
+        box_resumed(b);
+    return c;
 }

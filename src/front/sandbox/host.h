@@ -5,7 +5,8 @@
  *
  * The launcher is trusted. What comes from a box's init is trusted no more than its guest: every
  * reply must answer a request that was made, lengths are bounded, passed descriptors are looked at
- * (fstat) before use and never mapped; a box that breaks the contract is destroyed. */
+ * (fstat) before use and never mapped; a box that breaks the contract, or does not answer in time,
+ * is destroyed. */
 
 #include "base/err.h"
 #include "loop/keeper.h"
@@ -28,6 +29,7 @@ struct sandbox_host_options {
     int exec_fd; /* cay-sandbox, opened with O_PATH; borrowed */
     int starter; /* a socket to `cay-sandbox --starter`, or -1; borrowed (see keeper.h) */
     const struct sandbox_config *config; /* copied */
+    int64_t answer_ms; /* a box whose init takes longer to answer is ended; 0: the usual */
     /* The launcher became ready, failed or ended. May be NULL. */
     void (*on_state)(void *ctx);
     void *ctx;
@@ -76,7 +78,7 @@ struct sandbox_entry {
 };
 
 struct sandbox_reply {
-    uint64_t value;            /* bytes written, entries deleted, resident bytes */
+    uint64_t value;            /* bytes written, entries deleted */
     struct sandbox_stat stat;  /* stat, read */
     struct sandbox_stats used; /* stats */
     int fd; /* read: a regular file; port: a TCP socket. Take it with steal_fd() */

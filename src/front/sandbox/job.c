@@ -48,6 +48,7 @@ struct sandbox_job {
     uv_timer_t timer;
     bool timing;
     struct buf input;
+    int64_t start_by_ms;
     bool input_ends;
     bool tty;
     bool started;
@@ -70,6 +71,14 @@ uint64_t sandbox_job_id(const struct sandbox_job *j) {
 
 struct sandbox_job *job_next(const struct sandbox_job *j) {
     return j->next;
+}
+
+int64_t job_start_by_ms(const struct sandbox_job *j) {
+    return j->started ? 0 : j->start_by_ms;
+}
+
+void job_set_start_by_ms(struct sandbox_job *j, int64_t by_ms) {
+    j->start_by_ms = by_ms;
 }
 
 void job_mute(struct sandbox_job *j) {
@@ -471,6 +480,9 @@ static int make_pipe(struct pipes *p, int which, struct err *err) {
     int fds[2];
     if (pipe2(fds, O_CLOEXEC) < 0)
         return err_sys(err, "pipe");
+    /* The guest has another user than the front where the launcher is root's, and would not be
+     * let in when it opens /dev/stdout. A pipe has no name but in the /proc of who holds it. */
+    (void)fchmod(fds[0], 0666);
     p->ours[which] = fds[which == 0 ? 1 : 0];
     p->theirs[which] = fds[which == 0 ? 0 : 1];
     return 0;
@@ -551,6 +563,7 @@ struct sandbox_job *sandbox_job_start(struct sandbox_box *b, const struct sandbo
     }
     j->next = *box_jobs(b);
     *box_jobs(b) = j;
+    j->start_by_ms = box_answer_by_ms(b, false);
     (void)uv_timer_init(box_loop(b), &j->timer);
     j->timer.data = j;
     j->timing = true;

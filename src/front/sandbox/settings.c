@@ -304,7 +304,7 @@ int sandbox_settings_read(struct sandbox_settings *s, const json_t *json, struct
 
 int sandbox_settings_open(struct sandbox_settings *s, struct err *err) {
     for (size_t i = 0; i < s->nbinds; i++) {
-        s->binds[i].fd = open(s->binds[i].path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        s->binds[i].fd = open(s->binds[i].path, O_PATH | O_CLOEXEC);
         if (s->binds[i].fd < 0)
             return err_sys(err, "\"sandboxes\": bind \"%s\": %s", s->binds[i].name,
                            s->binds[i].path);
