@@ -120,6 +120,6 @@
 #define LIMIT_SANDBOX_EVENTS_TOTAL  200000
 /* How long a command may take until it is executed (init gives it up), and any answer of an init
  * (the front ends the sandbox). No settings: nothing that is well comes near them. */
-#define LIMIT_SANDBOX_START_S   10
-#define LIMIT_SANDBOX_ANSWER_MS 30000
-#define LIMIT_SANDBOX_WORK_MS   120000 /* deleting a tree, writing from a pipe */
+#define LIMIT_SANDBOX_START_S 10
+#define LIMIT_SANDBOX_INIT_MS 30000
+#define LIMIT_SANDBOX_WORK_MS 120000 /* deleting a tree, writing from a pipe */

@@ -231,7 +231,7 @@ static void on_patrol(uv_timer_t *t) {
 
 int64_t box_answer_by_ms(struct sandbox_box *b, bool works) {
     struct sandbox_host *h = b->host;
-    enum { WORKS = LIMIT_SANDBOX_WORK_MS / LIMIT_SANDBOX_ANSWER_MS };
+    enum { WORKS = LIMIT_SANDBOX_WORK_MS / LIMIT_SANDBOX_INIT_MS };
     uint64_t every = (uint64_t)MIN((int64_t)PATROL_MS, (h->answer_ms + 3) / 4);
     if (!uv_is_active((uv_handle_t *)&h->patrol))
         (void)uv_timer_start(&h->patrol, on_patrol, every, every);
@@ -575,7 +575,7 @@ struct sandbox_host *sandbox_host_create(const struct sandbox_host_options *o) {
     h->loop = o->loop;
     h->on_state = o->on_state;
     h->ctx = o->ctx;
-    h->answer_ms = o->answer_ms > 0 ? o->answer_ms : LIMIT_SANDBOX_ANSWER_MS;
+    h->answer_ms = o->answer_ms > 0 ? o->answer_ms : LIMIT_SANDBOX_INIT_MS;
     (void)uv_timer_init(h->loop, &h->patrol);
     h->patrol.data = h;
     buf_init(&h->config, SANDBOX_CONTROL_MAX);
