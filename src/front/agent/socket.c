@@ -3,7 +3,6 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/mem.h"
-#include "front/agent/uimessage.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,12 +12,10 @@ enum { FRAME_MAX_BYTES = 16 << 20, TURN_ID_MAX_BYTES = 128 };
 struct socket {
     struct http_ws *ws;             /* NULL when it is closed */
     struct agent_listener listener; /* its agent is NULL when the instance is gone */
-    size_t holders;                 /* calls under way, and functions of this file at work */
+    size_t holders;                 /* the connection, and calls under way */
     bool ready_wait;
 };
 
-/* Sending may find the connection gone, which closes the socket at once: who touches it afterwards
- * must hold it. */
 static struct socket *hold(struct socket *s) {
     s->holders++;
     return s;
@@ -78,18 +75,18 @@ static void on_chunk(void *ctx, const char *turn, size_t seq, const char *json, 
 }
 
 static void on_fail(void *ctx, const char *turn, const char *text, const json_t *user_ids) {
-    send_tree(ctx, json_pack("{s:b,s:o,s:b,s:s,s:s,s:O?}", "error", 1, "body", uimessage_text(text),
+    send_tree(ctx, json_pack("{s:b,s:o,s:b,s:s,s:s,s:O?}", "error", 1, "body", json_text(text),
                              "done", 0, "id", turn, "type", "cf_agent_use_chat_response",
                              "messageIds", user_ids));
 }
 
-static void on_end(void *ctx, const char *turn, const char *outcome, const json_t *user_ids) {
-    json_t *f = json_pack("{s:s,s:b,s:s,s:s}", "body", "", "done", 1, "id", turn, "type",
+static void on_end(void *ctx, const struct agent_turn_end *end) {
+    json_t *f = json_pack("{s:s,s:b,s:s,s:s}", "body", "", "done", 1, "id", end->turn, "type",
                           "cf_agent_use_chat_response");
-    if (outcome)
-        (void)json_object_set_new(f, "outcome", json_string(outcome));
-    if (user_ids)
-        (void)json_object_set(f, "messageIds", (json_t *)(uintptr_t)user_ids);
+    if (end->outcome)
+        (void)json_object_set_new(f, "outcome", json_string(end->outcome));
+    if (end->user_ids)
+        (void)json_object_set(f, "messageIds", (json_t *)(uintptr_t)end->user_ids);
     send_tree(ctx, f);
 }
 
@@ -149,7 +146,7 @@ static void on_request(struct socket *s, const json_t *f) {
         rc = agent_chat(s->listener.agent, &s->listener, &chat, &err);
     if (rc < 0) {
         on_fail(s, id, err.message, NULL);
-        on_end(s, id, "error", NULL);
+        on_end(s, &(struct agent_turn_end){.turn = id, .outcome = "error"});
     }
 }
 
@@ -235,7 +232,7 @@ static void on_frame(struct socket *s, const json_t *f) {
         rc = agent_set_state(s->listener.agent, &s->listener, json_object_get(f, "state"), &err);
         if (rc < 0)
             send_tree(s, json_pack("{s:s,s:o}", "type", "cf_agent_state_error", "error",
-                                   uimessage_text(err.message)));
+                                   json_text(err.message)));
     } else if (strcmp(type, "rpc") == 0) {
         on_rpc(s, f);
     } else if (strcmp(type, "cf_agent_chat_clear") == 0) {
@@ -253,12 +250,11 @@ static void on_frame(struct socket *s, const json_t *f) {
 
 static void on_message(void *ctx, struct http_ws *ws, const char *data, size_t len, bool text) {
     (void)ws;
-    struct socket *s = hold(ctx);
+    struct socket *s = ctx;
     _cleanup_(json) json_t *f = NULL;
-    if (text && s->listener.agent && json_parse(data, len, "frame", &f, NULL) == 0 &&
+    if (text && agent_is_open(s->listener.agent) && json_parse(data, len, "frame", &f, NULL) == 0 &&
         json_is_object(f))
         on_frame(s, f);
-    release(s);
 }
 
 static void on_close(void *ctx, struct http_ws *ws, int code) {
@@ -275,7 +271,7 @@ static void on_close(void *ctx, struct http_ws *ws, int code) {
 /* --- the beginning --- */
 
 static void greet(void *ctx) {
-    struct socket *s = hold(ctx);
+    struct socket *s = ctx;
     s->ready_wait = false;
     const struct agent_def *d = agent_def(s->listener.agent);
     const json_t *state = agent_state(s->listener.agent);
@@ -293,7 +289,6 @@ static void greet(void *ctx) {
         send_tree(s, json_pack("{s:s,s:O}", "type", "cf_agent_state", "state", state));
     send_tree(s, json_pack("{s:{s:[],s:[],s:{},s:[]},s:s}", "mcp", "prompts", "resources",
                            "servers", "tools", "type", "cf_agent_mcp_servers"));
-    release(s);
 }
 
 void agent_socket_accept(struct http_req *req, struct agent *agent) {
