@@ -3,6 +3,7 @@
 #include "front/agent/agent.h"
 #include "front/agent/socket.h"
 #include "front/api/api.h"
+#include "front/guard.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,11 @@ static void refuse(struct http_req *req, const struct err *err) {
     http_respond_text(req, err_http_status(err->code), err->message);
 }
 
+static int admit(void *ctx, const char *key_id, bool counts, struct err *err) {
+    int64_t wait_s;
+    return counts ? guard_admit(ctx, key_id, &wait_s, err) : guard_check_key(ctx, key_id, err);
+}
+
 static void on_connect(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct agent *a;
@@ -40,7 +46,8 @@ static void on_connect(struct http_req *req, void *ctx) {
                         http_req_param(req, "name"), &a, &err) < 0)
         refuse(req, &err);
     else
-        agent_socket_accept(req, a);
+        agent_socket_accept(
+            req, a, &(struct agent_socket_gate){.key_id = owner_of(req), .admit = admit, .ctx = f});
 }
 
 /* The messages of an instance, [] if there is no such instance yet. */
