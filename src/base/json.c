@@ -238,6 +238,18 @@ bool json_dump(const json_t *j, struct buf *out) {
     return json_dump_callback(j, on_dump, out, JSON_COMPACT | JSON_ENCODE_ANY) == 0;
 }
 
+json_t *json_text(const char *text) {
+    json_t *j = json_string(text);
+    if (j)
+        return j;
+    struct buf b;
+    buf_init(&b, 8 * strlen(text) + 16);
+    json_write_str(&b, text, strlen(text));
+    j = json_loadb(b.data, b.len, JSON_DECODE_ANY, NULL);
+    buf_finish(&b);
+    return j ? j : json_string("");
+}
+
 void json_writer_init(struct json_writer *w, struct buf *out) {
     *w = (struct json_writer){.out = out};
 }

@@ -30,6 +30,9 @@ int json_get_str(const json_t *obj, const char *key, const char **ret, struct er
 int json_get_int(const json_t *obj, const char *key, int64_t min, int64_t max, int64_t *ret,
                  struct err *err);
 int json_get_bool(const json_t *obj, const char *key, bool *ret, struct err *err);
+/* A text whose bytes may be anything, as a JSON string: what is not UTF-8 becomes U+FFFD. Never
+ * NULL. */
+json_t *json_text(const char *text);
 /* The tree as compact text, appended to out. False when the buffer is full. */
 bool json_dump(const json_t *j, struct buf *out);
 

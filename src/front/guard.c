@@ -253,9 +253,11 @@ static int identify(struct front *f, const struct http_req *req, struct identity
     return 0;
 }
 
-static bool take_token(struct front *f, const struct identity *who, int64_t *ret_wait_s) {
+/* ERR_RATE if the key has had its requests; *ret_wait_s is how long it has to wait then. */
+static int take_token(struct front *f, const struct identity *who, int64_t *ret_wait_s,
+                      struct err *err) {
     if (who->rate_per_minute <= 0)
-        return true;
+        return 0;
     struct sessions *s = f->sessions;
     struct bucket *b = NULL;
     int64_t now = clock_mono_ms();
@@ -276,10 +278,31 @@ static bool take_token(struct front *f, const struct identity *who, int64_t *ret
     b->filled_ms = now;
     if (b->tokens < 1) {
         *ret_wait_s = (int64_t)((1 - b->tokens) / per_ms / 1000) + 1;
-        return false;
+        return err_set(err, ERR_RATE, "this key may send %lld requests a minute",
+                       (long long)who->rate_per_minute);
     }
     b->tokens -= 1;
-    return true;
+    return 0;
+}
+
+int guard_check_key(struct front *f, const char *key_id, struct err *err) {
+    struct identity who;
+    return *key_id ? key_identity(f->store, key_id, &who, err) : 0;
+}
+
+int guard_admit(struct front *f, const char *key_id, int64_t *ret_wait_s, struct err *err) {
+    struct identity who;
+    if (!*key_id)
+        return 0;
+    int rc = key_identity(f->store, key_id, &who, err);
+    return rc < 0 ? rc : take_token(f, &who, ret_wait_s, err);
+}
+
+void guard_respond_rate(struct http_req *req, int64_t wait_s, const struct err *err) {
+    char text[24];
+    (void)snprintf(text, sizeof(text), "%lld", (long long)wait_s);
+    http_res_header(req, "Retry-After", text);
+    http_respond_err(req, err);
 }
 
 static bool check_scope(struct http_req *req, const struct identity *who, unsigned flags) {
@@ -332,11 +355,22 @@ static void identify_guest(struct front *f, struct http_req *req) {
     }
 }
 
+/* Answered if the caller has had its requests. */
+static bool take_request(struct front *f, struct http_req *req) {
+    struct err err;
+    int64_t wait_s = 0;
+    if (take_token(f, front_identity(req), &wait_s, &err) == 0)
+        return true;
+    guard_respond_rate(req, wait_s, &err);
+    return false;
+}
+
 bool guard_request(struct http_req *req, unsigned flags, void *front) {
     struct front *f = front;
     if (flags & HTTP_ROUTE_GUEST) {
         identify_guest(f, req);
-        return true;
+        /* What a stranger asks for is the owner's to pay: the handler finds out whose. */
+        return !front_identity(req) || take_request(f, req);
     }
     if (!check_site(req, f))
         return false;
@@ -359,17 +393,7 @@ bool guard_request(struct http_req *req, unsigned flags, void *front) {
         return true;
     if (!check_scope(req, &who, flags))
         return false;
-    int64_t wait_s = 0;
-    if (!take_token(f, &who, &wait_s)) {
-        char text[24];
-        (void)snprintf(text, sizeof(text), "%lld", (long long)wait_s);
-        http_res_header(req, "Retry-After", text);
-        (void)err_set(&err, ERR_RATE, "this key may send %lld requests a minute",
-                      (long long)who.rate_per_minute);
-        http_respond_err(req, &err);
-        return false;
-    }
-    return true;
+    return take_request(f, req);
 }
 
 const struct identity *front_identity(const struct http_req *req) {

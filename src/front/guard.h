@@ -14,6 +14,15 @@ bool guard_is_guest_host(const char *host, void *front);
 /* True for an Authorization field that holds one of our keys: never for a guest to see. */
 bool guard_is_our_key(const char *authorization);
 
+/* Keys are checked where work is admitted: for what comes over a connection that was let in before,
+ * or is done for a stranger. ERR_UNAUTHORIZED if the key was revoked, ERR_RATE if it has had its
+ * requests (*ret_wait_s: how long until the next). The key id "" is the operator's. */
+int guard_admit(struct front *f, const char *key_id, int64_t *ret_wait_s, struct err *err);
+/* Whether it is valid still; nothing is counted. */
+int guard_check_key(struct front *f, const char *key_id, struct err *err);
+/* 429 with Retry-After. */
+void guard_respond_rate(struct http_req *req, int64_t wait_s, const struct err *err);
+
 enum { PASS_SIZE = 49 };
 
 /* A pass is for the browser of who has a key: a link to a guest's host that works once, within a

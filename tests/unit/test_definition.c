@@ -54,7 +54,7 @@ static void an_empty_definition_has_defaults(void **state) {
     assert_int_equal(defs->max_steps, 5);
     assert_null(defs->prompt);
     assert_null(defs->model);
-    assert_int_equal(json_array_size(defs->tool_specs), 0);
+    assert_int_equal(defs->ntools, 0);
     assert_ptr_equal(agent_defs_find(defs, "plain"), defs);
     assert_null(agent_defs_find(defs, "Plain"));
 }
@@ -94,9 +94,10 @@ static void everything_is_read(void **state) {
     assert_null(defs->env[0].methods[2]);
     assert_null(defs->env[1].facet);
     assert_string_equal(defs->rpc[0].methods[0], "add");
-    assert_int_equal(agent_def_tool(defs, "ask")->kind, AGENT_TOOL_QUERY);
+    assert_ptr_equal(agent_def_tool(defs, "ask")->tool, &tool_query_database);
+    assert_string_equal(agent_def_tool(defs, "ask")->facet, "db");
     assert_null(agent_def_tool(defs, "nosuch"));
-    const json_t *schema = json_object_get(json_array_get(defs->tool_specs, 0), "input_schema");
+    const json_t *schema = json_object_get(defs->tools[0].spec, "input_schema");
     assert_string_equal(json_string_value(json_array_get(json_object_get(schema, "required"), 0)),
                         "code");
     assert_int_equal(defs->state[1].limit, 3);

@@ -215,6 +215,18 @@ static void test_values_are_counted_outside_of_strings(void **state) {
     assert_false(json_has_more_values("", 0, 1));
 }
 
+static void test_any_bytes_become_text(void **state) {
+    (void)state;
+    json_t *j = json_text("a\xff"
+                          "b\xc3");
+    assert_string_equal(json_string_value(j), "a\xef\xbf\xbd"
+                                              "b\xef\xbf\xbd");
+    json_decref(j);
+    j = json_text("\xc3\xa4\n");
+    assert_string_equal(json_string_value(j), "\xc3\xa4\n");
+    json_decref(j);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         PLAIN(test_what_is_not_json_is_refused),
@@ -226,6 +238,7 @@ int main(void) {
         PLAIN(test_the_writer_places_commas),
         PLAIN(test_a_full_buffer_shows_at_the_end),
         PLAIN(test_values_are_counted_outside_of_strings),
+        PLAIN(test_any_bytes_become_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -147,18 +147,6 @@ static void a_client_s_message_is_checked(void **state) {
     }
 }
 
-static void any_bytes_become_text(void **state) {
-    (void)state;
-    json_t *j = uimessage_text("a\xff"
-                               "b\xc3");
-    assert_string_equal(json_string_value(j), "a\xef\xbf\xbd"
-                                              "b\xef\xbf\xbd");
-    json_decref(j);
-    j = uimessage_text("\xc3\xa4\n");
-    assert_string_equal(json_string_value(j), "\xc3\xa4\n");
-    json_decref(j);
-}
-
 static void a_message_is_built_and_settled(void **state) {
     (void)state;
     json_t *m = uimessage_new("a1");
@@ -197,7 +185,6 @@ int main(void) {
         PLAIN(the_oldest_messages_are_left_out_and_the_last_never),
         PLAIN(odd_shapes_are_passed_over),
         PLAIN(a_client_s_message_is_checked),
-        PLAIN(any_bytes_become_text),
         PLAIN(a_message_is_built_and_settled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

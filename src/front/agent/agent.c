@@ -26,7 +26,7 @@ enum {
     NAME_MAX_BYTES = 128,
     FOLDER_MAX_BYTES = 255,
     NAMES_MAX = 1000,
-    RPC_MAX = 256,
+    TITLE_BYTES = 80,
 };
 
 /* --- names --- */
@@ -122,63 +122,33 @@ static size_t count_entries(const char *dir) {
 
 /* --- instances --- */
 
-struct rpc {
-    struct rpc *next;
-    struct agent *agent;
-    struct facet_op *op;
-    agent_rpc_done done;
-    void *ctx;
-    bool changes;
-    struct later refused; /* it was not begun... */
-    json_t *why;          /* ...because of this */
-};
-
-static void end_rpc(struct rpc *r, const json_t *result, const json_t *error) {
-    later_cancel(&r->refused);
-    struct rpc **at = &r->agent->calls;
-    while (*at && *at != r)
-        at = &(*at)->next;
-    if (*at)
-        *at = r->next;
-    r->done(r->ctx, result, error);
-    json_decref(r->why);
-    free(r);
-}
-
-static void on_refused(void *ctx) {
-    struct rpc *r = ctx;
-    end_rpc(r, NULL, r->why);
-}
-
-/* Takes why. */
-static void refuse(struct rpc *r, json_t *why) {
-    r->why = why;
-    r->changes = false;
-    later_post(&r->agent->agents->later, &r->refused, on_refused, r);
-}
-
-/* Nobody holds on to it afterwards. */
-static void close_agent(struct agent *a) {
-    a->closing = true;
-    turns_end(a, "the server is shutting down");
-    turns_abandon(a);
-    while (a->calls) {
-        _cleanup_(json) json_t *error = json_string("the agent is gone");
-        facet_op_cancel(a->calls->op);
-        end_rpc(a->calls, NULL, error);
-    }
+/* The last of it: who listened is told, from the loop. */
+static void bury(void *ctx) {
+    struct agent *a = ctx;
+    agent_tell_now(a);
     while (a->listeners) {
         struct agent_listener *l = a->listeners;
         agent_unlisten(l);
         if (l->events->on_gone)
             l->events->on_gone(l->ctx);
     }
-    agent_state_finish(a);
-    history_close(a->history);
     free(a->owner);
     free(a->name);
     free(a->dir);
     free(a);
+}
+
+/* Stops its work and closes its data at once. Nobody finds it any more. */
+static void close_agent(struct agent *a) {
+    a->closing = true;
+    turns_end(a, "the server is shutting down");
+    agent_keep_messages(a);
+    agent_tools_finish(a);
+    agent_state_finish(a);
+    history_close(a->history);
+    a->history = NULL;
+    rpcs_end(a);
+    later_post(&a->agents->later, &a->bury, bury, a);
 }
 
 static void on_sweep(uv_timer_t *t) {
@@ -187,12 +157,13 @@ static void on_sweep(uv_timer_t *t) {
     bool freed = false;
     for (struct agent **at = &all->list; *at;) {
         struct agent *a = *at;
-        bool busy = a->turns || a->ending || a->syncing || a->ready || a->calls ||
-                    now - a->used_ms < REST_MS;
+        bool busy = a->turns || a->tool_env.left || a->syncing || a->ready || a->calls ||
+                    a->notices || now - a->used_ms < REST_MS;
         if (busy || a->listeners || now - a->used_ms < IDLE_MS) {
             if (!busy) {
                 freed = history_rest(a->history) || freed;
                 agent_state_rest(a);
+                agent_tools_rest(a);
             }
             at = &a->next;
             continue;
@@ -252,6 +223,12 @@ const char *agent_name(const struct agent *a) {
 struct facet_ref agent_facet_ref(const struct agent *a, const struct agent_facet *f, char **dir) {
     *dir = xasprintf("%s/facets/%s", a->dir, f->name);
     return (struct facet_ref){.dir = *dir, .owner = a->owner, .open = &f->open};
+}
+
+char *agent_title(const struct agent *a) {
+    char title[TITLE_BYTES];
+    int n = snprintf(title, sizeof(title), "%s/%s", a->def->type, a->name);
+    return xstrndup(title, utf8_floor(title, (size_t)n, sizeof(title) - 1));
 }
 
 static struct agent *find_open(const struct agents *all, const char *dir) {
@@ -359,47 +336,10 @@ int agents_remove(struct agents *all, const char *owner, const char *type, const
     return 0;
 }
 
-/* --- listeners --- */
-
-void agent_listen(struct agent *a, struct agent_listener *l) {
-    l->agent = a;
-    l->waiting = agent_turn(a) != NULL;
-    l->next = a->listeners;
-    a->listeners = l;
-}
-
-void agent_unlisten(struct agent_listener *l) {
-    struct agent *a = l->agent;
-    if (!a)
-        return;
-    for (struct telling *t = a->telling; t; t = t->outer)
-        if (t->next == l)
-            t->next = l->next;
-    struct agent_listener **at = &a->listeners;
-    while (*at && *at != l)
-        at = &(*at)->next;
-    if (*at)
-        *at = l->next;
-    l->agent = NULL;
-    turns_forget_listener(a, l);
-    a->used_ms = clock_mono_ms();
-}
-
 /* --- messages --- */
 
 int agent_messages(struct agent *a, json_t **ret_messages, struct err *err) {
     return history_messages(a->history, ret_messages, err);
-}
-
-void agent_tell_messages(struct agent *a, const struct agent_listener *except) {
-    struct err err;
-    _cleanup_(json) json_t *list = NULL;
-    bool anybody = false;
-    for (const struct agent_listener *l = a->listeners; l; l = l->next)
-        anybody = anybody || (l != except && l->events->on_messages);
-    if (!anybody || history_messages(a->history, &list, &err) < 0)
-        return;
-    TELL(a, except, if (l->events->on_messages) l->events->on_messages(l->ctx, list));
 }
 
 static int put_all(struct agent *a, const json_t *messages, struct err *err) {
@@ -445,71 +385,9 @@ int agent_set_messages(struct agent *a, const struct agent_listener *from, const
 
 int agent_clear(struct agent *a, const struct agent_listener *from, struct err *err) {
     turns_end(a, NULL);
+    agent_keep_messages(a);
     int rc = history_remove(a->history, NULL, err);
     a->used_ms = clock_mono_ms();
-    TELL(a, from, if (l->events->on_clear) l->events->on_clear(l->ctx));
+    agent_tell_clear(a, from);
     return rc;
-}
-
-/* --- rpc --- */
-
-static void on_rpc_answer(void *ctx, bool ok, const char *json, size_t len, const struct err *err) {
-    struct rpc *r = ctx;
-    struct agent *a = r->agent;
-    bool changed = r->changes;
-    _cleanup_(json) json_t *result = ok ? agent_rows(json, len) : NULL;
-    _cleanup_(json) json_t *error = ok ? NULL : agent_facet_error(json, len, err);
-    end_rpc(r, result, error);
-    a->used_ms = clock_mono_ms();
-    if (changed)
-        agent_sync(a, NULL);
-}
-
-/* Whether the agent has such a method at all: then it is one that clients may not call. */
-static bool has_method(const struct agent_def *d, const char *method) {
-    if (agent_def_tool(d, method) || (*method == '_' && agent_def_tool(d, method + 1)))
-        return true;
-    for (size_t i = 0; i < d->nfacets; i++)
-        if (agent_facet_has(&d->facets[i], method))
-            return true;
-    return false;
-}
-
-static json_t *no_method(const struct agent_def *d, const char *method) {
-    size_t n = utf8_floor(method, strlen(method), 100);
-    return json_sprintf("Method %.*s %s", (int)n, method,
-                        has_method(d, method) ? "is not callable" : "does not exist");
-}
-
-void agent_rpc(struct agent *a, const char *method, const json_t *args, agent_rpc_done done,
-               void *ctx) {
-    const struct agent_binding *b = NULL;
-    size_t waiting = 0;
-    for (size_t i = 0; i < a->def->nrpc && !b; i++)
-        if (strcmp(a->def->rpc[i].name, method) == 0)
-            b = &a->def->rpc[i];
-    for (const struct rpc *r = a->calls; r; r = r->next)
-        waiting++;
-    struct rpc *r = xcalloc(1, sizeof(*r));
-    *r = (struct rpc){.next = a->calls, .agent = a, .done = done, .ctx = ctx};
-    a->calls = r;
-    if (!b) {
-        refuse(r, no_method(a->def, method));
-        return;
-    }
-    if (waiting >= RPC_MAX) {
-        refuse(r, json_sprintf("%d calls are under way already", RPC_MAX));
-        return;
-    }
-    _cleanup_(free) char *text = json_dumps(args, JSON_COMPACT);
-    _cleanup_(free) char *dir = NULL;
-    struct err err;
-    struct facet_ref ref = agent_facet_ref(a, b->facet, &dir);
-    r->changes = agent_facet_changes(b->facet, b->methods[0]);
-    if (r->changes)
-        agent_state_spoil(a);
-    r->op = facets_call(a->agents->opt.runner->facets, &ref, b->methods[0], text ? text : "[]",
-                        on_rpc_answer, r, &err);
-    if (!r->op)
-        refuse(r, uimessage_text(err.message));
 }

@@ -13,9 +13,13 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct agents;
 struct agent;
+
+/* Nobody is called back inside a function of this header: what it sets off is told from the loop.
+ * What it changes (the history, the queue, the instances there are) is changed when it returns. */
 
 struct agents_options {
     uv_loop_t *loop;
@@ -30,7 +34,7 @@ struct agents_options {
 };
 
 struct agents *agents_create(const struct agents_options *options);
-/* Ends every turn and forgets every listener. */
+/* Ends every turn and forgets every listener, which hears so before this returns. */
 void agents_destroy(struct agents *a);
 const struct agent_def *agents_defs(const struct agents *a);
 
@@ -41,7 +45,8 @@ int agents_get(struct agents *a, const char *owner, const char *type, const char
 /* The same, but one that is not there is not made: *ret_agent is NULL then. */
 int agents_find(struct agents *a, const char *owner, const char *type, const char *name,
                 struct agent **ret_agent, struct err *err);
-/* Ends the instance and removes what it has stored, its databases too. */
+/* Ends the instance and removes what it has stored, its databases too. Those who listen to it hear
+ * on_gone; until then only agent_unlisten() and agent_cancel_ready() may be called with it. */
 int agents_remove(struct agents *a, const char *owner, const char *type, const char *name,
                   struct err *err);
 /* Names of the instances of a type, at most 1,000. */
@@ -50,15 +55,23 @@ json_t *agents_names(struct agents *a, const char *owner, const char *type);
 const struct agent_def *agent_def(const struct agent *a);
 const char *agent_name(const struct agent *a);
 
-/* What a listener hears. Pointers are borrowed. Each may be NULL. */
+struct agent_turn_end {
+    const char *turn;
+    const char *outcome;    /* NULL (whole), "error" or "aborted" */
+    const json_t *user_ids; /* a list, of the messages that it was to answer */
+    const json_t *message;  /* the assistant's; NULL: it has said nothing */
+};
+
+/* What a listener hears. Pointers are borrowed. Each may be NULL. Inside one, agent_unlisten() and
+ * agent_messages() may be called. */
 struct agent_events {
     /* One chunk of the AI SDK's UI message stream. */
     void (*on_chunk)(void *ctx, const char *turn, size_t seq, const char *json, size_t len);
     /* The turn failed; text is for people. on_end follows. user_ids: a list, of the messages that
      * it was to answer. */
     void (*on_fail)(void *ctx, const char *turn, const char *text, const json_t *user_ids);
-    /* The turn is over: outcome NULL (whole), "error" or "aborted". */
-    void (*on_end)(void *ctx, const char *turn, const char *outcome, const json_t *user_ids);
+    /* The turn is over. */
+    void (*on_end)(void *ctx, const struct agent_turn_end *end);
     /* The history changed other than by the listener's own doing. */
     void (*on_messages)(void *ctx, const json_t *messages);
     void (*on_state)(void *ctx, const json_t *state);
@@ -72,12 +85,15 @@ struct agent_listener {
     struct agent *agent; /* NULL when it does not listen */
     const struct agent_events *events;
     void *ctx;
-    bool waiting; /* it has not asked for the running turn's stream yet */
+    bool waiting;   /* it has not asked for the running turn's stream yet */
+    uint64_t since; /* what had happened before it came is not for it */
 };
 
 /* The listener's memory is the caller's. It may leave at any time, inside an event too. */
 void agent_listen(struct agent *a, struct agent_listener *l);
 void agent_unlisten(struct agent_listener *l);
+/* False when it was removed, or is NULL. */
+bool agent_is_open(const struct agent *a);
 
 /* Borrowed until the next call. NULL while the agent has no state. */
 const json_t *agent_state(struct agent *a);
@@ -115,6 +131,3 @@ const char *agent_chunk(const struct agent *a, size_t i, size_t *ret_seq, size_t
 typedef void (*agent_rpc_done)(void *ctx, const json_t *result, const json_t *error);
 void agent_rpc(struct agent *a, const char *method, const json_t *args, agent_rpc_done done,
                void *ctx);
-
-/* {"columns","rows"} of a facet as a list of objects. */
-json_t *agent_rows(const char *json, size_t len);

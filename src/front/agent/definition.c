@@ -1,4 +1,4 @@
-#include "front/agent/definition.h"
+#include "front/agent/definition_read.h"
 
 #include "base/buf.h"
 #include "base/cleanup.h"
@@ -16,10 +16,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FILE_MAX_BYTES = 4 << 20, FACET_IDLE_MS = 10000, AGENTS_MAX = 256, TYPE_MAX_BYTES = 60 };
+enum { FILE_MAX_BYTES = 4 << 20, AGENTS_MAX = 256, TYPE_MAX_BYTES = 60 };
 
-static int read_text(const char *dir, const char *name, bool optional, char **ret_text,
-                     struct err *err) {
+int definition_read_text(const char *dir, const char *name, bool optional, char **ret_text,
+                         struct err *err) {
     if (!path_is_plain_name(name, strlen(name)))
         return err_set(err, ERR_BAD_REQUEST, "\"%.80s\" must be a file beside agent.json", name);
     _cleanup_(free) char *path = path_join(dir, name);
@@ -41,252 +41,13 @@ static int read_text(const char *dir, const char *name, bool optional, char **re
 static int read_json(const char *dir, const char *name, bool optional, json_t **ret_json,
                      struct err *err) {
     _cleanup_(free) char *text = NULL;
-    int rc = read_text(dir, name, optional, &text, err);
+    int rc = definition_read_text(dir, name, optional, &text, err);
     if (rc == 0 && text)
         rc = json_parse(text, strlen(text), name, ret_json, err);
     return rc;
 }
 
-static const struct agent_facet *find_facet(const struct agent_def *d, const char *name) {
-    for (size_t i = 0; i < d->nfacets; i++)
-        if (strcmp(d->facets[i].name, name) == 0)
-            return &d->facets[i];
-    return NULL;
-}
-
-static int need_object(const json_t *v, const char *what, struct err *err) {
-    return json_is_object(v) ? 0 : err_set(err, ERR_BAD_REQUEST, "%s must be an object", what);
-}
-
-/* --- facets --- */
-
-static int read_methods(struct agent_facet *f, const json_t *obj, struct err *err) {
-    if (!obj)
-        return 0;
-    int rc = need_object(obj, "\"methods\"", err);
-    if (rc < 0)
-        return rc;
-    static const char *const keys[] = {"sql", "kind", NULL};
-    f->open.methods = xcalloc(json_object_size(obj), sizeof(*f->open.methods));
-    const char *name;
-    json_t *v;
-    json_object_foreach((json_t *)obj, name, v) {
-        const char *sql = json_string_value(v);
-        const char *kind = "query";
-        if (!sql) {
-            rc = json_check_keys(v, "a method", keys, err);
-            if (rc == 0)
-                rc = json_get_str(v, "sql", &sql, err);
-            if (rc == 0)
-                rc = json_get_str(v, "kind", &kind, err);
-            if (rc < 0)
-                return err_wrap(err, "methods.%s", name);
-        }
-        bool execute = strcmp(kind, "execute") == 0;
-        if (!sql || (!execute && strcmp(kind, "query") != 0))
-            return err_set(err, ERR_BAD_REQUEST,
-                           "methods.%s needs \"sql\", and a \"kind\" of query or execute", name);
-        f->open.methods[f->open.nmethods++] =
-            (struct facet_method){.name = xstrdup(name),
-                                  .sql = xstrdup(sql),
-                                  .kind = execute ? FACET_KIND_EXECUTE : FACET_KIND_QUERY};
-    }
-    return 0;
-}
-
-static int read_facet(struct agent_facet *f, const char *dir, const json_t *v, struct err *err) {
-    static const char *const keys[] = {"schema", "methods", "durability", NULL};
-    const char *schema = NULL;
-    const char *durability = "normal";
-    int rc = json_check_keys(v, "a facet", keys, err);
-    if (rc == 0)
-        rc = json_get_str(v, "schema", &schema, err);
-    if (rc == 0)
-        rc = json_get_str(v, "durability", &durability, err);
-    if (rc == 0 && strcmp(durability, "normal") != 0 && strcmp(durability, "full") != 0)
-        rc = err_set(err, ERR_BAD_REQUEST, "\"durability\" must be normal or full");
-    f->open.file = xstrdup("data.db");
-    f->open.idle_ms = FACET_IDLE_MS;
-    f->open.full = strcmp(durability, "full") == 0;
-    if (rc == 0 && schema)
-        rc = read_text(dir, schema, false, &f->open.schema, err);
-    if (rc == 0)
-        rc = read_methods(f, json_object_get(v, "methods"), err);
-    return rc;
-}
-
-static int read_facets(struct agent_def *d, const char *dir, const json_t *obj, struct err *err) {
-    if (!obj)
-        return 0;
-    int rc = need_object(obj, "\"facets\"", err);
-    if (rc < 0)
-        return rc;
-    d->facets = xcalloc(json_object_size(obj), sizeof(*d->facets));
-    const char *name;
-    json_t *v;
-    json_object_foreach((json_t *)obj, name, v) {
-        if (!path_is_plain_name(name, strlen(name)))
-            return err_set(err, ERR_BAD_REQUEST, "facets.%s: the name must fit a folder", name);
-        struct agent_facet *f = &d->facets[d->nfacets++];
-        f->name = xstrdup(name);
-        rc = read_facet(f, dir, v, err);
-        if (rc < 0)
-            return err_wrap(err, "facets.%s", name);
-    }
-    return 0;
-}
-
-/* --- env and rpc --- */
-
-bool agent_facet_has(const struct agent_facet *f, const char *method) {
-    static const char *const always[] = {"query", "execute", "batch"};
-    for (size_t i = 0; i < ARRAY_LEN(always); i++)
-        if (strcmp(always[i], method) == 0)
-            return true;
-    for (size_t i = 0; i < f->open.nmethods; i++)
-        if (strcmp(f->open.methods[i].name, method) == 0)
-            return true;
-    return false;
-}
-
-bool agent_facet_changes(const struct agent_facet *f, const char *method) {
-    for (size_t i = 0; i < f->open.nmethods; i++)
-        if (strcmp(f->open.methods[i].name, method) == 0)
-            return f->open.methods[i].kind == FACET_KIND_EXECUTE;
-    return strcmp(method, "query") != 0;
-}
-
-static int add_method(struct agent_binding *b, const json_t *name, struct err *err) {
-    if (!json_is_string(name) || !agent_facet_has(b->facet, json_string_value(name)))
-        return err_set(err, ERR_BAD_REQUEST, "the facet \"%s\" has no method %s%.60s%s",
-                       b->facet->name, json_is_string(name) ? "\"" : "",
-                       json_is_string(name) ? json_string_value(name) : "of that type",
-                       json_is_string(name) ? "\"" : "");
-    size_t n = 0;
-    while (b->methods && b->methods[n])
-        n++;
-    b->methods = xrealloc(b->methods, (n + 2) * sizeof(*b->methods));
-    b->methods[n] = xstrdup(json_string_value(name));
-    b->methods[n + 1] = NULL;
-    return 0;
-}
-
-static int read_binding(struct agent_def *d, struct agent_binding *b, const json_t *v, bool rpc,
-                        struct err *err) {
-    const json_t *facet = json_object_get(v, "facet");
-    if (!facet && !rpc) {
-        b->json = json_incref((json_t *)(uintptr_t)v);
-        return 0;
-    }
-    static const char *const env_keys[] = {"facet", "methods", NULL};
-    static const char *const rpc_keys[] = {"facet", "method", NULL};
-    int rc = json_check_keys(v, "a binding", rpc ? rpc_keys : env_keys, err);
-    if (rc < 0)
-        return rc;
-    b->facet = json_is_string(facet) ? find_facet(d, json_string_value(facet)) : NULL;
-    if (!b->facet)
-        return err_set(err, ERR_BAD_REQUEST, "\"facet\" must name one of \"facets\"");
-    if (rpc)
-        return add_method(b, json_object_get(v, "method"), err);
-    const json_t *methods = json_object_get(v, "methods");
-    if (methods && !json_is_array(methods))
-        return err_set(err, ERR_BAD_REQUEST, "\"methods\" must be a list");
-    size_t i;
-    const json_t *m;
-    json_array_foreach(methods, i, m) {
-        rc = add_method(b, m, err);
-        if (rc < 0)
-            return rc;
-    }
-    return 0;
-}
-
-static int read_bindings(struct agent_def *d, const json_t *obj, bool rpc, struct err *err) {
-    const char *what = rpc ? "rpc" : "env";
-    if (!obj)
-        return 0;
-    if (!json_is_object(obj))
-        return err_set(err, ERR_BAD_REQUEST, "\"%s\" must be an object", what);
-    struct agent_binding *list = xcalloc(json_object_size(obj), sizeof(*list));
-    size_t n = 0;
-    int rc = 0;
-    const char *name;
-    json_t *v;
-    json_object_foreach((json_t *)obj, name, v) {
-        list[n].name = xstrdup(name);
-        rc = read_binding(d, &list[n++], v, rpc, err);
-        if (rc < 0) {
-            rc = err_wrap(err, "%s.%s", what, name);
-            break;
-        }
-    }
-    *(rpc ? &d->rpc : &d->env) = list;
-    *(rpc ? &d->nrpc : &d->nenv) = n;
-    return rc;
-}
-
-/* --- tools and state --- */
-
-static int read_tool(struct agent_def *d, const json_t *v, struct err *err) {
-    static const char *const keys[] = {"name", "kind", "description", "input", "facet", NULL};
-    const char *name = NULL;
-    const char *kind = NULL;
-    const char *description = NULL;
-    const char *input = "";
-    const char *facet = NULL;
-    int rc = json_check_keys(v, "a tool", keys, err);
-    if (rc == 0)
-        rc = json_get_str(v, "name", &name, err);
-    if (rc == 0)
-        rc = json_get_str(v, "kind", &kind, err);
-    if (rc == 0)
-        rc = json_get_str(v, "description", &description, err);
-    if (rc == 0)
-        rc = json_get_str(v, "input", &input, err);
-    if (rc == 0)
-        rc = json_get_str(v, "facet", &facet, err);
-    if (rc < 0)
-        return rc;
-    if (!name || !kind || !description)
-        return err_set(err, ERR_BAD_REQUEST, "needs \"name\", \"kind\" and \"description\"");
-    bool code = strcmp(kind, "code") == 0;
-    if (!code && strcmp(kind, "query") != 0)
-        return err_set(err, ERR_BAD_REQUEST, "\"kind\" must be code or query");
-    if (!code && (!facet || !find_facet(d, facet)))
-        return err_set(err, ERR_BAD_REQUEST, "\"facet\" must name one of \"facets\"");
-    for (const char *p = name; *p; p++)
-        if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-", *p) ||
-            p - name >= 64)
-            return err_set(err, ERR_BAD_REQUEST,
-                           "\"name\" must have up to 64 letters, digits, \"_\" and \"-\"");
-    if (!*name || agent_def_tool(d, name))
-        return err_set(err, ERR_BAD_REQUEST, "\"name\" must be there once: \"%s\"", name);
-    d->tools[d->ntools++] = (struct agent_tool){.name = xstrdup(name),
-                                                .kind = code ? AGENT_TOOL_CODE : AGENT_TOOL_QUERY,
-                                                .facet = facet ? xstrdup(facet) : NULL};
-    const char *parameter = code ? "code" : "sql";
-    json_t *spec =
-        json_pack("{s:s,s:s,s:{s:s,s:{s:{s:s,s:s}},s:[s],s:b}}", "name", name, "description",
-                  description, "input_schema", "type", "object", "properties", parameter, "type",
-                  "string", "description", input, "required", parameter, "additionalProperties", 0);
-    return json_array_append_new(d->tool_specs, spec) == 0
-               ? 0
-               : err_set(err, ERR_BAD_REQUEST, "its texts must be UTF-8");
-}
-
-static int read_tools(struct agent_def *d, const json_t *list, struct err *err) {
-    d->tool_specs = json_array();
-    if (!list)
-        return 0;
-    if (!json_is_array(list))
-        return err_set(err, ERR_BAD_REQUEST, "\"tools\" must be a list");
-    d->tools = xcalloc(json_array_size(list), sizeof(*d->tools));
-    size_t i;
-    const json_t *v;
-    json_array_foreach(list, i, v) if (read_tool(d, v, err) < 0) return err_wrap(err, "tools[%zu]",
-                                                                                 i);
-    return 0;
-}
+/* --- state --- */
 
 static int read_state_item(struct agent_def *d, struct agent_state_item *s, const json_t *v,
                            struct err *err) {
@@ -310,7 +71,7 @@ static int read_state_item(struct agent_def *d, struct agent_state_item *s, cons
     s->kind = AGENT_STATE_FACET;
     if (json_check_keys(v, "the item", facet_keys, err) < 0)
         return -(int)err->code;
-    s->facet = json_is_string(facet) ? find_facet(d, json_string_value(facet)) : NULL;
+    s->facet = json_is_string(facet) ? definition_facet(d, json_string_value(facet)) : NULL;
     if (!s->facet || !json_is_string(method) ||
         !agent_facet_has(s->facet, json_string_value(method)))
         return err_set(err, ERR_BAD_REQUEST,
@@ -322,7 +83,7 @@ static int read_state_item(struct agent_def *d, struct agent_state_item *s, cons
 static int read_state(struct agent_def *d, const json_t *obj, struct err *err) {
     if (!obj)
         return 0;
-    int rc = need_object(obj, "\"state\"", err);
+    int rc = definition_need_object(obj, "\"state\"", err);
     if (rc < 0)
         return rc;
     d->state = xcalloc(json_object_size(obj), sizeof(*d->state));
@@ -410,13 +171,13 @@ static int read_def(struct agent_def *d, const char *dir, const json_t *j, struc
     if (rc == 0)
         rc = read_budget(d, json_object_get(j, "budget"), err);
     if (rc == 0)
-        rc = read_facets(d, dir, json_object_get(j, "facets"), err);
+        rc = definition_read_facets(d, dir, json_object_get(j, "facets"), err);
     if (rc == 0)
-        rc = read_bindings(d, json_object_get(j, "env"), false, err);
+        rc = definition_read_bindings(d, json_object_get(j, "env"), false, err);
     if (rc == 0)
-        rc = read_bindings(d, json_object_get(j, "rpc"), true, err);
+        rc = definition_read_bindings(d, json_object_get(j, "rpc"), true, err);
     if (rc == 0)
-        rc = read_tools(d, json_object_get(j, "tools"), err);
+        rc = definition_read_tools(d, json_object_get(j, "tools"), err);
     if (rc == 0)
         rc = read_state(d, json_object_get(j, "state"), err);
     if (rc == 0)
@@ -439,10 +200,8 @@ static void free_def(struct agent_def *d) {
         free_binding(&d->env[i]);
     for (size_t i = 0; i < d->nrpc; i++)
         free_binding(&d->rpc[i]);
-    for (size_t i = 0; i < d->ntools; i++) {
-        free(d->tools[i].name);
-        free(d->tools[i].facet);
-    }
+    for (size_t i = 0; i < d->ntools; i++)
+        tool_offer_finish(&d->tools[i]);
     for (size_t i = 0; i < d->nstate; i++) {
         free(d->state[i].key);
         free(d->state[i].method);
@@ -463,7 +222,6 @@ static void free_def(struct agent_def *d) {
     free(d->model);
     free(d->prompt);
     free(d->version);
-    json_decref(d->tool_specs);
     json_decref(d->tries);
     json_decref(d->demo);
     free(d);
@@ -490,7 +248,7 @@ static int load_one(const char *root, const char *type, struct agent_def **ret_d
         rc = read_def(d, dir, j, err);
     if (rc == 0) {
         file = "prompt.md";
-        rc = read_text(dir, file, true, &d->prompt, err);
+        rc = definition_read_text(dir, file, true, &d->prompt, err);
     }
     if (rc == 0) {
         file = "demo.json";
@@ -557,9 +315,6 @@ const struct agent_def *agent_defs_find(const struct agent_def *defs, const char
     return defs;
 }
 
-const struct agent_tool *agent_def_tool(const struct agent_def *def, const char *name) {
-    for (size_t i = 0; i < def->ntools; i++)
-        if (strcmp(def->tools[i].name, name) == 0)
-            return &def->tools[i];
-    return NULL;
+const struct tool_offer *agent_def_tool(const struct agent_def *def, const char *name) {
+    return tool_offer_find(def->tools, def->ntools, name);
 }

@@ -6,22 +6,12 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "front/tool/tool.h"
 #include "wire/facet.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-enum agent_tool_kind {
-    AGENT_TOOL_CODE, /* {"code"}: runs a module in a fresh isolate with the agent's env */
-    AGENT_TOOL_QUERY /* {"sql"}: a read-only query on one facet */
-};
-
-struct agent_tool {
-    char *name;
-    enum agent_tool_kind kind;
-    char *facet; /* AGENT_TOOL_QUERY */
-};
 
 struct agent_facet {
     char *name;
@@ -68,9 +58,8 @@ struct agent_def {
     size_t nenv;
     struct agent_binding *rpc;
     size_t nrpc;
-    struct agent_tool *tools;
+    struct tool_offer *tools;
     size_t ntools;
-    json_t *tool_specs; /* as a model reads them */
     struct agent_state_item *state;
     size_t nstate;
     char *version; /* changes with what the state is made from */
@@ -82,7 +71,7 @@ struct agent_def {
 int agent_defs_load(const char *dir, struct agent_def **ret_defs, struct err *err);
 void agent_defs_free(struct agent_def *defs);
 const struct agent_def *agent_defs_find(const struct agent_def *defs, const char *type);
-const struct agent_tool *agent_def_tool(const struct agent_def *def, const char *name);
+const struct tool_offer *agent_def_tool(const struct agent_def *def, const char *name);
 /* Whether the facet has the method, and whether it may change the database. */
 bool agent_facet_has(const struct agent_facet *f, const char *method);
 bool agent_facet_changes(const struct agent_facet *f, const char *method);

@@ -3,6 +3,7 @@
 
 #include "front/agent/agent.h"
 #include "front/agent/history.h"
+#include "front/tool/tool.h"
 #include "loop/later.h"
 
 #include <uv.h>
@@ -21,6 +22,7 @@ struct ready_wait {
 
 struct turn;
 struct rpc;
+struct notice;
 
 struct agent {
     struct agent *next;
@@ -32,10 +34,20 @@ struct agent {
     struct history *history;
     struct agent_listener *listeners;
     struct telling *telling;
-    struct turn *turns;  /* the first runs */
-    struct turn *ending; /* over, but a run of theirs is not */
+    /* What the listeners will hear, from the loop. */
+    struct notice *notices;
+    struct notice **last_notice;
+    uint64_t noticed; /* how many there have been */
+    struct later tell;
+    struct turn *turns; /* the first runs */
     struct later next_turn;
     struct rpc *calls;
+    /* What its tools work with; made for a turn, freed when it rests. */
+    struct tool_env tool_env;
+    struct env bindings;
+    struct tool_facet *facets;
+    bool
+        executed; /* a program of the running turn has ended: the state is told before its result */
     json_t *state; /* NULL: in the history, or not read yet */
     bool synced;
     struct ready_wait *ready;
@@ -47,10 +59,12 @@ struct agent {
     json_t *sync_state;
     json_t *sync_errors;
     struct facet_op *sync_op;
+    struct later sync_start;
     void (*sync_done)(struct agent *a); /* when the one that runs has ended */
     void (*sync_next)(struct agent *a); /* when the one after it has */
     int64_t used_ms;
-    bool closing; /* nothing new is begun */
+    bool closing; /* its data is closed; it stays until its listeners know */
+    struct later bury;
 };
 
 struct agents {
@@ -60,29 +74,34 @@ struct agents {
     uv_timer_t timer;
 };
 
-#define TELL(a, except, call)                                                                      \
-    do {                                                                                           \
-        struct telling telling_ = {.next = (a)->listeners, .outer = (a)->telling};                 \
-        (a)->telling = &telling_;                                                                  \
-        struct agent_listener *l;                                                                  \
-        while ((l = telling_.next)) {                                                              \
-            telling_.next = l->next;                                                               \
-            if (l != (except))                                                                     \
-                call; /* NOLINT(bugprone-macro-parentheses): a statement */                        \
-        }                                                                                          \
-        (a)->telling = telling_.outer;                                                             \
-    } while (0)
-
 /* --- agent.c --- */
 
 /* Its folder, for facets_*(); *dir is the caller's. */
 struct facet_ref agent_facet_ref(const struct agent *a, const struct agent_facet *f, char **dir);
+/* What its records are called; the caller's. */
+char *agent_title(const struct agent *a);
+
+/* --- listen.c: what is told is told from the loop, in the order in which it happened --- */
+
+/* text: for people. */
+void agent_tell_fail(struct agent *a, const char *turn, const json_t *text, const json_t *user_ids);
+void agent_tell_end(struct agent *a, const struct agent_turn_end *end, bool ran);
+/* What the history is when they are told, unless agent_keep_messages() comes first. */
 void agent_tell_messages(struct agent *a, const struct agent_listener *except);
+void agent_keep_messages(struct agent *a);
+void agent_tell_state(struct agent *a, const struct agent_listener *except);
+void agent_tell_clear(struct agent *a, const struct agent_listener *except);
+/* At once, behind what is still to be told: from the loop only. */
+void agent_tell_chunk(struct agent *a, const char *turn, size_t seq, const char *json, size_t len);
+void agent_tell_now(struct agent *a);
+
+/* --- rpc.c --- */
+
+/* The calls under way end soon, with an error. */
+void rpcs_end(struct agent *a);
 
 /* --- state.c --- */
 
-/* What a facet's failure says, as a text for people. */
-json_t *agent_facet_error(const char *json, size_t len, const struct err *err);
 /* Takes the stored state over if it is still what a sync would find. */
 void agent_state_load(struct agent *a);
 /* Frees what can be read again. */
@@ -90,15 +109,27 @@ void agent_state_rest(struct agent *a);
 void agent_state_finish(struct agent *a);
 /* From now on the stored state may be wrong, until the next sync. */
 void agent_state_spoil(struct agent *a);
-/* Reads the state afresh; done is called when it has been told to everybody. */
+/* Reads the state afresh; done is called, from the loop, when it has been told to everybody. */
 void agent_sync(struct agent *a, void (*done)(struct agent *a));
+/* Whoever waited for it waits no more. */
+void agent_sync_forget(struct agent *a);
+
+/* --- tools.c --- */
+
+struct tool_env *agent_tools(struct agent *a);
+/* Frees what can be made again, unless a tool is at work. */
+void agent_tools_rest(struct agent *a);
+void agent_tools_finish(struct agent *a);
 
 /* --- turn.c --- */
 
+/* Whether another may be queued under this id. */
+int turns_check(const struct agent *a, const char *id, struct err *err);
+/* Queues a turn that answers the messages with these ids. */
+int turns_add(struct agent *a, const struct agent_listener *from, const char *id, json_t *user_ids,
+              struct err *err);
 /* A turn that the end of the server cut off is marked. */
 void turn_mark_cut(struct agent *a);
 /* Ends every turn, those that wait first. error may be NULL: they were stopped. */
 void turns_end(struct agent *a, const char *error);
-/* Nothing of a turn that has ended comes back any more. */
-void turns_abandon(struct agent *a);
 void turns_forget_listener(struct agent *a, const struct agent_listener *l);

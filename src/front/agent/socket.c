@@ -2,23 +2,34 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/id.h"
 #include "base/mem.h"
-#include "front/agent/uimessage.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { FRAME_MAX_BYTES = 16 << 20, TURN_ID_MAX_BYTES = 128 };
+enum {
+    FRAME_MAX_BYTES = 16 << 20,
+    TURN_ID_MAX_BYTES = 128,
+    CHECK_MS = 1000, /* how long a revoked key may still hear what goes on */
+    WS_POLICY = 1008,
+    WS_TRY_LATER = 1013,
+    WS_RESTART = 1012,
+};
 
 struct socket {
     struct http_ws *ws;             /* NULL when it is closed */
     struct agent_listener listener; /* its agent is NULL when the instance is gone */
-    size_t holders;                 /* calls under way, and functions of this file at work */
+    size_t holders;                 /* the connection, and calls under way */
     bool ready_wait;
+    struct agent_socket_gate gate;
+    char key_id[ID_SIZE];
+    int64_t checked_ms; /* when the key was last seen to be valid */
+    bool shut;          /* nothing goes in or out any more */
 };
 
-/* Sending may find the connection gone, which closes the socket at once: who touches it afterwards
- * must hold it. */
 static struct socket *hold(struct socket *s) {
     s->holders++;
     return s;
@@ -29,10 +40,35 @@ static void release(struct socket *s) {
         free(s);
 }
 
+/* --- who is there --- */
+
+static void shut(struct socket *s, int code, const char *reason) {
+    s->shut = true;
+    if (s->ws)
+        http_ws_close(s->ws, code, reason);
+}
+
+/* ERR_RATE, or another error: then the socket is shut. */
+static int admit(struct socket *s, bool counts, struct err *err) {
+    int rc = s->gate.admit(s->gate.ctx, s->key_id, counts, err);
+    if (rc < 0 && rc != -(int)ERR_RATE)
+        shut(s, WS_POLICY, "the key is not valid any more");
+    else
+        s->checked_ms = clock_mono_ms();
+    return rc;
+}
+
 /* --- frames to the client --- */
 
+static bool may_hear(struct socket *s) {
+    struct err err;
+    if (s->ws && !s->shut && clock_mono_ms() - s->checked_ms >= CHECK_MS)
+        (void)admit(s, false, &err);
+    return s->ws && !s->shut;
+}
+
 static void send_buf(struct socket *s, struct buf *b) {
-    if (s->ws && !b->full)
+    if (!b->full && may_hear(s))
         (void)http_ws_send(s->ws, b->data, b->len, true);
     buf_finish(b);
 }
@@ -78,18 +114,18 @@ static void on_chunk(void *ctx, const char *turn, size_t seq, const char *json, 
 }
 
 static void on_fail(void *ctx, const char *turn, const char *text, const json_t *user_ids) {
-    send_tree(ctx, json_pack("{s:b,s:o,s:b,s:s,s:s,s:O?}", "error", 1, "body", uimessage_text(text),
+    send_tree(ctx, json_pack("{s:b,s:o,s:b,s:s,s:s,s:O?}", "error", 1, "body", json_text(text),
                              "done", 0, "id", turn, "type", "cf_agent_use_chat_response",
                              "messageIds", user_ids));
 }
 
-static void on_end(void *ctx, const char *turn, const char *outcome, const json_t *user_ids) {
-    json_t *f = json_pack("{s:s,s:b,s:s,s:s}", "body", "", "done", 1, "id", turn, "type",
+static void on_end(void *ctx, const struct agent_turn_end *end) {
+    json_t *f = json_pack("{s:s,s:b,s:s,s:s}", "body", "", "done", 1, "id", end->turn, "type",
                           "cf_agent_use_chat_response");
-    if (outcome)
-        (void)json_object_set_new(f, "outcome", json_string(outcome));
-    if (user_ids)
-        (void)json_object_set(f, "messageIds", (json_t *)(uintptr_t)user_ids);
+    if (end->outcome)
+        (void)json_object_set_new(f, "outcome", json_string(end->outcome));
+    if (end->user_ids)
+        (void)json_object_set(f, "messageIds", (json_t *)(uintptr_t)end->user_ids);
     send_tree(ctx, f);
 }
 
@@ -111,8 +147,7 @@ static void on_clear(void *ctx) {
 /* The client comes again by itself, to a new instance. */
 static void on_gone(void *ctx) {
     struct socket *s = ctx;
-    if (s->ws)
-        http_ws_close(s->ws, 1012, "the agent was removed");
+    shut(s, WS_RESTART, "the agent was removed");
 }
 
 static const struct agent_events events = {
@@ -131,12 +166,25 @@ static const char *text_of(const json_t *f, const char *key) {
     return json_string_value(json_object_get(f, key));
 }
 
-static void on_request(struct socket *s, const json_t *f) {
+static const char *turn_id(const json_t *f) {
     const char *id = text_of(f, "id");
+    return id && *id && strlen(id) <= TURN_ID_MAX_BYTES ? id : NULL;
+}
+
+static void refuse_request(struct socket *s, const json_t *f, const struct err *err) {
+    const char *id = turn_id(f);
+    if (!id)
+        return;
+    on_fail(s, id, err->message, NULL);
+    on_end(s, &(struct agent_turn_end){.turn = id, .outcome = "error"});
+}
+
+static void on_request(struct socket *s, const json_t *f) {
+    const char *id = turn_id(f);
     const char *body = text_of(json_object_get(f, "init"), "body");
     struct err err;
     _cleanup_(json) json_t *j = NULL;
-    if (!id || !*id || strlen(id) > TURN_ID_MAX_BYTES)
+    if (!id)
         return;
     int rc = body ? json_parse(body, strlen(body), "the request's body", &j, &err)
                   : err_set(&err, ERR_BAD_REQUEST, "the request has no body");
@@ -147,10 +195,8 @@ static void on_request(struct socket *s, const json_t *f) {
                               .regenerate = trigger && strcmp(trigger, "regenerate-message") == 0};
     if (rc == 0)
         rc = agent_chat(s->listener.agent, &s->listener, &chat, &err);
-    if (rc < 0) {
-        on_fail(s, id, err.message, NULL);
-        on_end(s, id, "error", NULL);
-    }
+    if (rc < 0)
+        refuse_request(s, f, &err);
 }
 
 struct rpc_call {
@@ -158,18 +204,29 @@ struct rpc_call {
     json_t *id;
 };
 
+static void send_rpc_error(struct socket *s, const json_t *id, const json_t *error) {
+    send_tree(
+        s, json_pack("{s:O,s:O,s:b,s:s}", "error", error, "id", id, "success", 0, "type", "rpc"));
+}
+
 static void on_rpc_done(void *ctx, const json_t *result, const json_t *error) {
     struct rpc_call *c = ctx;
     struct socket *s = c->socket;
     if (error)
-        send_tree(s, json_pack("{s:O,s:O,s:b,s:s}", "error", error, "id", c->id, "success", 0,
-                               "type", "rpc"));
+        send_rpc_error(s, c->id, error);
     else
         send_tree(s, json_pack("{s:b,s:O,s:O,s:b,s:s}", "done", 1, "id", c->id, "result", result,
                                "success", 1, "type", "rpc"));
     json_decref(c->id);
     free(c);
     release(s);
+}
+
+static void refuse_rpc(struct socket *s, const json_t *f, const struct err *err) {
+    const json_t *id = json_object_get(f, "id");
+    _cleanup_(json) json_t *text = json_text(err->message);
+    if (json_is_string(id))
+        send_rpc_error(s, id, text);
 }
 
 static void on_rpc(struct socket *s, const json_t *f) {
@@ -220,45 +277,80 @@ static void on_resume_ack(struct socket *s, const json_t *f) {
     s->listener.waiting = false;
 }
 
-static void on_frame(struct socket *s, const json_t *f) {
-    const char *type = text_of(f, "type");
+static void on_cancel(struct socket *s, const json_t *f) {
+    if (text_of(f, "id"))
+        (void)agent_cancel(s->listener.agent, text_of(f, "id"));
+}
+
+static void refuse_state(struct socket *s, const json_t *f, const struct err *err) {
+    (void)f;
+    send_tree(s, json_pack("{s:s,s:o}", "type", "cf_agent_state_error", "error",
+                           json_text(err->message)));
+}
+
+static void on_set_state(struct socket *s, const json_t *f) {
     struct err err;
-    int rc = 0;
+    if (agent_set_state(s->listener.agent, &s->listener, json_object_get(f, "state"), &err) < 0)
+        refuse_state(s, f, &err);
+}
+
+static void on_set_messages(struct socket *s, const json_t *f) {
+    struct err err;
+    (void)agent_set_messages(s->listener.agent, &s->listener, json_object_get(f, "messages"), &err);
+}
+
+static void on_clear_request(struct socket *s, const json_t *f) {
+    (void)f;
+    struct err err;
+    (void)agent_clear(s->listener.agent, &s->listener, &err);
+}
+
+/* Frames that the protocol has no answer to: the client must not take them for done. */
+static void refuse_all(struct socket *s, const json_t *f, const struct err *err) {
+    (void)f;
+    shut(s, WS_TRY_LATER, err->message);
+}
+
+/* Those with a refusal count as requests of the key. */
+static const struct frame_type {
+    const char *name;
+    void (*handle)(struct socket *s, const json_t *f);
+    void (*refuse)(struct socket *s, const json_t *f, const struct err *err);
+} frame_types[] = {
+    {"cf_agent_use_chat_request", on_request, refuse_request},
+    {"cf_agent_chat_request_cancel", on_cancel, NULL},
+    {"cf_agent_state", on_set_state, refuse_state},
+    {"rpc", on_rpc, refuse_rpc},
+    {"cf_agent_chat_clear", on_clear_request, refuse_all},
+    {"cf_agent_chat_messages", on_set_messages, refuse_all},
+    {"cf_agent_stream_resume_request", on_resume_request, NULL},
+    {"cf_agent_stream_resume_ack", on_resume_ack, NULL},
+};
+
+/* Unknown types and malformed frames get no answer. */
+static void on_frame(struct socket *s, const json_t *f) {
+    const char *name = text_of(f, "type");
+    const struct frame_type *type = NULL;
+    struct err err;
+    for (size_t i = 0; name && i < ARRAY_LEN(frame_types) && !type; i++)
+        if (strcmp(frame_types[i].name, name) == 0)
+            type = &frame_types[i];
     if (!type)
         return;
-    if (strcmp(type, "cf_agent_use_chat_request") == 0) {
-        on_request(s, f);
-    } else if (strcmp(type, "cf_agent_chat_request_cancel") == 0) {
-        if (text_of(f, "id"))
-            (void)agent_cancel(s->listener.agent, text_of(f, "id"));
-    } else if (strcmp(type, "cf_agent_state") == 0) {
-        rc = agent_set_state(s->listener.agent, &s->listener, json_object_get(f, "state"), &err);
-        if (rc < 0)
-            send_tree(s, json_pack("{s:s,s:o}", "type", "cf_agent_state_error", "error",
-                                   uimessage_text(err.message)));
-    } else if (strcmp(type, "rpc") == 0) {
-        on_rpc(s, f);
-    } else if (strcmp(type, "cf_agent_chat_clear") == 0) {
-        (void)agent_clear(s->listener.agent, &s->listener, &err);
-    } else if (strcmp(type, "cf_agent_chat_messages") == 0) {
-        (void)agent_set_messages(s->listener.agent, &s->listener, json_object_get(f, "messages"),
-                                 &err);
-    } else if (strcmp(type, "cf_agent_stream_resume_request") == 0) {
-        on_resume_request(s, f);
-    } else if (strcmp(type, "cf_agent_stream_resume_ack") == 0) {
-        on_resume_ack(s, f);
-    }
-    /* Unknown types and malformed frames get no answer. */
+    int rc = admit(s, type->refuse != NULL, &err);
+    if (rc == 0)
+        type->handle(s, f);
+    else if (!s->shut)
+        type->refuse(s, f, &err);
 }
 
 static void on_message(void *ctx, struct http_ws *ws, const char *data, size_t len, bool text) {
     (void)ws;
-    struct socket *s = hold(ctx);
+    struct socket *s = ctx;
     _cleanup_(json) json_t *f = NULL;
-    if (text && s->listener.agent && json_parse(data, len, "frame", &f, NULL) == 0 &&
-        json_is_object(f))
+    if (text && !s->shut && agent_is_open(s->listener.agent) &&
+        json_parse(data, len, "frame", &f, NULL) == 0 && json_is_object(f))
         on_frame(s, f);
-    release(s);
 }
 
 static void on_close(void *ctx, struct http_ws *ws, int code) {
@@ -275,7 +367,7 @@ static void on_close(void *ctx, struct http_ws *ws, int code) {
 /* --- the beginning --- */
 
 static void greet(void *ctx) {
-    struct socket *s = hold(ctx);
+    struct socket *s = ctx;
     s->ready_wait = false;
     const struct agent_def *d = agent_def(s->listener.agent);
     const json_t *state = agent_state(s->listener.agent);
@@ -293,14 +385,18 @@ static void greet(void *ctx) {
         send_tree(s, json_pack("{s:s,s:O}", "type", "cf_agent_state", "state", state));
     send_tree(s, json_pack("{s:{s:[],s:[],s:{},s:[]},s:s}", "mcp", "prompts", "resources",
                            "servers", "tools", "type", "cf_agent_mcp_servers"));
-    release(s);
 }
 
-void agent_socket_accept(struct http_req *req, struct agent *agent) {
+void agent_socket_accept(struct http_req *req, struct agent *agent,
+                         const struct agent_socket_gate *gate) {
     static const struct http_ws_callbacks callbacks = {.on_message = on_message,
                                                        .on_close = on_close};
     struct socket *s = xcalloc(1, sizeof(*s));
     s->listener = (struct agent_listener){.events = &events, .ctx = s};
+    s->gate = *gate;
+    (void)snprintf(s->key_id, sizeof(s->key_id), "%s", gate->key_id);
+    s->gate.key_id = s->key_id;
+    s->checked_ms = clock_mono_ms();
     s->ws = http_ws_accept(req, NULL, &callbacks, s);
     if (!s->ws) {
         free(s);

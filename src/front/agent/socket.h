@@ -5,5 +5,16 @@
 #include "front/agent/agent.h"
 #include "front/http/request.h"
 
+/* Who opened it is asked for again with what comes over it: a key may be revoked, or have had its
+ * requests. */
+struct agent_socket_gate {
+    const char *key_id; /* copied */
+    /* counts: the frame is a request of its own. ERR_RATE refuses it, any other error closes the
+     * socket. */
+    int (*admit)(void *ctx, const char *key_id, bool counts, struct err *err);
+    void *ctx; /* must outlive the socket */
+};
+
 /* Takes the request over. */
-void agent_socket_accept(struct http_req *req, struct agent *agent);
+void agent_socket_accept(struct http_req *req, struct agent *agent,
+                         const struct agent_socket_gate *gate);

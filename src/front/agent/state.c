@@ -2,7 +2,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "front/agent/internal.h"
-#include "front/agent/uimessage.h"
+#include "front/tool/rows.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,44 +11,6 @@
  * stored too, so that an instance that nobody has touched needs no database to greet a client. */
 
 enum { ROWS_MAX_BYTES = 512 << 10, EXECUTION_TEXT_MAX = 32 << 10 };
-
-/* --- rows of a facet --- */
-
-static json_t *scalar(json_t *v) {
-    /* ["b", base64] and ["i", digits]: what JSON has no word for. */
-    return json_is_array(v) ? json_array_get(v, 1) : v;
-}
-
-json_t *agent_rows(const char *json, size_t len) {
-    _cleanup_(json) json_t *j = NULL;
-    if (json_parse(json, len, "rows", &j, NULL) < 0)
-        return json_array();
-    const json_t *columns = json_object_get(j, "columns");
-    const json_t *rows = json_object_get(j, "rows");
-    if (!json_is_array(rows))
-        return json_incref(j);
-    json_t *out = json_array();
-    size_t i;
-    const json_t *row;
-    json_array_foreach(rows, i, row) {
-        json_t *o = json_object();
-        size_t k;
-        const json_t *name;
-        json_array_foreach(columns, k, name)(void)
-            json_object_set(o, json_string_value(name), scalar(json_array_get(row, k)));
-        (void)json_array_append_new(out, o);
-    }
-    return out;
-}
-
-/* What a facet's failure says, as a text for people. */
-json_t *agent_facet_error(const char *json, size_t len, const struct err *err) {
-    _cleanup_(json) json_t *e = json ? json_loadb(json, len, JSON_ALLOW_NUL, NULL) : NULL;
-    json_t *message = json_object_get(e, "message");
-    if (json_is_string(message))
-        return json_incref(message);
-    return uimessage_text(err ? err->message : "failed");
-}
 
 /* --- what is stored --- */
 
@@ -113,7 +75,7 @@ int agent_set_state(struct agent *a, const struct agent_listener *from, const js
     a->state = json_deep_copy(state);
     _cleanup_(free) char *text = json_dumps(state, JSON_COMPACT);
     int rc = history_set(a->history, "state", text, err);
-    TELL(a, from, if (l->events->on_state) l->events->on_state(l->ctx, a->state));
+    agent_tell_state(a, from);
     return rc;
 }
 
@@ -131,13 +93,17 @@ static void tell_ready(void *ctx) {
     }
 }
 
+static void on_start(void *ctx) {
+    sync_next(ctx);
+}
+
 static void begin(struct agent *a) {
     a->syncing = true;
     a->sync_again = false;
     a->sync_item = 0;
     a->sync_state = json_object();
     a->sync_errors = json_object();
-    sync_next(a);
+    later_post(&a->agents->later, &a->sync_start, on_start, a);
 }
 
 static void end(struct agent *a) {
@@ -156,7 +122,8 @@ static void end(struct agent *a) {
     a->synced = true;
     if (store(a, &err) < 0)
         log_error("agent.state", "error", err.message);
-    TELL(a, NULL, if (l->events->on_state) l->events->on_state(l->ctx, a->state));
+    agent_tell_state(a, NULL);
+    agent_tell_now(a);
     tell_ready(a);
     if (a->sync_again)
         begin(a);
@@ -168,10 +135,10 @@ static void on_rows(void *ctx, bool ok, const char *json, size_t len, const stru
     struct agent *a = ctx;
     const struct agent_state_item *item = &a->def->state[a->sync_item++];
     a->sync_op = NULL;
-    json_t *rows = ok ? agent_rows(json, len) : json_array();
+    json_t *rows = ok ? rows_read(json, len) : json_array();
     if (!ok) {
         /* A table that the model has dropped, say: the rest of the state goes on. */
-        (void)json_object_set_new(a->sync_errors, item->key, agent_facet_error(json, len, err));
+        (void)json_object_set_new(a->sync_errors, item->key, rows_error(json, len, err));
     } else if (len > ROWS_MAX_BYTES && json_is_array(rows)) {
         size_t all = json_array_size(rows);
         size_t kept = all * ROWS_MAX_BYTES / len;
@@ -204,7 +171,7 @@ static void sync_next(struct agent *a) {
             v = json_incref(own ? own : item->value);
         } else if (history_executions(a->history, item->limit, EXECUTION_TEXT_MAX, &v, &err) < 0) {
             v = json_array();
-            (void)json_object_set_new(a->sync_errors, item->key, uimessage_text(err.message));
+            (void)json_object_set_new(a->sync_errors, item->key, json_text(err.message));
         }
         (void)json_object_set_new(a->sync_state, item->key, v);
         a->sync_item++;
@@ -224,8 +191,13 @@ void agent_sync(struct agent *a, void (*done)(struct agent *a)) {
     begin(a);
 }
 
+void agent_sync_forget(struct agent *a) {
+    a->sync_done = a->sync_next = NULL;
+}
+
 void agent_state_finish(struct agent *a) {
     facet_op_cancel(a->sync_op);
+    later_cancel(&a->sync_start);
     later_cancel(&a->tell_ready);
     while (a->ready) {
         struct ready_wait *w = a->ready;

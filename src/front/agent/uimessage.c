@@ -1,6 +1,5 @@
 #include "front/agent/uimessage.h"
 
-#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/mem.h"
 
@@ -26,17 +25,6 @@ static bool is_tool_part(const json_t *part) {
 static const char *tool_name(const json_t *part) {
     const char *name = str(part, "toolName");
     return name ? name : str(part, "type") + 5;
-}
-
-json_t *uimessage_text(const char *text) {
-    json_t *j = json_string(text);
-    if (j)
-        return j;
-    _cleanup_(buf) struct buf b;
-    buf_init(&b, 8 * strlen(text) + 16);
-    json_write_str(&b, text, strlen(text));
-    j = json_loadb(b.data, b.len, JSON_DECODE_ANY, NULL);
-    return j ? j : json_string("");
 }
 
 int uimessage_check(const json_t *message, size_t max, struct err *err) {

@@ -13,8 +13,6 @@
 json_t *uimessage_to_model(const json_t *list, size_t max);
 /* Checks what a client sent: an object of at most max bytes with an id, a role and parts. */
 int uimessage_check(const json_t *message, size_t max, struct err *err);
-/* A text whose bytes may be anything, as a JSON string; never NULL. */
-json_t *uimessage_text(const char *text);
 
 /* Building an assistant's message. */
 json_t *uimessage_new(const char *id);

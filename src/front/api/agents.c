@@ -3,6 +3,7 @@
 #include "front/agent/agent.h"
 #include "front/agent/socket.h"
 #include "front/api/api.h"
+#include "front/guard.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,11 @@ static void refuse(struct http_req *req, const struct err *err) {
     http_respond_text(req, err_http_status(err->code), err->message);
 }
 
+static int admit(void *ctx, const char *key_id, bool counts, struct err *err) {
+    int64_t wait_s;
+    return counts ? guard_admit(ctx, key_id, &wait_s, err) : guard_check_key(ctx, key_id, err);
+}
+
 static void on_connect(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct agent *a;
@@ -40,7 +46,8 @@ static void on_connect(struct http_req *req, void *ctx) {
                         http_req_param(req, "name"), &a, &err) < 0)
         refuse(req, &err);
     else
-        agent_socket_accept(req, a);
+        agent_socket_accept(
+            req, a, &(struct agent_socket_gate){.key_id = owner_of(req), .admit = admit, .ctx = f});
 }
 
 /* The messages of an instance, [] if there is no such instance yet. */
@@ -85,7 +92,6 @@ struct wait {
     struct agent_listener listener;
     struct http_req *req; /* NULL when the client is gone */
     char turn[ID_SIZE];
-    json_t *message_id; /* of the answer */
     json_t *error;
     bool stream;
     bool begun;
@@ -93,7 +99,6 @@ struct wait {
 
 static void free_wait(struct wait *w) {
     agent_unlisten(&w->listener);
-    json_decref(w->message_id);
     json_decref(w->error);
     free(w);
 }
@@ -120,13 +125,10 @@ static void send_event(struct wait *w, const char *json, size_t len) {
 }
 
 static void on_chunk(void *ctx, const char *turn, size_t seq, const char *json, size_t len) {
+    (void)seq;
     struct wait *w = ctx;
     if (strcmp(turn, w->turn) != 0)
         return;
-    if (seq == 0) {
-        _cleanup_(json) json_t *start = json_loadb(json, len, 0, NULL);
-        w->message_id = json_incref(json_object_get(start, "messageId"));
-    }
     if (!w->req || !w->stream)
         return;
     /* Over HTTP the reason stands beside the type; the other protocol has it in the metadata. */
@@ -159,39 +161,26 @@ static void on_fail(void *ctx, const char *turn, const char *text, const json_t 
         send_event(w, chunk, strlen(chunk));
 }
 
-static const json_t *find_message(const json_t *list, const json_t *id) {
-    size_t i;
-    const json_t *m;
-    json_array_foreach(list, i, m) if (json_equal(json_object_get(m, "id"), id)) return m;
-    return NULL;
-}
-
 /* {"message"}, the assistant's; null if the turn was stopped before it said anything. */
-static void answer(struct wait *w, const char *outcome) {
+static void answer(struct wait *w, const struct agent_turn_end *end) {
     struct err err;
-    _cleanup_(json) json_t *list = NULL;
     if (w->error) {
         (void)err_set(&err, ERR_UPSTREAM, "%s", json_string_value(w->error));
         http_respond_err(w->req, &err);
-    } else if (agent_messages(w->listener.agent, &list, &err) < 0) {
-        http_respond_err(w->req, &err);
-    } else {
-        const json_t *m = find_message(list, w->message_id);
-        _cleanup_(json) json_t *out = json_pack("{s:O?,s:s*}", "message", m, "outcome", outcome);
-        if (!m)
-            (void)json_object_set_new(out, "message", json_null());
-        http_respond_json(w->req, 200, out);
+        return;
     }
+    _cleanup_(json) json_t *out =
+        json_pack("{s:O?,s:s*}", "message", end->message, "outcome", end->outcome);
+    http_respond_json(w->req, 200, out);
 }
 
-static void on_end(void *ctx, const char *turn, const char *outcome, const json_t *user_ids) {
-    (void)user_ids;
+static void on_end(void *ctx, const struct agent_turn_end *end) {
     struct wait *w = ctx;
-    if (strcmp(turn, w->turn) != 0)
+    if (strcmp(end->turn, w->turn) != 0)
         return;
     if (w->req && w->stream) {
         static const char aborted[] = "{\"type\":\"abort\"}";
-        if (outcome && strcmp(outcome, "aborted") == 0)
+        if (end->outcome && strcmp(end->outcome, "aborted") == 0)
             send_event(w, aborted, strlen(aborted));
         send_event(w, "[DONE]", 6);
     }
@@ -200,7 +189,7 @@ static void on_end(void *ctx, const char *turn, const char *outcome, const json_
         if (w->stream)
             http_stream_end(w->req);
         else
-            answer(w, outcome);
+            answer(w, end);
     }
     free_wait(w);
 }

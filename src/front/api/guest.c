@@ -275,6 +275,34 @@ static bool is_large(const struct http_req *req) {
                   : http_req_header(req, "transfer-encoding") != NULL;
 }
 
+/* A worker lives as long as the key that made it; what strangers ask of it counts as that key's. */
+static int admit_owner(const struct fetch *f, const char *owner, int64_t *wait_s, struct err *err) {
+    const struct identity *who = front_identity(f->req);
+    if (who && strcmp(who->key_id, owner) == 0)
+        return 0;
+    int rc =
+        who ? guard_check_key(f->front, owner, err) : guard_admit(f->front, owner, wait_s, err);
+    return rc == -(int)ERR_UNAUTHORIZED
+               ? err_set(err, ERR_NOT_FOUND, "there is no worker at this host name")
+               : rc;
+}
+
+/* False: it was answered. */
+static bool admit(struct fetch *f) {
+    struct workers_fetch target = target_of(f);
+    struct err err;
+    char owner[ID_SIZE];
+    int64_t wait_s = 0;
+    int rc = workers_check_label(f->front->workers, &target, owner, &err);
+    if (rc == 0)
+        rc = admit_owner(f, owner, &wait_s, &err);
+    if (rc == -(int)ERR_RATE)
+        guard_respond_rate(f->req, wait_s, &err);
+    else if (rc < 0)
+        http_respond_err(f->req, &err);
+    return rc == 0;
+}
+
 void api_guest(struct http_req *req, void *ctx) {
     if (api_port(req, ctx))
         return;
@@ -285,10 +313,7 @@ void api_guest(struct http_req *req, void *ctx) {
     f->label = xstrndup(host, strlen(host) - strlen(".localhost"));
     f->stream = is_large(req);
     buf_init(&f->body, WHOLE_MAX_BYTES);
-    struct workers_fetch target = target_of(f);
-    struct err err;
-    if (workers_check_label(f->front->workers, &target, &err) < 0) {
-        fail(f, &err); /* before any of its body is read */
+    if (!admit(f)) { /* before any of its body is read */
         free_fetch(f);
         return;
     }

@@ -404,9 +404,13 @@ static int find_served(struct workers *w, const struct workers_fetch *fetch, str
     return 0;
 }
 
-int workers_check_label(struct workers *w, const struct workers_fetch *fetch, struct err *err) {
+int workers_check_label(struct workers *w, const struct workers_fetch *fetch,
+                        char ret_owner[ID_SIZE], struct err *err) {
     struct worker *k;
-    return find_served(w, fetch, &k, err);
+    int rc = find_served(w, fetch, &k, err);
+    if (rc == 0)
+        (void)snprintf(ret_owner, ID_SIZE, "%s", k->owner);
+    return rc;
 }
 
 int workers_call_label(struct workers *w, const struct workers_fetch *fetch,

@@ -45,8 +45,9 @@ struct workers_fetch {
     const char *caller;   /* key id of the caller, NULL if it has none, "" for the operator */
     bool caller_required; /* only the owner and public workers */
 };
-/* Whether there is such a worker for the caller: to be asked before a body is read. */
-int workers_check_label(struct workers *w, const struct workers_fetch *fetch, struct err *err);
+/* Whether there is such a worker for the caller, and whose: to be asked before a body is read. */
+int workers_check_label(struct workers *w, const struct workers_fetch *fetch,
+                        char ret_owner[ID_SIZE], struct err *err);
 int workers_call_label(struct workers *w, const struct workers_fetch *fetch,
                        const struct guest_request *request, struct guest_call **ret_call,
                        struct err *err);

@@ -1,0 +1,370 @@
+#include "front/agent/chunks.h"
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/mem.h"
+#include "front/agent/uimessage.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SAVE_MS = 1000, FRAME_BYTES = 160 };
+
+static const char stopped[] = "The turn was stopped before this tool had an answer.";
+
+struct chunk {
+    struct buf json;
+    size_t seq;
+    size_t value_at; /* of a delta: where its text begins; the next one of its kind is joined */
+};
+
+struct chunks {
+    struct chunks_options opt;
+    char message_id[64];
+    json_t *message;
+    struct chunk *list;
+    size_t count;
+    size_t next_seq;
+    size_t bytes; /* as frames of a WebSocket, about */
+    bool full;
+    char failure[96];
+    unsigned blocks; /* numbers the text and reasoning blocks */
+    /* What the stream has said so far, for a turn that is stopped before its end. */
+    json_t *said;
+    const char *open_type; /* of the block that is open, or NULL */
+    struct buf open_text;
+    int64_t saved_ms;
+};
+
+/* --- the stream --- */
+
+/* How many bytes the text has inside another JSON text. */
+static size_t quoted_bytes(const char *json, size_t len) {
+    size_t n = len;
+    for (size_t i = 0; i < len; i++)
+        n += json[i] == '"' || json[i] == '\\';
+    return n;
+}
+
+/* Joins a delta to the one before it, as one delta with both texts. */
+static bool join(struct chunks *c, const struct buf *b, size_t value_at) {
+    struct chunk *last = c->count ? &c->list[c->count - 1] : NULL;
+    if (!last || value_at == 0 || last->value_at != value_at ||
+        memcmp(last->json.data, b->data, value_at) != 0)
+        return false;
+    last->json.len -= 2; /* the closing quote and brace */
+    (void)buf_add(&last->json, b->data + value_at, b->len - value_at);
+    c->bytes += quoted_bytes(b->data + value_at, b->len - value_at);
+    return true;
+}
+
+static void keep(struct chunks *c, const struct buf *b, size_t seq, size_t value_at) {
+    if (join(c, b, value_at))
+        return;
+    if ((c->count & (c->count + 1)) == 0)
+        c->list = xrealloc(c->list, 2 * (c->count + 1) * sizeof(*c->list));
+    struct chunk *new = &c->list[c->count++];
+    *new = (struct chunk){.seq = seq, .value_at = value_at};
+    buf_init(&new->json, c->opt.max_bytes);
+    (void)buf_add(&new->json, b->data, b->len);
+    c->bytes += quoted_bytes(b->data, b->len) + FRAME_BYTES;
+}
+
+/* Keeps the chunk for those who join later, and tells it. */
+static void emit(struct chunks *c, const struct buf *b, size_t value_at) {
+    size_t max = c->opt.max_bytes;
+    if (c->full)
+        return;
+    if (b->full || c->bytes + quoted_bytes(b->data, b->len) + FRAME_BYTES > max) {
+        (void)snprintf(c->failure, sizeof(c->failure),
+                       "the turn's stream exceeds %zu bytes (limit agent_stream_bytes)", max);
+        c->full = true;
+        c->opt.events->on_full(c->opt.ctx);
+        return;
+    }
+    size_t seq = c->next_seq++;
+    keep(c, b, seq, value_at);
+    c->opt.events->on_chunk(c->opt.ctx, seq, b->data, b->len);
+}
+
+/* A chunk with a type and up to two texts; the second is a delta's. */
+static void emit_chunk(struct chunks *c, const char *type, const char *k1, const char *v1,
+                       const char *k2, const char *v2, size_t len2) {
+    _cleanup_(buf) struct buf b;
+    buf_init(&b, c->opt.max_bytes);
+    struct json_writer w;
+    size_t value_at = 0;
+    json_writer_init(&w, &b);
+    json_writer_object_begin(&w);
+    json_writer_key(&w, "type");
+    json_writer_str(&w, type);
+    if (k1) {
+        json_writer_key(&w, k1);
+        json_writer_str(&w, v1);
+    }
+    if (k2) {
+        json_writer_key(&w, k2);
+        value_at = strstr(type, "-delta") ? b.len + 1 : 0;
+        json_writer_text(&w, v2, len2);
+    }
+    json_writer_object_end(&w);
+    emit(c, &b, value_at);
+}
+
+static void emit_type(struct chunks *c, const char *type) {
+    emit_chunk(c, type, NULL, NULL, NULL, NULL, 0);
+}
+
+/* Takes the chunk. */
+static void emit_tree(struct chunks *c, json_t *chunk) {
+    _cleanup_(buf) struct buf b;
+    buf_init(&b, c->opt.max_bytes);
+    (void)json_dump(chunk, &b);
+    emit(c, &b, 0);
+    json_decref(chunk);
+}
+
+/* A chunk of the text or reasoning block that is open, or was. */
+static void emit_block(struct chunks *c, const char *type, const char *delta, size_t len) {
+    char id[16];
+    (void)snprintf(id, sizeof(id), "b%u", c->blocks);
+    emit_chunk(c, type, "id", id, delta ? "delta" : NULL, delta, len);
+}
+
+/* --- the message --- */
+
+static void save(struct chunks *c, const json_t *message) {
+    c->saved_ms = clock_mono_ms();
+    if (!uimessage_is_empty(message))
+        c->opt.events->on_save(c->opt.ctx, message);
+}
+
+static json_t *open_block(const struct chunks *c) {
+    const char *text = c->open_text.data ? c->open_text.data : "";
+    json_t *j = json_stringn(text, c->open_text.len);
+    return json_pack("{s:s,s:o}", "type", c->open_type, "text", j ? j : json_text(text));
+}
+
+static void begin_said(struct chunks *c, const char *type) {
+    c->blocks++;
+    c->open_type = type;
+    buf_clear(&c->open_text);
+}
+
+static void end_said(struct chunks *c) {
+    json_t *block = c->open_type ? open_block(c) : NULL;
+    if (block)
+        (void)json_array_append_new(c->said, block);
+    c->open_type = NULL;
+}
+
+/* Now and then what was said so far is saved, so that little is lost with the server. */
+static void save_said(struct chunks *c) {
+    if (c->full || clock_mono_ms() - c->saved_ms < SAVE_MS)
+        return;
+    _cleanup_(json) json_t *copy = json_deep_copy(c->message);
+    _cleanup_(json) json_t *open = json_array();
+    json_t *block = c->open_type ? open_block(c) : NULL;
+    if (block)
+        (void)json_array_append_new(open, block);
+    uimessage_add_content(copy, c->said);
+    uimessage_add_content(copy, open);
+    save(c, copy);
+}
+
+void chunks_settle(json_t *message) {
+    uimessage_settle(message, stopped);
+}
+
+void chunks_close(struct chunks *c, const json_t *error, bool aborted) {
+    end_said(c);
+    uimessage_add_content(c->message, c->said);
+    (void)json_array_clear(c->said);
+    chunks_settle(c->message);
+    if (error)
+        (void)json_object_set_new(c->message, "metadata", json_pack("{s:O}", "error", error));
+    else if (aborted)
+        (void)json_object_set_new(c->message, "metadata", json_pack("{s:b}", "aborted", 1));
+    save(c, c->message);
+}
+
+/* --- the view --- */
+
+static void on_step_start(void *ctx) {
+    struct chunks *c = ctx;
+    emit_type(c, "start-step");
+    if (!c->full)
+        uimessage_step(c->message);
+}
+
+static void on_text_start(void *ctx) {
+    begin_said(ctx, "text");
+    emit_block(ctx, "text-start", NULL, 0);
+}
+
+static void on_text_delta(void *ctx, const char *text, size_t len) {
+    struct chunks *c = ctx;
+    (void)buf_add(&c->open_text, text, len);
+    emit_block(c, "text-delta", text, len);
+    save_said(c);
+}
+
+static void on_text_end(void *ctx) {
+    end_said(ctx);
+    emit_block(ctx, "text-end", NULL, 0);
+}
+
+static void on_reasoning_start(void *ctx) {
+    begin_said(ctx, "reasoning");
+    emit_block(ctx, "reasoning-start", NULL, 0);
+}
+
+static void on_reasoning_delta(void *ctx, const char *text, size_t len) {
+    struct chunks *c = ctx;
+    (void)buf_add(&c->open_text, text, len);
+    emit_block(c, "reasoning-delta", text, len);
+    save_said(c);
+}
+
+static void on_reasoning_end(void *ctx) {
+    end_said(ctx);
+    emit_block(ctx, "reasoning-end", NULL, 0);
+}
+
+static void on_tool_start(void *ctx, const char *id, const char *name) {
+    emit_chunk(ctx, "tool-input-start", "toolCallId", id, "toolName", name, strlen(name));
+}
+
+static void on_tool_delta(void *ctx, const char *id, const char *json, size_t len) {
+    emit_chunk(ctx, "tool-input-delta", "toolCallId", id, "inputTextDelta", json, len);
+}
+
+static void on_tool_input(void *ctx, const char *id, const char *name, const json_t *input,
+                          const char *error) {
+    struct chunks *c = ctx;
+    if (input) {
+        (void)json_array_append_new(c->said, json_pack("{s:s,s:s,s:s,s:O}", "type", "tool_call",
+                                                       "id", id, "name", name, "input", input));
+        emit_tree(c, json_pack("{s:s,s:s,s:s,s:O}", "type", "tool-input-available", "toolCallId",
+                               id, "toolName", name, "input", input));
+    } else {
+        emit_tree(c, json_pack("{s:s,s:s,s:s,s:n,s:o}", "type", "tool-input-error", "toolCallId",
+                               id, "toolName", name, "input", "errorText", json_text(error)));
+    }
+}
+
+/* The stream is over: what it said is in the message now. */
+static void on_answer(void *ctx, const struct dialog_answer *answer) {
+    struct chunks *c = ctx;
+    (void)json_array_clear(c->said);
+    c->open_type = NULL;
+    uimessage_add_content(c->message, json_object_get(answer->message, "content"));
+    if (answer->whole)
+        save(c, c->message);
+}
+
+static bool on_tool_done(void *ctx) {
+    const struct chunks *c = ctx;
+    return c->opt.events->on_tool_done(c->opt.ctx);
+}
+
+static void on_tool_result(void *ctx, const struct dialog_result *r) {
+    struct chunks *c = ctx;
+    uimessage_set_output(c->message, r->id, r->output, r->failed);
+    save(c, c->message);
+    emit_tree(c, json_pack("{s:s,s:s,s:O}", "type",
+                           r->failed ? "tool-output-error" : "tool-output-available", "toolCallId",
+                           r->id, r->failed ? "errorText" : "output", r->output));
+}
+
+static void on_step_finish(void *ctx) {
+    emit_type(ctx, "finish-step");
+}
+
+static void on_end(void *ctx, const struct dialog_end *end) {
+    struct chunks *c = ctx;
+    if (end->outcome == DIALOG_DONE)
+        emit_tree(c, json_pack("{s:s,s:{s:s}}", "type", "finish", "messageMetadata", "finishReason",
+                               model_stop_name(end->stop)));
+    if (end->outcome == DIALOG_STEPS) {
+        /* As the original's stepCountIs(), this is no error. */
+        const char *text = end->error.message;
+        (void)json_object_set_new(c->message, "metadata", json_pack("{s:s}", "limit", text));
+        emit_tree(c, json_pack("{s:s,s:{s:s,s:s}}", "type", "finish", "messageMetadata",
+                               "finishReason", "tool-calls", "limit", text));
+    }
+    c->opt.events->on_end(c->opt.ctx, end); /* the chunks may be gone now */
+}
+
+const struct dialog_view chunks_view = {
+    .on_step_start = on_step_start,
+    .on_text_start = on_text_start,
+    .on_text_delta = on_text_delta,
+    .on_text_end = on_text_end,
+    .on_reasoning_start = on_reasoning_start,
+    .on_reasoning_delta = on_reasoning_delta,
+    .on_reasoning_end = on_reasoning_end,
+    .on_tool_start = on_tool_start,
+    .on_tool_delta = on_tool_delta,
+    .on_tool_input = on_tool_input,
+    .on_answer = on_answer,
+    .on_tool_done = on_tool_done,
+    .on_tool_result = on_tool_result,
+    .on_step_finish = on_step_finish,
+    .on_end = on_end,
+};
+
+/* --- its life --- */
+
+struct chunks *chunks_create(const struct chunks_options *options) {
+    struct chunks *c = xcalloc(1, sizeof(*c));
+    c->opt = *options;
+    (void)snprintf(c->message_id, sizeof(c->message_id), "assistant_%lld_%08x",
+                   (long long)clock_wall_ms(), (unsigned)(clock_mono_ns() & 0xffffffff));
+    c->message = uimessage_new(c->message_id);
+    c->said = json_array();
+    c->saved_ms = clock_mono_ms();
+    buf_init(&c->open_text, LIMIT_MODEL_REPLY_BYTES);
+    return c;
+}
+
+void chunks_destroy(struct chunks *c) {
+    if (!c)
+        return;
+    for (size_t i = 0; i < c->count; i++)
+        buf_finish(&c->list[i].json);
+    free(c->list);
+    json_decref(c->message);
+    json_decref(c->said);
+    buf_finish(&c->open_text);
+    free(c);
+}
+
+void chunks_begin(struct chunks *c) {
+    emit_chunk(c, "start", "messageId", c->message_id, NULL, NULL, 0);
+}
+
+const char *chunks_message_id(const struct chunks *c) {
+    return c->message_id;
+}
+
+const json_t *chunks_message(const struct chunks *c) {
+    return uimessage_is_empty(c->message) ? NULL : c->message;
+}
+
+const char *chunks_failure(const struct chunks *c) {
+    return c->full ? c->failure : NULL;
+}
+
+size_t chunks_count(const struct chunks *c) {
+    return c->count;
+}
+
+const char *chunks_get(const struct chunks *c, size_t i, size_t *ret_seq, size_t *ret_len) {
+    *ret_seq = c->list[i].seq;
+    *ret_len = c->list[i].json.len;
+    return c->list[i].json.data;
+}

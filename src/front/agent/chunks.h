@@ -1,0 +1,47 @@
+#pragma once
+/* The AI SDK's view of a dialog: the UI message stream in chunks, which are kept for those who join
+ * later (adjacent deltas joined), and the assistant's UIMessage that they add up to. */
+
+#include "base/json.h"
+#include "front/dialog/dialog.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct chunks;
+
+struct chunks_events {
+    void (*on_chunk)(void *ctx, size_t seq, const char *json, size_t len);
+    /* The message so far is worth keeping. */
+    void (*on_save)(void *ctx, const json_t *message);
+    /* The stream has reached its limit; chunks_failure() says so. No more chunks come. */
+    void (*on_full)(void *ctx);
+    bool (*on_tool_done)(void *ctx); /* as in dialog.h */
+    void (*on_end)(void *ctx, const struct dialog_end *end);
+};
+
+struct chunks_options {
+    size_t max_bytes;
+    const struct chunks_events *events;
+    void *ctx;
+};
+
+extern const struct dialog_view chunks_view; /* its ctx is the chunks */
+
+struct chunks *chunks_create(const struct chunks_options *options);
+void chunks_destroy(struct chunks *c);
+/* The first chunk: from the loop. */
+void chunks_begin(struct chunks *c);
+/* The end of the message. error: a text that says what went wrong; else aborted: it was stopped;
+ * else it is whole. */
+void chunks_close(struct chunks *c, const json_t *error, bool aborted);
+/* Closes the calls of a message that no answer will come to any more. */
+void chunks_settle(json_t *message);
+
+const char *chunks_message_id(const struct chunks *c);
+/* NULL while there is nothing in it. */
+const json_t *chunks_message(const struct chunks *c);
+/* Why the stream ended before the dialog did, or NULL. */
+const char *chunks_failure(const struct chunks *c);
+size_t chunks_count(const struct chunks *c);
+const char *chunks_get(const struct chunks *c, size_t i, size_t *ret_seq, size_t *ret_len);

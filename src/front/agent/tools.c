@@ -1,0 +1,92 @@
+#include "base/id.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "front/agent/internal.h"
+
+#include <stdlib.h>
+
+/* What an instance hands to its tools: its databases, what its programs hold, and the place where
+ * their executions are kept. */
+
+static void on_execution(void *ctx, const struct tool_execution *e) {
+    struct agent *a = ctx;
+    struct err err;
+    char id[UUID_SIZE];
+    if (history_add_execution(a->history, id_uuid(id), e->code, e->output, e->error, &err) < 0)
+        log_error("agent.execution", "error", err.message);
+    if (e->cancelled)
+        agent_sync(a, NULL);
+    else
+        a->executed = true;
+}
+
+static void make_binding(struct agent *a, const struct agent_binding *b, struct env_item *item) {
+    *item = (struct env_item){.name = xstrdup(b->name), .fd = -1};
+    if (!b->facet) {
+        item->kind = ENV_JSON;
+        item->json = json_incref(b->json);
+        return;
+    }
+    item->kind = ENV_FACET;
+    item->facet_dir = xasprintf("%s/facets/%s", a->dir, b->facet->name);
+    item->facet_open = &b->facet->open;
+    size_t n = 0;
+    while (b->methods && b->methods[n])
+        n++;
+    if (n == 0)
+        return;
+    item->methods = xcalloc(n + 1, sizeof(*item->methods));
+    for (size_t k = 0; k < n; k++)
+        item->methods[k] = xstrdup(b->methods[k]);
+}
+
+static void make_facets(struct agent *a) {
+    const struct agent_def *d = a->def;
+    a->facets = xcalloc(d->nfacets + 1, sizeof(*a->facets));
+    for (size_t i = 0; i < d->nfacets; i++) {
+        char *dir;
+        struct facet_ref ref = agent_facet_ref(a, &d->facets[i], &dir);
+        a->facets[i] = (struct tool_facet){.name = d->facets[i].name, .ref = ref};
+    }
+}
+
+struct tool_env *agent_tools(struct agent *a) {
+    const struct agents *all = a->agents;
+    if (a->facets)
+        return &a->tool_env;
+    a->bindings.items = xcalloc(a->def->nenv + 1, sizeof(*a->bindings.items));
+    for (; a->bindings.n < a->def->nenv; a->bindings.n++)
+        make_binding(a, &a->def->env[a->bindings.n], &a->bindings.items[a->bindings.n]);
+    make_facets(a);
+    a->tool_env = (struct tool_env){.later = &a->agents->later,
+                                    .runner = all->opt.runner,
+                                    .jobs = all->opt.jobs,
+                                    .owner = a->owner,
+                                    .title = agent_title(a),
+                                    .limits = all->opt.runner->config.limits,
+                                    .bindings = &a->bindings,
+                                    .facets = a->facets,
+                                    .nfacets = a->def->nfacets,
+                                    .result_bytes = all->opt.limits.tool_bytes,
+                                    .on_execution = on_execution,
+                                    .ctx = a};
+    return &a->tool_env;
+}
+
+void agent_tools_rest(struct agent *a) {
+    if (!a->facets || a->tool_env.left)
+        return;
+    for (size_t i = 0; i < a->def->nfacets; i++)
+        free((char *)(uintptr_t)a->facets[i].ref.dir);
+    free(a->facets);
+    a->facets = NULL;
+    free((char *)(uintptr_t)a->tool_env.title);
+    a->tool_env = (struct tool_env){0};
+    env_finish(&a->bindings);
+    a->bindings = (struct env){0};
+}
+
+void agent_tools_finish(struct agent *a) {
+    tool_env_finish(&a->tool_env);
+    agent_tools_rest(a);
+}

@@ -1,0 +1,438 @@
+#include "front/dialog/dialog.h"
+
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "base/sm.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum dialog_state {
+    BETWEEN, /* a next step or tool is due, from the loop */
+    STREAM,  /* the model answers */
+    TOOL,    /* a tool is at work */
+    HELD,    /* the view holds its result back */
+    ENDING,  /* all work is stopped; the end is due, from the loop */
+    OVER,    /* told, or destroyed */
+};
+
+static const struct sm_state states[] = {
+    [BETWEEN] = {"between", SM_TO(STREAM) | SM_TO(TOOL) | SM_TO(ENDING) | SM_TO(OVER)},
+    [STREAM] = {"stream", SM_TO(BETWEEN) | SM_TO(ENDING) | SM_TO(OVER)},
+    [TOOL] = {"tool", SM_TO(BETWEEN) | SM_TO(HELD) | SM_TO(ENDING) | SM_TO(OVER)},
+    [HELD] = {"held", SM_TO(BETWEEN) | SM_TO(ENDING) | SM_TO(OVER)},
+    [ENDING] = {"ending", SM_TO(OVER)},
+    [OVER] = {"over", 0},
+};
+static const struct sm machine = {"dialog", states, ARRAY_LEN(states)};
+
+struct dialog {
+    struct dialog_options opt;
+    enum dialog_state state;
+    struct later next; /* advance(), or tell_end() */
+    uv_timer_t timer;  /* of the budget; its closing frees the dialog */
+    json_t *specs;     /* of the tools, as the model reads them */
+    struct model_stream *stream;
+    struct model_usage usage; /* of the stream that runs */
+    struct model_meter meter;
+    int64_t steps;
+    bool said_something;
+    json_t *calls;           /* tool calls of this step that wait; the first is at work */
+    const struct tool *tool; /* the one at work... */
+    struct tool_call *call;  /* ...and its call */
+    json_t *held;
+    bool held_failed;
+    struct dialog_end end;
+};
+
+static void advance(void *ctx);
+
+static bool dialog_move(struct dialog *d, enum dialog_state to) {
+    d->state = sm_next(&machine, d->state, to);
+    return d->state == to;
+}
+
+/* No view is called any more but by tell_end(). */
+static bool is_over(const struct dialog *d) {
+    return d->state == ENDING || d->state == OVER;
+}
+
+static void go_on(struct dialog *d) {
+    later_post(d->opt.later, &d->next, advance, d);
+}
+
+/* --- the end --- */
+
+static void tell_end(void *ctx) {
+    struct dialog *d = ctx;
+    (void)dialog_move(d, OVER);
+    if (d->opt.view->on_end)
+        d->opt.view->on_end(d->opt.ctx, &d->end);
+}
+
+static void take_usage(struct dialog *d) {
+    model_meter_add(&d->meter, &d->opt.model->price, &d->usage);
+    d->usage = (struct model_usage){0};
+}
+
+static void stop_work(struct dialog *d) {
+    later_cancel(&d->next);
+    (void)uv_timer_stop(&d->timer);
+    if (d->stream) {
+        d->usage = model_stream_usage(d->stream);
+        take_usage(d);
+        model_stream_cancel(d->stream);
+        d->stream = NULL;
+    }
+    if (d->call)
+        d->tool->cancel(d->call);
+    d->call = NULL;
+}
+
+/* why may be NULL. */
+static void end_dialog(struct dialog *d, enum dialog_outcome outcome, const struct err *why) {
+    if (is_over(d))
+        return;
+    stop_work(d);
+    (void)dialog_move(d, ENDING);
+    d->end.outcome = outcome;
+    if (why)
+        d->end.error = *why;
+    later_post(d->opt.later, &d->next, tell_end, d);
+}
+
+static void on_wall(uv_timer_t *timer) {
+    struct dialog *d = timer->data;
+    struct err err;
+    (void)err_set(&err, ERR_LIMIT, "the turn took longer than %lld ms (budget wall_ms)",
+                  (long long)d->opt.budget.wall_ms);
+    end_dialog(d, DIALOG_BUDGET, &err);
+}
+
+/* --- what the model says --- */
+
+static void on_text_start(void *ctx) {
+    const struct dialog *d = ctx;
+    if (d->opt.view->on_text_start)
+        d->opt.view->on_text_start(d->opt.ctx);
+}
+
+static void on_text_delta(void *ctx, const char *text, size_t len) {
+    const struct dialog *d = ctx;
+    if (d->opt.view->on_text_delta)
+        d->opt.view->on_text_delta(d->opt.ctx, text, len);
+}
+
+static void on_text_end(void *ctx) {
+    const struct dialog *d = ctx;
+    if (d->opt.view->on_text_end)
+        d->opt.view->on_text_end(d->opt.ctx);
+}
+
+static void on_reasoning_start(void *ctx) {
+    const struct dialog *d = ctx;
+    if (d->opt.view->on_reasoning_start)
+        d->opt.view->on_reasoning_start(d->opt.ctx);
+}
+
+static void on_reasoning_delta(void *ctx, const char *text, size_t len) {
+    const struct dialog *d = ctx;
+    if (d->opt.view->on_reasoning_delta)
+        d->opt.view->on_reasoning_delta(d->opt.ctx, text, len);
+}
+
+static void on_reasoning_end(void *ctx) {
+    const struct dialog *d = ctx;
+    if (d->opt.view->on_reasoning_end)
+        d->opt.view->on_reasoning_end(d->opt.ctx);
+}
+
+static void on_tool_start(void *ctx, const char *id, const char *name) {
+    const struct dialog *d = ctx;
+    if (d->opt.view->on_tool_start)
+        d->opt.view->on_tool_start(d->opt.ctx, id, name);
+}
+
+static void on_tool_delta(void *ctx, const char *id, const char *json, size_t len) {
+    const struct dialog *d = ctx;
+    if (d->opt.view->on_tool_delta)
+        d->opt.view->on_tool_delta(d->opt.ctx, id, json, len);
+}
+
+static void on_tool_end(void *ctx, const char *id, const char *name, const json_t *input,
+                        const char *error) {
+    const struct dialog *d = ctx;
+    if (d->opt.view->on_tool_input)
+        d->opt.view->on_tool_input(d->opt.ctx, id, name, input, error);
+}
+
+static void on_usage(void *ctx, const struct model_usage *usage) {
+    struct dialog *d = ctx;
+    d->usage = *usage;
+}
+
+static void take_calls(struct dialog *d, const json_t *content) {
+    size_t i;
+    json_t *c;
+    json_array_foreach(content, i, c) {
+        const char *type = json_string_value(json_object_get(c, "type"));
+        if (type && strcmp(type, "tool_call") == 0)
+            (void)json_array_append(d->calls, c);
+    }
+    if (json_array_size(d->calls) > 0)
+        (void)json_array_append_new(d->opt.messages,
+                                    json_pack("{s:s,s:[]}", "role", "tool", "content"));
+}
+
+static struct model_budget budget_of(const struct dialog *d) {
+    return (struct model_budget){.max_tokens = d->opt.budget.tokens,
+                                 .max_cost_nusd = d->opt.budget.cost_nusd};
+}
+
+/* The model came to its end without a tool call. */
+static void end_of_answer(struct dialog *d) {
+    struct model_budget budget = budget_of(d);
+    struct err err;
+    /* An answer that the budget has cut short must not look like a whole one. */
+    if (d->end.stop == MODEL_STOP_LENGTH && model_meter_check(&d->meter, &budget, &err) < 0) {
+        end_dialog(d, DIALOG_BUDGET, &err);
+        return;
+    }
+    if (!d->said_something) {
+        (void)err_set(&err, ERR_UPSTREAM, "the model's answer is empty");
+        end_dialog(d, DIALOG_FAILED, &err);
+        return;
+    }
+    if (d->opt.view->on_step_finish)
+        d->opt.view->on_step_finish(d->opt.ctx);
+    end_dialog(d, DIALOG_DONE, NULL);
+}
+
+/* The stream is over. False: the view has had enough. */
+static bool tell_answer(struct dialog *d, const struct dialog_answer *answer) {
+    d->stream = NULL;
+    take_usage(d);
+    if (answer->message && d->opt.view->on_answer)
+        d->opt.view->on_answer(d->opt.ctx, answer);
+    return !is_over(d);
+}
+
+static void on_model_done(void *ctx, enum model_stop stop, json_t *message) {
+    struct dialog *d = ctx;
+    const json_t *content = json_object_get(message, "content");
+    d->end.stop = stop;
+    if (!tell_answer(d, &(struct dialog_answer){
+                            .message = message, .whole = true, .stop = stop, .usage = d->usage}))
+        return;
+    d->said_something = d->said_something || json_array_size(content) > 0;
+    (void)json_array_append(d->opt.messages, message);
+    take_calls(d, content);
+    if (json_array_size(d->calls) == 0) {
+        end_of_answer(d);
+        return;
+    }
+    (void)dialog_move(d, BETWEEN);
+    go_on(d);
+}
+
+static void on_model_error(void *ctx, const struct err *err, bool retryable, json_t *partial) {
+    (void)retryable;
+    struct dialog *d = ctx;
+    if (tell_answer(d, &(struct dialog_answer){.message = partial, .usage = d->usage}))
+        end_dialog(d, DIALOG_FAILED, err);
+}
+
+static const struct model_callbacks model_callbacks = {
+    .on_text_start = on_text_start,
+    .on_text_delta = on_text_delta,
+    .on_text_end = on_text_end,
+    .on_reasoning_start = on_reasoning_start,
+    .on_reasoning_delta = on_reasoning_delta,
+    .on_reasoning_end = on_reasoning_end,
+    .on_tool_start = on_tool_start,
+    .on_tool_delta = on_tool_delta,
+    .on_tool_end = on_tool_end,
+    .on_usage = on_usage,
+    .on_done = on_model_done,
+    .on_error = on_model_error,
+};
+
+/* --- tools --- */
+
+/* The result of the first waiting call, to the view and to the model. */
+static void finish_tool(struct dialog *d, json_t *output, bool failed) {
+    _cleanup_(json) json_t *call = json_incref(json_array_get(d->calls, 0));
+    json_t *last = json_array_get(d->opt.messages, json_array_size(d->opt.messages) - 1);
+    (void)json_array_append_new(
+        json_object_get(last, "content"),
+        json_pack("{s:s,s:O,s:O,s:O,s:b}", "type", "tool_result", "id", json_object_get(call, "id"),
+                  "name", json_object_get(call, "name"), "output", output, "is_error", failed));
+    (void)json_array_remove(d->calls, 0);
+    if (d->state != BETWEEN)
+        (void)dialog_move(d, BETWEEN);
+    go_on(d);
+    if (d->opt.view->on_tool_result)
+        d->opt.view->on_tool_result(
+            d->opt.ctx,
+            &(struct dialog_result){.id = json_string_value(json_object_get(call, "id")),
+                                    .name = json_string_value(json_object_get(call, "name")),
+                                    .output = output,
+                                    .failed = failed});
+}
+
+static void finish_held(void *ctx) {
+    struct dialog *d = ctx;
+    _cleanup_(json) json_t *output = steal_ptr(&d->held);
+    finish_tool(d, output, d->held_failed);
+}
+
+static void on_tool_done(void *ctx, const struct tool_result *result) {
+    struct dialog *d = ctx;
+    /* A tool that answers inside its start finds the state still between: a fault of ours. */
+    if (!dialog_move(d, HELD))
+        return;
+    d->call = NULL;
+    d->held = json_incref(result->output);
+    d->held_failed = result->failed;
+    bool hold = d->opt.view->on_tool_done && d->opt.view->on_tool_done(d->opt.ctx);
+    if (!hold && d->state == HELD)
+        finish_held(d);
+}
+
+static int start_tool(struct dialog *d, const json_t *call, struct err *err) {
+    const char *name = json_string_value(json_object_get(call, "name"));
+    const char *bad = json_string_value(json_object_get(call, "input_error"));
+    const struct tool_offer *offer =
+        name ? tool_offer_find(d->opt.tools, d->opt.ntools, name) : NULL;
+    if (bad)
+        return err_set(err, ERR_BAD_REQUEST, "the input of the tool is not valid: %s", bad);
+    if (!offer)
+        return err_set(err, ERR_NOT_FOUND, "there is no tool \"%.64s\"", name ? name : "");
+    struct tool_request q = {.offer = offer,
+                             .env = d->opt.tool_env,
+                             .input = json_object_get(call, "input"),
+                             .done = on_tool_done,
+                             .ctx = d};
+    int rc = offer->tool->start(&q, &d->call, err);
+    if (rc == 0)
+        d->tool = offer->tool;
+    return rc;
+}
+
+/* --- steps --- */
+
+/* The model wants to go on but may not. */
+static void end_of_steps(struct dialog *d) {
+    struct err err;
+    (void)err_set(&err, ERR_LIMIT, "the turn has had its %lld steps (max_steps)",
+                  (long long)d->opt.max_steps);
+    end_dialog(d, DIALOG_STEPS, &err);
+}
+
+static int start_stream(struct dialog *d, struct err *err) {
+    struct model_budget budget = budget_of(d);
+    struct model_request q = {
+        .model = d->opt.model,
+        .system = d->opt.system,
+        .messages = d->opt.messages,
+        .tools = d->specs,
+        .max_tokens = model_meter_room(&d->meter, &budget, &d->opt.model->price, d->opt.max_tokens),
+        .temperature = -1,
+        .script = d->opt.script};
+    return model_stream(d->opt.models, &q, &model_callbacks, d, &d->stream, err);
+}
+
+static void next_step(struct dialog *d) {
+    struct model_budget budget = budget_of(d);
+    struct err err;
+    if (d->steps > 0 && d->opt.view->on_step_finish)
+        d->opt.view->on_step_finish(d->opt.ctx);
+    if (is_over(d))
+        return;
+    if (d->steps >= d->opt.max_steps) {
+        end_of_steps(d);
+        return;
+    }
+    if (model_meter_check(&d->meter, &budget, &err) < 0) {
+        end_dialog(d, DIALOG_BUDGET, &err);
+        return;
+    }
+    d->steps++;
+    if (d->opt.view->on_step_start)
+        d->opt.view->on_step_start(d->opt.ctx);
+    if (is_over(d))
+        return;
+    if (start_stream(d, &err) < 0)
+        end_dialog(d, DIALOG_FAILED, &err);
+    else
+        (void)dialog_move(d, STREAM);
+}
+
+static void advance(void *ctx) {
+    struct dialog *d = ctx;
+    struct err err;
+    const json_t *call = json_array_get(d->calls, 0);
+    if (!call) {
+        next_step(d);
+    } else if (start_tool(d, call, &err) == 0) {
+        (void)dialog_move(d, TOOL);
+    } else {
+        _cleanup_(json) json_t *text = json_text(err.message);
+        finish_tool(d, text, true);
+    }
+}
+
+/* --- the life of a dialog --- */
+
+struct dialog *dialog_start(const struct dialog_options *options) {
+    assert(options->max_steps > 0);
+    struct dialog *d = xcalloc(1, sizeof(*d));
+    d->opt = *options;
+    d->calls = json_array();
+    d->specs = json_array();
+    for (size_t i = 0; i < options->ntools; i++)
+        (void)json_array_append(d->specs, options->tools[i].spec);
+    (void)uv_timer_init(options->loop, &d->timer);
+    d->timer.data = d;
+    if (options->budget.wall_ms > 0)
+        (void)uv_timer_start(&d->timer, on_wall, (uint64_t)options->budget.wall_ms, 0);
+    go_on(d);
+    return d;
+}
+
+void dialog_cancel(struct dialog *d) {
+    end_dialog(d, DIALOG_CANCELLED, NULL);
+}
+
+void dialog_release(struct dialog *d) {
+    if (d->state == HELD)
+        later_post(d->opt.later, &d->next, finish_held, d);
+}
+
+static void on_closed(uv_handle_t *h) {
+    struct dialog *d = h->data;
+    json_decref(d->opt.messages);
+    json_decref(d->specs);
+    json_decref(d->calls);
+    json_decref(d->held);
+    free(d);
+}
+
+/* The memory stays until the loop goes on: this may be called inside a callback. */
+void dialog_destroy(struct dialog *d) {
+    if (!d)
+        return;
+    stop_work(d);
+    if (d->state != OVER)
+        (void)dialog_move(d, OVER);
+    uv_close((uv_handle_t *)&d->timer, on_closed);
+}
+
+int64_t dialog_steps(const struct dialog *d) {
+    return d->steps;
+}
+
+const struct model_meter *dialog_meter(const struct dialog *d) {
+    return &d->meter;
+}
