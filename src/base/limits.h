@@ -123,3 +123,25 @@
 #define LIMIT_SANDBOX_START_S 10
 #define LIMIT_SANDBOX_INIT_MS 30000
 #define LIMIT_SANDBOX_WORK_MS 120000 /* deleting a tree, writing from a pipe */
+
+/* A coding agent in a sandbox: arguments of cay-coder, in lower case without "LIMIT_CODER_" and
+ * with "-" for "_", where there is one. */
+#define LIMIT_CODER_MAX_STEPS          5
+#define LIMIT_CODER_TIMEOUT_MS         300000
+#define LIMIT_CODER_COMMAND_TIMEOUT_MS 60000
+#define LIMIT_CODER_MODEL_TIMEOUT_MS   240000
+#define LIMIT_CODER_MAX_TOKENS         16000
+#define LIMIT_CODER_RETRIES            3
+#define LIMIT_CODER_RETRY_WAIT_MS      500
+#define LIMIT_CODER_RETRY_MAX_MS       30000 /* longer is not waited */
+#define LIMIT_CODER_CONTEXT_BYTES      (256 * 1024)
+#define LIMIT_CODER_SPEC_BYTES         (64 * 1024)
+#define LIMIT_CODER_PROMPT_BYTES       (64 * 1024)
+#define LIMIT_CODER_ANSWER_BYTES       (4 * 1024 * 1024) /* of the model's server */
+#define LIMIT_CODER_REPLY_BYTES        (1024 * 1024)     /* of text in it */
+#define LIMIT_CODER_OUTPUT_BYTES       (24 * 1024)   /* of a tool: half its head, half its tail */
+#define LIMIT_CODER_FILE_BYTES         (1024 * 1024) /* that is written or edited */
+#define LIMIT_CODER_LIST_ENTRIES       500
+#define LIMIT_CODER_LIST_DEPTH         8
+#define LIMIT_CODER_EVENTS             20000
+#define LIMIT_CODER_EVENTS_BYTES       (16 * 1024 * 1024)

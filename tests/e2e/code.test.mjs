@@ -1,0 +1,216 @@
+// An agent that works in a sandbox: it is made, watched, stopped, and leaves nothing behind but what it was asked for.
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer, request as httpRequest } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { request, runCay, slow, startCay, until, withCay } from '../lib/cay.mjs';
+
+/** POST /v1/code as a stream: {events, ended, stop()}. */
+function code(cay, body, headers = {}) {
+  const seen = { events: [], status: 0, text: '' };
+  const req = httpRequest({ port: cay.port, host: '127.0.0.1', path: '/v1/code', method: 'POST', headers: { Accept: 'text/event-stream', ...headers } });
+  seen.ended = new Promise((resolve, reject) => {
+    req.on('error', reject);
+    req.on('response', (res) => {
+      seen.status = res.statusCode;
+      res.setEncoding('utf8').on('data', (d) => {
+        seen.text += d;
+        for (let at; (at = seen.text.indexOf('\n\n')) >= 0; seen.text = seen.text.slice(at + 2)) {
+          const fields = Object.fromEntries(seen.text.slice(0, at).split('\n').map((l) => [l.slice(0, l.indexOf(':')), l.slice(l.indexOf(':') + 2)]));
+          seen.events.push({ id: fields.id && Number(fields.id), type: fields.event, data: JSON.parse(fields.data) });
+        }
+      });
+      res.on('end', resolve).on('error', resolve);
+    });
+  });
+  seen.ended.catch(() => {});
+  seen.stop = () => req.destroy();
+  seen.of = (type) => seen.events.filter((e) => e.type === type).map((e) => e.data);
+  req.end(JSON.stringify(body));
+  return seen;
+}
+
+describe('the coder', () => {
+  let cay;
+  before(async () => {
+    cay = await startCay();
+  });
+  after(() => cay.stop());
+
+  const living = async () => (await request(cay, '/v1/sandboxes')).json().sandboxes.filter((s) => s.status === 'running' || s.status === 'starting');
+  const nothingLeft = () => until(async () => (await living()).length === 0, 'no sandbox');
+
+  test('the demo writes a script, runs it, reads it back, and is done', async () => {
+    const seen = code(cay, { spec: 'Create a hello world Python script and run it' });
+    await seen.ended;
+    assert.equal(seen.status, 200);
+    assert.deepEqual(seen.of('step_begin').map((s) => s.tool), ['write_file', 'run_command', 'read_file']);
+    assert.match(seen.of('output').map((o) => o.text).join(''), /Hello, world!/);
+    assert.match(seen.of('done')[0].summary, /demo played this/);
+    const end = seen.of('end')[0];
+    assert.equal(end.status, 'done');
+    assert.equal(end.kind, 'code');
+    const run = (await request(cay, `/v1/runs/${end.id}`)).json();
+    assert.match(run.detail.diff, /\+\+\+ b\/hello\.py\n@@ -0,0 \+1 @@\n\+print\('Hello, world!'\)/);
+    assert.equal(run.detail.diff_is_whole, true);
+    assert.deepEqual(run.events.map((e) => e.seq), run.events.map((_, i) => i + 1), 'each event is kept');
+    await nothingLeft();
+  });
+
+  test('each step is told before it is done, and while the agent goes on', async () => {
+    const seen = code(cay, { spec: 'Make a small web page and serve it' });
+    await until(() => seen.of('step_begin').some((s) => s.tool === 'run_command'), 'the step');
+    assert.equal(seen.of('step_end').length, 1, 'it takes a second, and has not ended');
+    await seen.ended;
+    assert.match(seen.of('output').map((o) => o.text).join(''), /Hello from a sandbox/);
+    await nothingLeft();
+  });
+
+  test('it works on the files it is given, and the answer can be one JSON object', async () => {
+    const files = [
+      { path: 'sum.sh', content: 'echo $(($1 - $2))\n' },
+      { path: 'test.sh', content: '[ "$(sh sum.sh 2 3)" = 5 ] && echo passed || { echo failed; exit 1; }\n' },
+    ];
+    const got = await request(cay, '/v1/code', { method: 'POST', body: JSON.stringify({ spec: 'Fix the failing test', files }) });
+    assert.equal(got.status, 200, got.body);
+    const run = got.json();
+    assert.equal(run.status, 'done', got.body);
+    assert.match(run.detail.diff, /-echo \$\(\(\$1 - \$2\)\)\n\+echo \$\(\(\$1 \+ \$2\)\)/);
+    await nothingLeft();
+  });
+
+  test('a spec without a script is answered honestly, and a wrong request clearly', async () => {
+    const run = (await request(cay, '/v1/code', { method: 'POST', body: JSON.stringify({ spec: 'Prove a theorem' }) })).json();
+    assert.match(run.detail.result.summary, /not a language model/);
+    const bad = async (body, pattern) => {
+      const got = await request(cay, '/v1/code', { method: 'POST', body: JSON.stringify(body) });
+      assert.ok(got.status >= 400 && got.status < 500, `${got.status} ${got.body}`);
+      assert.match(got.json().error.message, pattern);
+    };
+    await bad({}, /"spec"/);
+    await bad({ spec: '' }, /"spec"/);
+    await bad({ spec: 1 }, /spec/);
+    await bad({ spec: 'x', agent: 'nobody' }, /agent/);
+    await bad({ spec: 'x', max_steps: 0 }, /max_steps/);
+    await bad({ spec: 'x', model: 'claude-nothing' }, /ANTHROPIC_API_KEY|key/);
+    await bad({ spec: 'x', nonsense: 1 }, /nonsense/);
+    await bad({ spec: 'x', files: [{ path: 'a' }] }, /content/);
+    await bad({ spec: 'x', network: { routes: ['nothing'] } }, /route/);
+    await nothingLeft();
+  });
+
+  test('an agent of the user’s own: four files and a command', { skip: process.getuid() !== 0 && 'needs node where sandboxes see it' }, async () => {
+    const files = [
+      { path: 'agent.sh', content: '. ./tools.sh\nfor step in 1 2; do echo "step $step"; write_file out$step "$(cat spec.txt)"; done\necho done\n' },
+      { path: 'tools.sh', content: 'write_file() { echo "$2" > "$1"; echo "wrote $1"; }\n' },
+      { path: 'spec.txt', content: 'the spec\n' },
+    ];
+    const seen = code(cay, { command: 'sh agent.sh', files });
+    await seen.ended;
+    assert.deepEqual(seen.of('text').map((t) => t.text), ['step 1', 'wrote out1', 'step 2', 'wrote out2', 'done']);
+    const run = (await request(cay, `/v1/runs/${seen.of('end')[0].id}`)).json();
+    assert.equal(run.status, 'done');
+    assert.match(run.detail.diff, /\+\+\+ b\/out2/);
+    await nothingLeft();
+  });
+
+  test('one that is cancelled ends soon, says so, and leaves nothing', async () => {
+    const seen = code(cay, { command: 'echo begun; sleep 1000' });
+    await until(() => seen.of('text').length > 0, 'its first word');
+    const [{ id: sandbox }] = seen.of('sandbox');
+    const [run] = (await request(cay, '/v1/runs?kind=code&limit=1')).json().runs;
+    assert.equal(run.status, 'running');
+    assert.equal((await request(cay, `/v1/runs/${run.id}/cancel`, { method: 'POST' })).status, 202);
+    await seen.ended;
+    assert.equal(seen.of('end')[0].status, 'cancelled');
+    assert.notEqual((await request(cay, `/v1/sandboxes/${sandbox}`)).json().status, 'running');
+    await nothingLeft();
+  });
+
+  test('one that takes too long is ended, and what it did until then is there', async () => {
+    const seen = code(cay, { command: 'echo early > early.txt; sleep 1000', timeout_ms: 1500 });
+    await seen.ended;
+    const end = seen.of('end')[0];
+    assert.equal(end.status, 'failed');
+    assert.equal(end.error.code, 'timeout');
+    assert.match((await request(cay, `/v1/runs/${end.id}`)).json().detail.diff, /\+early/);
+    await nothingLeft();
+  });
+
+  test('a client that leaves can come back; the agent goes on', async () => {
+    const seen = code(cay, { command: 'for i in 1 2 3 4 5 6; do echo $i; sleep 0.2; done' });
+    await until(() => seen.of('text').length >= 2, 'words');
+    seen.stop();
+    const [run] = (await request(cay, '/v1/runs?kind=code&limit=1')).json().runs;
+    const last = seen.events.at(-1).id;
+    const rest = await request(cay, `/v1/runs/${run.id}/events`, { headers: { 'Last-Event-ID': String(last) } });
+    const ids = [...rest.body.matchAll(/^id: (\d+)$/gm)].map((m) => Number(m[1]));
+    assert.deepEqual(ids, ids.map((_, i) => last + 1 + i));
+    assert.match(rest.body, /"text":"6"[\s\S]*event: end[\s\S]*"status":"done"/);
+    await nothingLeft();
+  });
+
+  test('no key is inside, and no way out but the model', async () => {
+    const seen = code(cay, {
+      command: 'env; cat /proc/*/environ 2>/dev/null | tr "\\0" "\\n"; python3 - <<"E"\nimport urllib.request as u\nfor url in ["http://127.0.0.1:3128/v1/models", "http://127.0.0.1:3128/_/other/", "http://example.com/"]:\n    try: print(url, u.urlopen(url, timeout=3).status)\n    except Exception as e: print(url, e)\nE',
+    });
+    await seen.ended;
+    const text = seen.of('text').map((t) => t.text).join('\n');
+    assert.doesNotMatch(text, /x-api-key|[0-9a-f]{48}/, 'the token of the demo is outside');
+    assert.match(text, /v1\/models 200/);
+    assert.match(text, /_\/other\/ HTTP Error 40[34]/);
+    assert.match(text, /example\.com\/ /);
+    assert.doesNotMatch(text, /example\.com\/ 200/);
+  });
+});
+
+test('a real provider is asked through the route, with the key put on outside', async (t) => {
+  const asked = [];
+  const steps = ['{"tool":"write_file","args":{"path":"a.txt","content":"one\\n"}}', '{"done":true,"summary":"written"}'];
+  const model = createServer((req, res) => {
+    let text = '';
+    req.on('data', (d) => (text += d)).on('end', () => {
+      asked.push({ path: req.url, key: req.headers['x-api-key'] ?? req.headers.authorization, body: JSON.parse(text) });
+      const say = steps[(asked.length - 1) % 2];
+      res.setHeader('content-type', 'application/json');
+      res.end(JSON.stringify(req.url.includes('chat')
+        ? { id: 'x', object: 'chat.completion', model: 'm', choices: [{ index: 0, message: { role: 'assistant', content: say }, finish_reason: 'stop' }], usage: { prompt_tokens: 5, completion_tokens: 3, total_tokens: 8 } }
+        : { id: 'x', type: 'message', role: 'assistant', model: 'm', content: [{ type: 'text', text: say }], stop_reason: 'end_turn', usage: { input_tokens: 5, output_tokens: 3 } }));
+    });
+  });
+  await new Promise((resolve) => model.listen(0, '127.0.0.1', resolve));
+  t.after(() => model.close());
+  const url = `http://127.0.0.1:${model.address().port}`;
+  for (const [env, name, key] of [
+    [{ ANTHROPIC_API_KEY: 'sk-ant-secret', ANTHROPIC_BASE_URL: url }, 'claude-sonnet-4-5', 'sk-ant-secret'],
+    [{ OPENAI_API_KEY: 'sk-secret', OPENAI_BASE_URL: `${url}/v1` }, 'gpt-4.1', 'Bearer sk-secret'],
+  ]) {
+    asked.length = 0;
+    const cay = await withCay(t, { env });
+    const run = (await request(cay, '/v1/code', { method: 'POST', body: JSON.stringify({ spec: 'Write a file', model: name }) })).json();
+    assert.equal(run.status, 'done', JSON.stringify(run));
+    assert.match(run.detail.diff, /\+one/);
+    assert.equal(asked.length, 2);
+    assert.ok(asked.every((a) => a.key === key), JSON.stringify(asked.map((a) => a.key)));
+    assert.doesNotMatch(JSON.stringify(run), /secret/);
+  }
+});
+
+test('cay code needs no server, shows the steps, and works on a copy', async (t) => {
+  const dir = mkdtempSync(join(tmpdir(), 'cay-code-'));
+  t.after(() => rmSync(dir, { recursive: true, force: true }));
+  writeFileSync(join(dir, 'sum.sh'), 'echo $(($1 - $2))\n');
+  writeFileSync(join(dir, 'test.sh'), '[ "$(sh sum.sh 2 3)" = 5 ] && echo passed || { echo failed; exit 1; }\n');
+  const done = await runCay(['code', '--dir', dir, 'Fix the failing test'], { timeout: 60_000 * slow });
+  assert.equal(done.code, 0, done.stderr);
+  assert.match(done.stdout, /edit_file[\s\S]*passed[\s\S]*done {2}[\s\S]*\+echo/);
+  const json = await runCay(['code', '-o', 'json', 'hello world'], { timeout: 60_000 * slow });
+  assert.equal(JSON.parse(json.stdout).status, 'done');
+  assert.equal((await runCay(['code'])).code, 2);
+  assert.equal((await runCay(['code', '--max-steps', 'x', 'y'])).code, 2);
+  const nowhere = await runCay(['code', '--dir', join(dir, 'none'), 'x']);
+  assert.notEqual(nowhere.code, 0);
+  assert.match(nowhere.stderr, /No such file/);
+});
