@@ -5,8 +5,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <limits.h>
 #include <linux/openat2.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -62,4 +64,18 @@ bool path_is_plain_name(const char *name, size_t len) {
     if (len == 0 || len > NAME_MAX || memchr(name, '/', len) || memchr(name, 0, len))
         return false;
     return !(len == 1 && name[0] == '.') && !(len == 2 && name[0] == '.' && name[1] == '.');
+}
+
+static int remove_entry(const char *path, const struct stat *st, int kind, struct FTW *at) {
+    (void)st;
+    (void)kind;
+    (void)at;
+    return remove(path);
+}
+
+int path_remove_tree(const char *path, struct err *err) {
+    enum { DESCRIPTORS = 16 };
+    if (nftw(path, remove_entry, DESCRIPTORS, FTW_DEPTH | FTW_PHYS) != 0 && errno != ENOENT)
+        return err_sys(err, "remove a folder");
+    return 0;
 }

@@ -18,3 +18,5 @@ char *path_self_dir(void);
 int path_open_beneath(int dirfd, const char *path, int flags, mode_t mode);
 /* True for one plain file name: not empty, ".", "..", without "/" or NUL, at most 255 bytes. */
 bool path_is_plain_name(const char *name, size_t len);
+/* Removes a folder with all that is in it; links are not followed. */
+int path_remove_tree(const char *path, struct err *err);

@@ -575,6 +575,8 @@ static size_t on_read(char *out, size_t size, size_t count, void *p) {
 static void set_request(struct fetch *f, const struct fetch_options *o) {
     CURL *e = f->easy;
     (void)curl_easy_setopt(e, CURLOPT_URL, o->url);
+    if (o->unix_path)
+        (void)curl_easy_setopt(e, CURLOPT_UNIX_SOCKET_PATH, o->unix_path);
     if (o->body) {
         f->body = xmalloc(o->body_len + 1);
         memcpy(f->body, o->body, o->body_len);

@@ -26,7 +26,8 @@ enum { FETCH_WAIT = -2 };
 
 struct fetch_options {
     const char *url;
-    const char *method; /* NULL: POST if there is a body, else GET */
+    const char *unix_path; /* the socket of a server on this machine; NULL: as the URL says */
+    const char *method;    /* NULL: POST if there is a body, else GET */
     const struct fetch_header *headers;
     size_t nheaders;
     const void *body; /* copied */

@@ -154,15 +154,27 @@ describe('the coder', () => {
 
   test('no key is inside, and no way out but the model', async () => {
     const seen = code(cay, {
-      command: 'env; cat /proc/*/environ 2>/dev/null | tr "\\0" "\\n"; python3 - <<"E"\nimport urllib.request as u\nfor url in ["http://127.0.0.1:3128/v1/models", "http://127.0.0.1:3128/_/other/", "http://example.com/"]:\n    try: print(url, u.urlopen(url, timeout=3).status)\n    except Exception as e: print(url, e)\nE',
+      command: `env; cat /proc/*/environ 2>/dev/null | tr "\\0" "\\n"; python3 probe.py`,
+      files: [{
+        path: 'probe.py',
+        content: `import json, urllib.request as u
+ask = json.dumps({"model": "demo", "max_tokens": 100, "messages": [{"role": "user", "content": "hello world"}]}).encode()
+head = {"content-type": "application/json", "anthropic-version": "2023-06-01"}
+other = ask.replace(b'"demo"', b'"claude-opus"')
+for name, r in [("model", u.Request("http://127.0.0.1:3128/v1/messages", ask, head)), ("another", u.Request("http://127.0.0.1:3128/v1/messages", other, head)),
+                ("route", "http://127.0.0.1:3128/_/other/"), ("host", "http://example.com/")]:
+    try: print(name, u.urlopen(r, timeout=5).status)
+    except Exception as e: print(name, e)
+`,
+      }],
     });
     await seen.ended;
     const text = seen.of('text').map((t) => t.text).join('\n');
     assert.doesNotMatch(text, /x-api-key|[0-9a-f]{48}/, 'the token of the demo is outside');
-    assert.match(text, /v1\/models 200/);
-    assert.match(text, /_\/other\/ HTTP Error 40[34]/);
-    assert.match(text, /example\.com\/ /);
-    assert.doesNotMatch(text, /example\.com\/ 200/);
+    assert.match(text, /^model 200$/m);
+    assert.match(text, /^another HTTP Error 403/m);
+    assert.match(text, /^route HTTP Error 40[34]/m);
+    assert.match(text, /^host .*not known/m);
   });
 });
 

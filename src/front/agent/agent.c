@@ -12,7 +12,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -303,13 +302,6 @@ int agents_find(struct agents *all, const char *owner, const char *type, const c
     return get(all, owner, type, name, false, ret_agent, err);
 }
 
-static int remove_entry(const char *path, const struct stat *st, int kind, struct FTW *at) {
-    (void)st;
-    (void)kind;
-    (void)at;
-    return remove(path);
-}
-
 int agents_remove(struct agents *all, const char *owner, const char *type, const char *name,
                   struct err *err) {
     _cleanup_(free) char *dir = NULL;
@@ -331,9 +323,7 @@ int agents_remove(struct agents *all, const char *owner, const char *type, const
         _cleanup_(free) char *facet = xasprintf("%s/facets/%s", dir, def->facets[i].name);
         facets_abort(all->opt.runner->facets, facet);
     }
-    if (nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS) != 0 && errno != ENOENT)
-        return err_sys(err, "remove the agent's data");
-    return 0;
+    return path_remove_tree(dir, err);
 }
 
 /* --- messages --- */

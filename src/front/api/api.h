@@ -6,6 +6,10 @@
 void api_health_routes(struct front *f);
 void api_status_routes(struct front *f);
 void api_runs_routes(struct front *f);
+/* Answers with the job's events after a number as they come, or (stream false) with its record when
+ * it has ended. */
+void api_follow(struct front *f, struct http_req *req, const char *id, int64_t after, bool stream);
+void api_code_routes(struct front *f);
 void api_run_routes(struct front *f);
 void api_agents_routes(struct front *f);
 void api_sandboxes_routes(struct front *f);

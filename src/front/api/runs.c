@@ -128,11 +128,9 @@ static void on_event(void *ctx, const struct store_event *e) {
     json_writer_object_end(w);
 }
 
-static void get(struct http_req *req, void *ctx) {
-    struct front *f = ctx;
+static void respond_run(struct front *f, struct http_req *req, const char *id) {
     struct err err;
     struct store_run r;
-    const char *id = http_req_param(req, "id");
     if (store_run_get(f->store, id, front_scope(req), &r, &err) < 0) {
         http_respond_err(req, &err);
         return;
@@ -162,13 +160,18 @@ static void get(struct http_req *req, void *ctx) {
     http_respond_buf(req, 200, "application/json", &b);
 }
 
+static void get(struct http_req *req, void *ctx) {
+    respond_run(ctx, req, http_req_param(req, "id"));
+}
+
 /* --- following one --- */
 
 struct follower {
     struct front *front;
     struct http_req *req;
     struct job_follow *follow;
-    bool full; /* the client has not read what it was sent */
+    bool full;   /* the client has not read what it was sent */
+    bool stream; /* else it waits for the end */
 };
 
 static void stop_following(struct follower *w) {
@@ -178,6 +181,8 @@ static void stop_following(struct follower *w) {
 
 static bool send_event(void *ctx, const struct job_event *e) {
     struct follower *w = ctx;
+    if (!w->stream)
+        return true;
     char seq[24];
     (void)snprintf(seq, sizeof(seq), "%lld", (long long)e->seq);
     w->full = !http_sse_send(w->req, e->type, seq, e->json, e->len);
@@ -205,8 +210,12 @@ static void on_more(void *ctx) {
     struct follower *w = ctx;
     if (w->full || job_read(w->follow, send_event, w))
         return;
-    send_end(w);
-    http_stream_end(w->req);
+    if (w->stream) {
+        send_end(w);
+        http_stream_end(w->req);
+    } else {
+        respond_run(w->front, w->req, job_followed(w->follow));
+    }
     stop_following(w);
 }
 
@@ -218,7 +227,10 @@ static void on_drain(void *ctx) {
 
 static void on_follower_gone(void *ctx) {
     struct follower *w = ctx;
-    http_stream_end(w->req);
+    if (w->stream)
+        http_stream_end(w->req);
+    else
+        http_respond_empty(w->req, 499);
     stop_following(w);
 }
 
@@ -242,18 +254,24 @@ static void follow(struct http_req *req, void *ctx) {
     if (rc >= 0)
         rc = read_number(after_text ? after_text : http_req_header(req, "last-event-id"), &after,
                          &err);
+    if (rc < 0)
+        http_respond_err(req, &err);
+    else
+        api_follow(f, req, http_req_param(req, "id"), after, true);
+}
+
+void api_follow(struct front *f, struct http_req *req, const char *id, int64_t after, bool stream) {
+    struct err err;
     struct follower *w = xcalloc(1, sizeof(*w));
-    w->front = f;
-    w->req = req;
-    if (rc >= 0)
-        rc = job_follow(f->jobs, http_req_param(req, "id"), front_scope(req), after, on_more, w,
-                        &w->follow, &err);
-    if (rc < 0) {
+    *w = (struct follower){.front = f, .req = req, .stream = stream};
+    if (job_follow(f->jobs, id, front_scope(req), after, on_more, w, &w->follow, &err) < 0) {
         free(w);
         http_respond_err(req, &err);
         return;
     }
     http_req_on_gone(req, on_follower_gone, w);
+    if (!stream)
+        return;
     http_res_header(req, "Cache-Control", "no-store");
     http_stream_begin(req, 200, "text/event-stream");
     http_stream_on_drain(req, on_drain, w);

@@ -114,6 +114,7 @@ int client_start(struct client *c, const struct client_call *call,
     buf_init(&r->body, call->on_data ? ERROR_MAX_BYTES : ANSWER_MAX_BYTES);
     int rc = fetch_start(c->pool,
                          &(struct fetch_options){.url = url,
+                                                 .unix_path = c->unix_path,
                                                  .method = call->method,
                                                  .headers = headers,
                                                  .nheaders = n,
@@ -207,15 +208,18 @@ int client_init(struct client *c, const char *url, struct err *err) {
     size_t n = strlen(url);
     while (n > 0 && url[n - 1] == '/')
         n--;
-    if (strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0)
-        return err_set(err, ERR_BAD_REQUEST, "--url is http://HOST:PORT or https://HOST[:PORT]");
+    bool local = strncmp(url, "unix:", 5) == 0 && url[5];
+    if (!local && strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0)
+        return err_set(err, ERR_BAD_REQUEST,
+                       "--url is http://HOST:PORT, https://HOST[:PORT] or unix:PATH");
     (void)uv_loop_init(&c->loop);
     int rc = fetch_pool_create(&c->loop, CONNECTIONS, &c->pool, err);
     if (rc < 0) {
         (void)uv_loop_close(&c->loop);
         return rc;
     }
-    c->base = xstrndup(url, n);
+    c->base = local ? xstrdup("http://localhost") : xstrndup(url, n);
+    c->unix_path = local ? xstrdup(url + 5) : NULL;
     c->auth = key && *key ? xasprintf("Bearer %s", key) : NULL;
     return 0;
 }
@@ -230,6 +234,7 @@ void client_finish(struct client *c) {
         mem_wipe(c->auth, strlen(c->auth));
     free(c->auth);
     free(c->base);
+    free(c->unix_path);
     *c = (struct client){0};
 }
 

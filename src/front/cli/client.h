@@ -1,7 +1,7 @@
 #pragma once
 /* The API of a running server, for commands: JSON in, JSON out, every refusal an error in the
- * server's own words. Where the server is: --url, else CAY_URL, else http://127.0.0.1:8787. The
- * key: CAY_API_KEY. */
+ * server's own words. Where the server is: --url, else CAY_URL (http://..., https://... or
+ * unix:PATH), else http://127.0.0.1:8787. The key: CAY_API_KEY. */
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -16,8 +16,9 @@
 struct client {
     uv_loop_t loop;
     struct fetch_pool *pool;
-    char *base; /* "http://host:port" */
-    char *auth; /* "Bearer ...", or NULL */
+    char *base;      /* "http://host:port" */
+    char *unix_path; /* of its socket, or NULL */
+    char *auth;      /* "Bearer ...", or NULL */
 };
 
 struct client_call {

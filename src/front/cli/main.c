@@ -20,6 +20,7 @@ static const struct verb verbs[] = {
     {"serve", "start the server", cli_serve},
     {"run", "run a JavaScript or TypeScript module in an isolate", cli_run},
     {"exec", "run a command in a Linux sandbox of its own", cli_exec},
+    {"code", "have an agent write code in a sandbox of its own", cli_code},
     {"sandbox", "make and use the sandboxes of a running server", cli_sandbox},
     {"chat", "talk to an agent of a running server", cli_chat},
     {"doctor", "say what this machine offers and what to do about the rest", cli_doctor},

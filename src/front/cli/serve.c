@@ -7,6 +7,8 @@
 #include "front/agent/agent.h"
 #include "front/api/api.h"
 #include "front/cli/cli.h"
+#include "front/code/code.h"
+#include "front/code/door.h"
 #include "front/front.h"
 #include "front/guard.h"
 #include "front/http/asset.h"
@@ -61,6 +63,16 @@ enum {
     GROUP_END_MS = 1000,
 };
 
+enum program_file {
+    PROGRAM_COMPILE,
+    PROGRAM_ISOLATE,
+    PROGRAM_FACET,
+    PROGRAM_SANDBOX,
+    PROGRAM_EGRESS,
+    PROGRAM_CODER,
+    PROGRAM_COUNT,
+};
+
 struct serve {
     struct front front;
     struct config config;
@@ -74,7 +86,7 @@ struct serve {
     size_t nlisten;
     int web_fd;
     int lock_fd;
-    int program_fds[5];    /* cay-compile, cay-isolate, cay-facet, cay-sandbox, cay-egress */
+    int program_fds[PROGRAM_COUNT];
     struct child *starter; /* keeps root, to start cay-sandbox */
     int starter_fd;
     struct cgroups groups;
@@ -361,14 +373,16 @@ static int open_web_dir(struct serve *s, struct err *err) {
     return s->web_fd < 0 ? err_sys(err, "web folder %s", s->config.web_dir) : 0;
 }
 
-/* Opened while we may still see their folder; started from these descriptors. Without the last two
- * everything works but sandboxes, or their network. */
+/* Opened while we may still see their folder; started from these descriptors. Without those
+ * of sandboxes everything else works. */
 static int open_programs(struct serve *s, struct err *err) {
-    static const char *const names[] = {"cay-compile", "cay-isolate", "cay-facet", "cay-sandbox",
-                                        "cay-egress"};
+    static const char *const names[PROGRAM_COUNT] = {
+        [PROGRAM_COMPILE] = "cay-compile", [PROGRAM_ISOLATE] = "cay-isolate",
+        [PROGRAM_FACET] = "cay-facet",     [PROGRAM_SANDBOX] = "cay-sandbox",
+        [PROGRAM_EGRESS] = "cay-egress",   [PROGRAM_CODER] = "cay-coder"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         _cleanup_(free) char *path = path_join(s->sibling_dir, names[i]);
-        bool needed = i < 3;
+        bool needed = i == PROGRAM_COMPILE || i == PROGRAM_ISOLATE || i == PROGRAM_FACET;
         s->program_fds[i] = open(path, O_PATH | O_CLOEXEC);
         if (s->program_fds[i] < 0 && needed)
             return err_sys(err, "%s is missing beside cay (run `make`)", names[i]);
@@ -390,11 +404,11 @@ static void on_starter_exit(void *ctx, int wait_status, const struct rusage *use
  */
 static int start_starter(struct serve *s, struct err *err) {
     static const char *const args[] = {"--starter", NULL};
-    if (!s->drop || s->program_fds[3] < 0)
+    if (!s->drop || s->program_fds[PROGRAM_SANDBOX] < 0)
         return 0;
     return child_spawn(&s->loop,
                        &(struct child_options){.name = "cay-sandbox",
-                                               .exec_fd = s->program_fds[3],
+                                               .exec_fd = s->program_fds[PROGRAM_SANDBOX],
                                                .args = args,
                                                .on_exit = on_starter_exit,
                                                .ctx = s},
@@ -534,6 +548,7 @@ static int start_http(struct serve *s, struct err *err) {
     api_execs_routes(f);
     api_files_routes(f);
     api_snapshots_routes(f);
+    api_code_routes(f);
     for (size_t i = 0; i < s->nlisten; i++) {
         int rc = http_server_listen(f->http, s->listen_fds[i], err);
         if (rc < 0)
@@ -545,8 +560,10 @@ static int start_http(struct serve *s, struct err *err) {
 /* When nothing works any more, no job is left. */
 static void on_part_ended(void *ctx) {
     struct serve *s = ctx;
-    if (--s->parts == 0)
-        jobs_destroy(s->front.jobs);
+    if (--s->parts > 0)
+        return;
+    codes_destroy(s->front.codes);
+    jobs_destroy(s->front.jobs);
 }
 
 static void on_sandboxes_closed(void *ctx) {
@@ -559,6 +576,8 @@ static void on_drained(void *ctx) {
     struct serve *s = ctx;
     http_server_destroy(s->front.http);
     agents_destroy(s->front.agents);
+    codes_close(s->front.codes);
+    door_close(s->front.door);
     models_close(s->front.models, NULL, NULL);
     workers_destroy(s->front.workers);
     tails_close(s->front.tails);
@@ -600,6 +619,17 @@ static void print_banner(const struct serve *s) {
     (void)fflush(stdout);
 }
 
+extern const char coder_demo_json[]; /* made from code/demo.json */
+
+/* The demo model is served to sandboxes too, so that everything can be tried without a key. */
+static int open_door(struct serve *s, struct err *err) {
+    struct front *f = &s->front;
+    f->door_script = json_loads(coder_demo_json, 0, NULL);
+    int rc = door_open(&s->loop, f->door_script, &f->door, err);
+    f->private_upstreams = codes_private(&s->secrets, f->door);
+    return rc;
+}
+
 static int run(struct serve *s, struct err *err) {
     struct front *f = &s->front;
     f->loop = &s->loop;
@@ -609,13 +639,14 @@ static int run(struct serve *s, struct err *err) {
     f->sessions = sessions_create();
     f->started_ms = clock_mono_ms();
     f->facet_open = (struct facet_open){.file = (char *)"data.db", .idle_ms = FACET_IDLE_MS};
-    f->runner = runner_create(&(struct runner_options){.loop = &s->loop,
-                                                       .config = s->config.runner,
-                                                       .compile_fd = s->program_fds[0],
-                                                       .isolate_fd = s->program_fds[1],
-                                                       .joins = s->joins,
-                                                       .njoins = s->njoins,
-                                                       .facet_fd = s->program_fds[2]});
+    f->runner =
+        runner_create(&(struct runner_options){.loop = &s->loop,
+                                               .config = s->config.runner,
+                                               .compile_fd = s->program_fds[PROGRAM_COMPILE],
+                                               .isolate_fd = s->program_fds[PROGRAM_ISOLATE],
+                                               .joins = s->joins,
+                                               .njoins = s->njoins,
+                                               .facet_fd = s->program_fds[PROGRAM_FACET]});
     f->jobs = jobs_create(&s->loop, f->store);
     f->workers = workers_create(&(struct workers_options){.facet_open = &f->facet_open,
                                                           .runner = f->runner,
@@ -639,19 +670,30 @@ static int run(struct serve *s, struct err *err) {
                                                        .model = s->config.model,
                                                        .limits = s->config.agents,
                                                        .data_dir = s->config.data_dir});
+    rc = open_door(s, err);
+    if (rc < 0)
+        return rc;
     rc = sandboxes_open(
         &(struct sandboxes_options){.loop = &s->loop,
+                                    .private_also = f->private_upstreams,
                                     .store = f->store,
                                     .settings = &s->config.sandboxes,
                                     .secrets = &s->secrets,
                                     .models = model_catalog_json(models_catalog(f->models)),
                                     .data_dir = s->config.data_dir,
-                                    .sandbox_fd = s->drop ? -1 : s->program_fds[3],
-                                    .egress_fd = s->program_fds[4],
+                                    .sandbox_fd = s->drop ? -1 : s->program_fds[PROGRAM_SANDBOX],
+                                    .egress_fd = s->program_fds[PROGRAM_EGRESS],
                                     .starter = s->starter_fd},
         &f->sandboxes, err);
     if (rc < 0)
         return rc;
+    f->codes = codes_create(&(struct codes_options){.loop = &s->loop,
+                                                    .jobs = f->jobs,
+                                                    .sandboxes = f->sandboxes,
+                                                    .models = f->models,
+                                                    .secrets = &s->secrets,
+                                                    .door = f->door,
+                                                    .coder_fd = s->program_fds[PROGRAM_CODER]});
     secrets_warn_unused(&s->secrets);
     rc = start_http(s, err);
     if (rc < 0)
@@ -671,6 +713,8 @@ static int run(struct serve *s, struct err *err) {
 
 static void finish(struct serve *s) {
     struct front *f = &s->front;
+    json_decref(f->door_script);
+    json_decref(f->private_upstreams);
     store_close(f->store);
     metrics_destroy(f->metrics);
     sessions_destroy(f->sessions);

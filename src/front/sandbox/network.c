@@ -191,6 +191,24 @@ static int read_list(const json_t *json, const char *key, size_t max, const json
     return 0;
 }
 
+static void add_prices(const struct network *n, struct egress_policy *p) {
+    if (p->prices)
+        return;
+    p->prices = xcalloc(n->nprices ? n->nprices : 1, sizeof(*p->prices));
+    for (size_t k = 0; k < n->nprices; k++) {
+        p->prices[k] = n->prices[k];
+        p->prices[k].model = xstrdup(n->prices[k].model);
+    }
+    p->nprices = n->nprices;
+}
+
+void network_add_route(const struct network *n, struct egress_policy *p,
+                       const struct egress_route *route) {
+    p->routes = xrealloc(p->routes, (p->nroutes + 1) * sizeof(*p->routes));
+    egress_route_copy(route, &p->routes[p->nroutes++]);
+    add_prices(n, p);
+}
+
 int network_read(const struct network *n, const json_t *json, const json_t *grants,
                  struct egress_policy *ret_policy, json_t **ret_shown, struct err *err) {
     static const char *const keys[] = {"allow", "routes", NULL};
@@ -222,14 +240,8 @@ int network_read(const struct network *n, const json_t *json, const json_t *gran
                                   .bytes = set->cap_bytes,
                                   .tokens = set->cap_tokens,
                                   .cost_nusd = (uint64_t)llround(set->cap_usd * 1e9)};
-    if (p.nroutes > 0) {
-        p.prices = xcalloc(n->nprices ? n->nprices : 1, sizeof(*p.prices));
-        for (size_t k = 0; k < n->nprices; k++) {
-            p.prices[k] = n->prices[k];
-            p.prices[k].model = xstrdup(n->prices[k].model);
-        }
-        p.nprices = n->nprices;
-    }
+    if (p.nroutes > 0)
+        add_prices(n, &p);
     *ret_policy = p;
     *ret_shown = json_pack("{s:o,s:o}", "allow",
                            allow ? json_incref((json_t *)(uintptr_t)allow) : json_array(), "routes",
@@ -270,6 +282,9 @@ static void on_start(void *ctx, struct channel *channel) {
         .ca_file = n->opt.settings->ca_file ? xstrdup(n->opt.settings->ca_file) : xstrdup("")};
     size_t i;
     const json_t *v;
+    json_array_foreach(n->opt.private_also, i, v) {
+        sandbox_strv_add(&c.private, json_string_value(v));
+    }
     json_array_foreach(n->opt.settings->private, i, v) {
         sandbox_strv_add(&c.private, json_string_value(v));
     }

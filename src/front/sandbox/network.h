@@ -20,9 +20,10 @@ struct network_options {
     uv_loop_t *loop;
     const struct sandbox_settings *settings;
     struct secrets *secrets;
-    const json_t *models; /* models.json, for prices; or NULL; borrowed */
-    struct store *store;  /* for events; borrowed */
-    int exec_fd;          /* cay-egress, or -1: there is no network then; borrowed */
+    const json_t *models;       /* models.json, for prices; or NULL; borrowed */
+    const json_t *private_also; /* "host:port" besides the settings'; or NULL; borrowed */
+    struct store *store;        /* for events; borrowed */
+    int exec_fd;                /* cay-egress, or -1: there is no network then; borrowed */
 };
 
 /* Fails if a route of the settings is malformed or lacks its secret. */
@@ -37,6 +38,9 @@ void network_stop(struct network *n, void (*on_stopped)(void *ctx), void *ctx);
  * sees of it. */
 int network_read(const struct network *n, const json_t *json, const json_t *grants,
                  struct egress_policy *ret_policy, json_t **ret_shown, struct err *err);
+/* Adds a route of the server's own making, copied. */
+void network_add_route(const struct network *n, struct egress_policy *p,
+                       const struct egress_route *route);
 /* Takes listener and policy. */
 struct network_line *network_open(struct network *n, const char *id, int listener,
                                   struct egress_policy *policy);

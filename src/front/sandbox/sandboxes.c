@@ -786,6 +786,15 @@ static int read_binds(const struct sandboxes *all, const struct sandbox_ask *ask
 }
 
 /* A limit that a request may lower. */
+static int add_bind(struct plan *p, const struct sandbox_extra *extra, struct err *err) {
+    if (p->spec.nbinds == SANDBOX_BINDS_MAX)
+        return err_set(err, ERR_BAD_REQUEST, "\"binds\": %d are too many here", SANDBOX_BINDS_MAX);
+    p->bind_fds[p->spec.nbinds] = extra->bind_fd;
+    p->spec.binds[p->spec.nbinds++] =
+        (struct sandbox_bind){.path = xstrdup(extra->bind_path), .mode = SANDBOX_BIND_RO};
+    return 0;
+}
+
 static int read_limit(const json_t *body, const char *key, int64_t min, int64_t max, int64_t *ret,
                       struct err *err) {
     int64_t v = max;
@@ -885,6 +894,8 @@ static int read_plan(struct sandboxes *all, const struct sandbox_ask *ask, struc
         rc = read_limits(all, body, p, err);
     if (rc == 0)
         rc = read_binds(all, ask, p, err);
+    if (rc == 0 && ask->extra && ask->extra->bind_fd >= 0)
+        rc = add_bind(p, ask->extra, err);
     if (rc == 0 && metadata) {
         _cleanup_(free) char *text = json_dumps(metadata, JSON_COMPACT);
         if (!json_is_object(metadata) || strlen(text) > METADATA_BYTES)
@@ -895,6 +906,8 @@ static int read_plan(struct sandboxes *all, const struct sandbox_ask *ask, struc
     if (rc == 0)
         rc = network_read(all->network, json_object_get(body, "network"), ask->grants, &p->policy,
                           &shown, err);
+    if (rc == 0 && ask->extra && ask->extra->route)
+        network_add_route(all->network, &p->policy, ask->extra->route);
     if (rc == 0 && snapshot)
         rc = open_snapshot(all, ask, snapshot, p, err);
     if (rc < 0)
@@ -1071,6 +1084,7 @@ int sandboxes_open(const struct sandboxes_options *o, struct sandboxes **ret, st
                                                       .settings = o->settings,
                                                       .secrets = o->secrets,
                                                       .models = o->models,
+                                                      .private_also = o->private_also,
                                                       .store = o->store,
                                                       .exec_fd = o->egress_fd},
                             &all->network, err);

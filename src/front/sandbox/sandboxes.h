@@ -25,7 +25,8 @@ struct sandboxes_options {
     struct store *store;
     const struct sandbox_settings *settings;
     struct secrets *secrets;
-    const json_t *models; /* models.json, for prices; or NULL; borrowed */
+    const json_t *models;       /* models.json, for prices; or NULL; borrowed */
+    const json_t *private_also; /* besides the settings' "private"; or NULL; borrowed */
     const char *data_dir;
     int sandbox_fd; /* the programs, opened with O_PATH, or -1; borrowed */
     int egress_fd;
@@ -103,12 +104,20 @@ struct network *sandboxes_network(const struct sandboxes *all);
 int sandboxes_dir(const struct sandboxes *all, const char *id, bool make);
 int sandboxes_snapshots_dir(const struct sandboxes *all);
 
+/* What the server itself adds to a sandbox that it makes for its own ends; borrowed. */
+struct sandbox_extra {
+    int bind_fd; /* a file or folder, read-only at bind_path; -1: none */
+    const char *bind_path;
+    const struct egress_route *route; /* NULL: none */
+};
+
 /* Who asks, and for what. */
 struct sandbox_ask {
     const char *owner;
     struct store_scope scope;
     const json_t *grants; /* of the key, or NULL */
     const json_t *body;
+    const struct sandbox_extra *extra; /* or NULL */
 };
 /* err NULL: it is ready. Otherwise it is gone. */
 typedef void (*sandbox_made)(void *ctx, struct sandbox *s, const struct err *err);

@@ -1,0 +1,37 @@
+#include "front/code/code.h"
+#include "base/cleanup.h"
+#include "front/api/api.h"
+
+/* POST /v1/code: an agent works in a sandbox. With Accept: text/event-stream its events come as
+ * they happen; otherwise the record, when it has ended. */
+
+static void start(struct http_req *req, void *ctx) {
+    struct front *f = ctx;
+    struct err err;
+    char id[ID_SIZE];
+    _cleanup_(json) json_t *body = NULL;
+    const struct identity *who = front_identity(req);
+    _cleanup_(json) json_t *grants = who && *who->grants ? json_loads(who->grants, 0, NULL) : NULL;
+    int rc = http_req_json(req, &body, &err);
+    if (rc == 0)
+        rc = code_start(f->codes,
+                        &(struct code_ask){.owner = who ? who->key_id : "",
+                                           .scope = front_scope(req),
+                                           .grants = grants,
+                                           .body = body},
+                        id, &err);
+    if (rc < 0) {
+        http_respond_err(req, &err);
+        return;
+    }
+    http_res_header(req, "Location", id);
+    api_follow(f, req, id, 0, http_req_accepts(req, "text/event-stream"));
+}
+
+void api_code_routes(struct front *f) {
+    http_server_route(f->http, &(struct http_route){.methods = "POST",
+                                                    .pattern = "/v1/code",
+                                                    .handler = start,
+                                                    .ctx = f,
+                                                    .body_bytes = (size_t)24 << 20});
+}

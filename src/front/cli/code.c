@@ -1,0 +1,402 @@
+#include "base/base64.h"
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "base/sse.h"
+#include "base/utf8.h"
+#include "front/cli/cli.h"
+#include "front/cli/client.h"
+#include "front/cli/terminal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* An agent that writes code in a sandbox, on a copy of a folder. With no server named it starts one
+ * for itself, on a socket that only this user can reach, and ends it afterwards. */
+
+static const char usage[] =
+    "usage: cay code [OPTIONS] SPEC\n\n"
+    "Has an agent do what SPEC says, in a sandbox that is made for it: it sees a copy of a "
+    "folder,\n"
+    "the programs of this machine and its model, and nothing else. Every step is shown as it\n"
+    "happens; at the end what it changed is shown as a diff. SPEC \"-\" is read from the input.\n\n"
+    "  -d, --dir DIR        work on a copy of this folder (default: an empty one)\n"
+    "  -m, --model MODEL    which model (default: the server's)\n"
+    "      --max-steps N    how many steps it may take (default 5)\n"
+    "      --timeout TIME   how long it may take: 90s, 5m (default 5m)\n"
+    "      --keep           leave the sandbox running (needs a server)\n"
+    "  -o, --output json    print one JSON object when it has ended, instead of the steps\n"
+    "      --url URL        use this server (default: CAY_URL, else one is started for it)\n\n"
+    "With no ANTHROPIC_API_KEY or OPENAI_API_KEY a demo answers, a script that knows a few specs:\n"
+    "  cay code \"Create a hello world Python script and run it\"\n\n"
+    "The exit status is 0 if the agent says that it is done, 1 if it does not.\n";
+
+enum { FILES_BYTES = 12 << 20, FILES_MAX = 1000, EVENT_BYTES = 33 << 20, WAIT_MS = 20000 };
+
+struct code_cli {
+    const char *dir;
+    const char *url;
+    json_t *ask;
+    bool json;
+    /* The server of our own. */
+    pid_t server;
+    char *home;
+    struct sse sse;
+    json_t *end; /* the run, when it has ended */
+};
+
+/* --- the folder --- */
+
+struct gather {
+    json_t *files;
+    size_t bytes;
+};
+
+static int gather_file(struct gather *g, int dir, const char *name, const char *path,
+                       const struct stat *st, struct err *err) {
+    _cleanup_(close) int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return err_sys(err, "open %s", path);
+    g->bytes += (size_t)st->st_size;
+    if (g->bytes > FILES_BYTES || json_array_size(g->files) >= FILES_MAX)
+        return err_set(err, ERR_TOO_LARGE,
+                       "the folder has more than %d MiB or %d files: name a smaller one, or make "
+                       "a sandbox with `cay sandbox cp`",
+                       FILES_BYTES >> 20, FILES_MAX);
+    _cleanup_(free) char *data = xmalloc((size_t)st->st_size + 1);
+    ssize_t n = 0;
+    ssize_t k;
+    while (n < st->st_size && (k = read(fd, data + n, (size_t)(st->st_size - n))) > 0)
+        n += k;
+    json_t *f = json_pack("{s:s,s:i}", "path", path, "mode", (int)(st->st_mode & 0755));
+    if (!f)
+        return err_set(err, ERR_BAD_REQUEST, "a file name in the folder is no text: %s", path);
+    if (utf8_is_valid(data, (size_t)n) && !memchr(data, 0, (size_t)n)) {
+        (void)json_object_set_new(f, "content", json_stringn(data, (size_t)n));
+    } else {
+        _cleanup_(free) char *text = xcalloc(1, BASE64_SIZE((size_t)n) + 1);
+        base64_encode(text, data, (size_t)n);
+        (void)json_object_set_new(f, "content_base64", json_string(text));
+    }
+    (void)json_array_append_new(g->files, f);
+    return 0;
+}
+
+static int gather_dir(struct gather *g, int dir, const char *prefix, struct err *err) {
+    DIR *d = fdopendir(dir); /* takes it */
+    const struct dirent *e;
+    int rc = 0;
+    if (!d)
+        return err_sys(err, "read the folder");
+    while (rc == 0 && (e = readdir(d))) {
+        struct stat st;
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
+            strcmp(e->d_name, ".git") == 0)
+            continue;
+        _cleanup_(free) char *path = xasprintf("%s%s%s", prefix, *prefix ? "/" : "", e->d_name);
+        if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+            rc = err_sys(err, "look at %s", path);
+        } else if (S_ISDIR(st.st_mode)) {
+            int sub = openat(dirfd(d), e->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+            rc = sub < 0 ? err_sys(err, "open %s", path) : gather_dir(g, sub, path, err);
+        } else if (S_ISREG(st.st_mode)) {
+            rc = gather_file(g, dirfd(d), e->d_name, path, &st, err);
+        }
+    }
+    (void)closedir(d);
+    return rc;
+}
+
+static int add_folder(struct code_cli *c, struct err *err) {
+    if (!c->dir)
+        return 0;
+    struct gather g = {.files = json_array()};
+    int dir = open(c->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int rc = dir < 0 ? err_sys(err, "open %s", c->dir) : gather_dir(&g, dir, "", err);
+    if (rc == 0)
+        (void)json_object_set(c->ask, "files", g.files);
+    json_decref(g.files);
+    return rc;
+}
+
+/* --- a server of our own --- */
+
+static int wait_ready(int out, struct err *err) {
+    _cleanup_(buf) struct buf text;
+    buf_init(&text, 16384);
+    char data[512];
+    ssize_t n;
+    while ((n = read(out, data, sizeof(data))) > 0) {
+        (void)buf_add(&text, data, (size_t)n);
+        if (text.data && strstr(text.data, "\n  data "))
+            return 0;
+    }
+    return err_set(err, ERR_UNAVAILABLE, "the server did not start; `cay doctor` may say why");
+}
+
+static int start_server(struct code_cli *c, char **ret_url, struct err *err) {
+    int out[2];
+    c->home = xstrdup("/tmp/cay-code-XXXXXX");
+    /* Started by root the server becomes somebody else, who must come through. */
+    if (!mkdtemp(c->home) || (geteuid() == 0 && chmod(c->home, 0711) < 0))
+        return err_sys(err, "make a folder");
+    if (pipe2(out, O_CLOEXEC) < 0)
+        return err_sys(err, "pipe");
+    _cleanup_(free) char *listen = xasprintf("unix:%s/socket", c->home);
+    _cleanup_(free) char *data = xasprintf("%s/data", c->home);
+    char *argv[] = {(char *)"cay", (char *)"serve",      (char *)"--listen",
+                    listen,        (char *)"--data-dir", data,
+                    NULL};
+    posix_spawn_file_actions_t actions;
+    (void)posix_spawn_file_actions_init(&actions);
+    (void)posix_spawn_file_actions_adddup2(&actions, out[1], 1);
+    (void)posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
+    int e = posix_spawn(&c->server, "/proc/self/exe", &actions, NULL, argv, environ);
+    (void)posix_spawn_file_actions_destroy(&actions);
+    (void)close(out[1]);
+    _cleanup_(close) int ready = out[0];
+    if (e != 0) {
+        c->server = 0;
+        return err_set(err, ERR_INTERNAL, "start a server: %s", strerror(e));
+    }
+    *ret_url = xasprintf("unix:%s/socket", c->home);
+    return wait_ready(ready, err);
+}
+
+static void end_server(struct code_cli *c) {
+    int status;
+    if (c->server > 0) {
+        (void)kill(c->server, SIGTERM);
+        while (waitpid(c->server, &status, 0) < 0 && errno == EINTR)
+            ;
+    }
+    struct err ignored;
+    if (c->home)
+        (void)path_remove_tree(c->home, &ignored);
+    free(c->home);
+    c->home = NULL;
+}
+
+/* --- what is shown --- */
+
+static const char *text_of(const json_t *j, const char *key) {
+    const char *s = json_string_value(json_object_get(j, key));
+    return s ? s : "";
+}
+
+static void say(const char *before, const char *text) {
+    (void)fputs(before, stdout);
+    terminal_print(stdout, text, strlen(text));
+    (void)fputc('\n', stdout);
+}
+
+static void show_step(const json_t *j) {
+    _cleanup_(free) char *args = json_dumps(json_object_get(j, "args"), JSON_COMPACT);
+    (void)printf("%2lld  ", (long long)json_integer_value(json_object_get(j, "step")));
+    terminal_print(stdout, text_of(j, "tool"), strlen(text_of(j, "tool")));
+    say("  ", args ? args : "");
+}
+
+static void show_event(const char *type, const json_t *j) {
+    if (strcmp(type, "start") == 0)
+        say("model  ", text_of(j, "model"));
+    else if (strcmp(type, "thought") == 0 || strcmp(type, "text") == 0)
+        say("    ", text_of(j, "text"));
+    else if (strcmp(type, "step_begin") == 0)
+        show_step(j);
+    else if (strcmp(type, "output") == 0)
+        terminal_print(stdout, text_of(j, "text"), strlen(text_of(j, "text")));
+    else if (strcmp(type, "step_end") == 0)
+        (void)printf("    %s, %lld ms\n", json_is_true(json_object_get(j, "ok")) ? "ok" : "failed",
+                     (long long)json_integer_value(json_object_get(j, "ms")));
+    else if (strcmp(type, "retry") == 0 || strcmp(type, "repair") == 0 ||
+             strcmp(type, "error") == 0)
+        say("    ", text_of(j, "message"));
+    else if (strcmp(type, "done") == 0)
+        say("done  ", text_of(j, "summary"));
+    else if (strcmp(type, "failed") == 0)
+        say("failed  ", text_of(j, "message"));
+    (void)fflush(stdout);
+}
+
+static bool on_event(void *ctx, const char *event, const char *data, size_t len) {
+    struct code_cli *c = ctx;
+    _cleanup_(json) json_t *j = json_loadb(data, len, 0, NULL);
+    if (event && strcmp(event, "end") == 0)
+        c->end = json_incref(j);
+    else if (event && j && !c->json)
+        show_event(event, j);
+    return true;
+}
+
+static int on_data(void *ctx, const char *data, size_t len, struct err *err) {
+    struct code_cli *c = ctx;
+    return sse_feed(&c->sse, data, len, err);
+}
+
+static int show_end(const struct code_cli *c, struct client *client, struct err *err) {
+    const char *status = text_of(c->end, "status");
+    _cleanup_(free) char *path = xasprintf("/v1/runs/%s", text_of(c->end, "id"));
+    _cleanup_(json) json_t *run = NULL;
+    int rc = client_call(client, &(struct client_call){.path = path}, &run, err);
+    if (rc < 0)
+        return rc;
+    const json_t *detail = json_object_get(run, "detail");
+    if (c->json) {
+        (void)json_object_del(run, "events");
+        _cleanup_(free) char *text = json_dumps(run, JSON_INDENT(2));
+        (void)printf("%s\n", text ? text : "{}");
+    } else {
+        const char *diff = text_of(detail, "diff");
+        if (*diff)
+            (void)fputc('\n', stdout);
+        terminal_print(stdout, diff, strlen(diff));
+        const char *message = text_of(json_object_get(c->end, "error"), "message");
+        if (strcmp(status, "done") != 0 && *message)
+            say("cay: ", message);
+        if (json_is_true(json_object_get(detail, "kept")))
+            say("sandbox  ", text_of(detail, "sandbox"));
+    }
+    return strcmp(status, "done") == 0 ? 0 : 1;
+}
+
+static int carry_out(struct code_cli *c, const char *url, struct err *err) {
+    struct client client;
+    int rc = client_init(&client, url, err);
+    if (rc < 0)
+        return rc;
+    sse_init(&c->sse, EVENT_BYTES, on_event, c);
+    rc = client_call(&client,
+                     &(struct client_call){.path = "/v1/code",
+                                           .accept = "text/event-stream",
+                                           .json = c->ask,
+                                           .on_data = on_data,
+                                           .ctx = c},
+                     NULL, err);
+    sse_finish(&c->sse);
+    if (rc == 0 && !c->end)
+        rc = err_set(err, ERR_UPSTREAM, "the server broke off");
+    if (rc == 0)
+        rc = show_end(c, &client, err);
+    client_finish(&client);
+    return rc;
+}
+
+/* --- the command --- */
+
+static int read_spec(const char *text, struct buf *out, struct err *err) {
+    char data[4096];
+    ssize_t n;
+    if (strcmp(text, "-") != 0) {
+        (void)buf_add_str(out, text);
+        return 0;
+    }
+    while ((n = read(0, data, sizeof(data))) > 0)
+        if (!buf_add(out, data, (size_t)n))
+            return err_set(err, ERR_TOO_LARGE, "the spec is too long");
+    return n < 0 ? err_sys(err, "read the spec") : 0;
+}
+
+static bool read_number(struct code_cli *c, const char *key, const char *text) {
+    char *end = NULL;
+    long v = strtol(text, &end, 10);
+    return *text && !*end && v > 0 && json_object_set_new(c->ask, key, json_integer(v)) == 0;
+}
+
+static int read_option(struct code_cli *c, int option) {
+    int64_t ms = 0;
+    switch (option) {
+    case 'd':
+        c->dir = optarg;
+        return 0;
+    case 'm':
+        (void)json_object_set_new(c->ask, "model", json_string(optarg));
+        return 0;
+    case 's':
+        return read_number(c, "max_steps", optarg)
+                   ? 0
+                   : cli_usage("code", "--max-steps is a number of steps");
+    case 't':
+        if (!cli_parse_time(optarg, &ms))
+            return cli_usage("code", "--timeout is a time: 90s, 5m");
+        (void)json_object_set_new(c->ask, "timeout_ms", json_integer(ms));
+        return 0;
+    case 'k':
+        (void)json_object_set_new(c->ask, "keep", json_true());
+        return 0;
+    case 'o':
+        c->json = strcmp(optarg, "json") == 0;
+        return c->json ? 0 : cli_usage("code", "--output is json");
+    case 'u':
+        c->url = optarg;
+        return 0;
+    default:
+        return 2;
+    }
+}
+
+static int run_it(struct code_cli *c, const char *spec, struct err *err) {
+    _cleanup_(buf) struct buf text;
+    _cleanup_(free) char *own = NULL;
+    buf_init(&text, 1 << 20);
+    const char *set = getenv("CAY_URL");
+    const char *url = c->url ? c->url : set && *set ? set : NULL;
+    int rc = read_spec(spec, &text, err);
+    if (rc == 0 && json_object_set_new(c->ask, "spec", json_string(text.data ? text.data : "")) < 0)
+        rc = err_set(err, ERR_BAD_REQUEST, "the spec is no text");
+    if (rc == 0)
+        rc = add_folder(c, err);
+    if (rc == 0 && !url)
+        rc = start_server(c, &own, err);
+    if (rc == 0)
+        rc = carry_out(c, url ? url : own, err);
+    end_server(c);
+    return rc;
+}
+
+int cli_code(int argc, char **argv) {
+    static const struct option options[] = {{"dir", required_argument, NULL, 'd'},
+                                            {"model", required_argument, NULL, 'm'},
+                                            {"max-steps", required_argument, NULL, 's'},
+                                            {"timeout", required_argument, NULL, 't'},
+                                            {"keep", no_argument, NULL, 'k'},
+                                            {"output", required_argument, NULL, 'o'},
+                                            {"url", required_argument, NULL, 'u'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
+    struct code_cli c = {.ask = json_object()};
+    struct err err;
+    int option;
+    int rc = 0;
+    while (rc == 0 && (option = getopt_long(argc, argv, "d:m:o:h", options, NULL)) != -1) {
+        if (option == 'h') {
+            (void)fputs(usage, stdout);
+            json_decref(c.ask);
+            return 0;
+        }
+        rc = option == '?' ? cli_usage("code", "no such option") : read_option(&c, option);
+    }
+    if (rc == 0 && optind != argc - 1)
+        rc = cli_usage("code", "say in one text what is to be done");
+    if (rc == 0) {
+        rc = run_it(&c, argv[optind], &err);
+        if (rc < 0)
+            rc = cli_fail(&err);
+    }
+    json_decref(c.ask);
+    json_decref(c.end);
+    return rc;
+}
