@@ -6,7 +6,7 @@ import http, { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
-import { bearer, createKey, request, startCay } from '../lib/cay.mjs';
+import { bearer, createKey, request, startCay, withCay } from '../lib/cay.mjs';
 
 const build = process.env.CAY_BUILD ?? path.resolve(import.meta.dirname, '../../build');
 let cay;
@@ -509,4 +509,24 @@ test('cay run: files, arguments, database, errors with an excerpt', () => {
   } finally {
     rmSync(dir, { recursive: true, force: true });
   }
+});
+
+test('a worker sees its own cookies and credentials, none of ours, and sets none for others', async (t) => {
+  const server = await withCay(t);
+  const code = `export default { fetch(request) {
+    const headers = new Headers({ 'x-seen': JSON.stringify([request.headers.get('cookie'), request.headers.get('authorization')]) });
+    for (const c of ['own=1; Path=/', 'wide=1; Domain=localhost', 'cay_session=stolen', '=cay_pass=1']) headers.append('set-cookie', c);
+    headers.set('strict-transport-security', 'max-age=9');
+    return new Response('', { headers });
+  } }`;
+  assert.equal((await request(server, '/v1/workers/cookies', { method: 'PUT', body: JSON.stringify({ code }) })).status, 200);
+  const get = async (headers) => {
+    const got = await request(server, '/', { headers: { Host: 'cookies.localhost', ...headers } });
+    assert.deepEqual(got.headers['set-cookie'], ['own=1; Path=/']);
+    assert.equal(got.headers['strict-transport-security'], undefined);
+    return JSON.parse(got.headers['x-seen']);
+  };
+  assert.deepEqual(await get({ Cookie: 'a=1; cay_session=x; b=2', Authorization: 'Basic dTpw' }), ['a=1; b=2', 'Basic dTpw']);
+  assert.deepEqual(await get({ Cookie: 'cay_pass=x' }), [null, null]);
+  assert.deepEqual(await get({ Authorization: 'Bearer token-of-the-worker' }), [null, 'Bearer token-of-the-worker']);
 });

@@ -1,6 +1,7 @@
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "front/api/api.h"
+#include "front/api/fields.h"
 #include "front/guard.h"
 #include "front/run/workers.h"
 
@@ -46,30 +47,6 @@ static void fail(struct fetch *f, const struct err *err) {
         http_respond_err(req, err);
 }
 
-static bool is_hop_by_hop(const char *name) {
-    static const char *const names[] = {"connection",
-                                        "keep-alive",
-                                        "transfer-encoding",
-                                        "upgrade",
-                                        "te",
-                                        "trailer",
-                                        "proxy-connection",
-                                        "content-length",
-                                        "date",
-                                        "proxy-authenticate",
-                                        "x-content-type-options",
-                                        "x-request-id",
-                                        "content-type"};
-    for (size_t i = 0; i < ARRAY_LEN(names); i++)
-        if (strcasecmp(name, names[i]) == 0)
-            return true;
-    return false;
-}
-
-static bool is_ours(const char *name) {
-    return strcasecmp(name, "authorization") == 0 || strcasecmp(name, "cookie") == 0;
-}
-
 static void on_response(void *ctx, const json_t *head) {
     struct fetch *f = ctx;
     struct http_req *req = f->req;
@@ -87,7 +64,8 @@ static void on_response(void *ctx, const json_t *head) {
             continue;
         if (strcasecmp(name, "content-type") == 0)
             type = value;
-        else if (!is_hop_by_hop(name))
+        else if (!field_is_hop_by_hop(name) && !field_is_ours(name) &&
+                 (strcasecmp(name, "set-cookie") != 0 || field_cookie_is_fine(value)))
             http_res_header(req, name, value);
     }
     /* A type with control characters would split the head. */
@@ -191,11 +169,14 @@ static void write_request(struct json_writer *w, const struct http_req *req, boo
     const char *name;
     const char *value;
     for (size_t i = 0; http_req_header_at(req, i, &name, &value); i++) {
-        if (is_ours(name))
+        _cleanup_(free) char *cookies =
+            strcasecmp(name, "cookie") == 0 ? field_guest_cookies(value) : NULL;
+        if ((strcasecmp(name, "cookie") == 0 && !cookies) ||
+            (strcasecmp(name, "authorization") == 0 && guard_is_our_key(value)))
             continue;
         json_writer_array_begin(w);
         json_writer_str(w, name);
-        json_writer_str(w, value);
+        json_writer_str(w, cookies ? cookies : value);
         json_writer_array_end(w);
     }
     json_writer_array_end(w);

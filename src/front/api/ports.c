@@ -3,6 +3,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "front/api/api.h"
+#include "front/api/fields.h"
 #include "front/api/sandbox.h"
 #include "front/guard.h"
 
@@ -61,13 +62,6 @@ struct proxy {
 
 /* --- fields --- */
 
-static bool in_list(const char *name, const char *const *list) {
-    for (; *list; list++)
-        if (strcasecmp(name, *list) == 0)
-            return true;
-    return false;
-}
-
 /* True if the value of a Connection field names this field. */
 static bool is_named(const char *connection, const char *name) {
     size_t n = strlen(name);
@@ -81,21 +75,6 @@ static bool is_named(const char *connection, const char *name) {
     return false;
 }
 
-static bool is_hop_by_hop(const char *name) {
-    static const char *const names[] = {"connection",
-                                        "keep-alive",
-                                        "transfer-encoding",
-                                        "te",
-                                        "trailer",
-                                        "upgrade",
-                                        "proxy-connection",
-                                        "proxy-authenticate",
-                                        "proxy-authorization",
-                                        "http2-settings",
-                                        NULL};
-    return in_list(name, names);
-}
-
 /* Fields that we set ourselves. */
 static bool is_set_here(const char *name) {
     static const char *const names[] = {"host",
@@ -106,51 +85,7 @@ static bool is_set_here(const char *name) {
                                         "x-forwarded-host",
                                         "x-forwarded-proto",
                                         NULL};
-    return in_list(name, names);
-}
-
-/* Fields of an answer that are ours to send, or that reach over the guest's own origin. */
-static bool is_ours(const char *name) {
-    static const char *const names[] = {"content-length",
-                                        "content-type",
-                                        "date",
-                                        "x-request-id",
-                                        "x-content-type-options",
-                                        "alt-svc",
-                                        "strict-transport-security",
-                                        NULL};
-    return in_list(name, names);
-}
-
-/* Cookies of ours are left out of a Cookie field; NULL if nothing is left. The caller frees. */
-static char *filter_cookies(const char *value) {
-    struct buf b;
-    buf_init(&b, strlen(value) + 1);
-    while (*value) {
-        value += strspn(value, "; \t");
-        size_t n = strcspn(value, ";");
-        if (n > 0 && strncasecmp(value, "cay_", 4) != 0) {
-            if (b.len > 0)
-                (void)buf_add_str(&b, "; ");
-            (void)buf_add(&b, value, n);
-        }
-        value += n;
-    }
-    return b.len > 0 ? buf_steal(&b, NULL) : (buf_finish(&b), NULL);
-}
-
-/* A guest's cookie is for its own host, and has none of our names. */
-static bool cookie_is_fine(const char *value) {
-    /* "=cay_x=1" has no name, and comes back as "cay_x=1". */
-    value += strspn(value, " \t=");
-    if (strncasecmp(value, "cay_", 4) == 0)
-        return false;
-    for (const char *p = strchr(value, ';'); p; p = strchr(p + 1, ';')) {
-        const char *attribute = p + 1 + strspn(p + 1, " \t");
-        if (strncasecmp(attribute, "domain", 6) == 0)
-            return false;
-    }
-    return true;
+    return field_in_list(name, names);
 }
 
 /* --- the end --- */
@@ -329,11 +264,11 @@ static void write_head(struct proxy *p) {
                    *http_req_query(req) ? "?" : "", http_req_query(req));
     add_field(p, "Host", http_req_authority(req));
     for (size_t i = 0; http_req_header_at(req, i, &name, &value); i++) {
-        if (is_hop_by_hop(name) || is_set_here(name) || is_named(connection, name) ||
+        if (field_is_hop_by_hop(name) || is_set_here(name) || is_named(connection, name) ||
             (strcasecmp(name, "authorization") == 0 && guard_is_our_key(value)))
             continue;
         if (strcasecmp(name, "cookie") == 0) {
-            _cleanup_(free) char *rest = filter_cookies(value);
+            _cleanup_(free) char *rest = field_guest_cookies(value);
             if (rest)
                 add_field(p, "Cookie", rest);
             continue;
@@ -418,10 +353,10 @@ static void each_field(struct proxy *p,
         const char *name = p->head.data + at;
         const char *value = name + strlen(name) + 1;
         at = (size_t)(value - p->head.data) + strlen(value) + 1;
-        if (!is_token(name) || !is_value(value) || is_hop_by_hop(name) || is_ours(name) ||
-            is_named(connection, name))
+        if (!is_token(name) || !is_value(value) || field_is_hop_by_hop(name) ||
+            field_is_ours(name) || is_named(connection, name))
             continue;
-        if (strcasecmp(name, "set-cookie") == 0 && !cookie_is_fine(value))
+        if (strcasecmp(name, "set-cookie") == 0 && !field_cookie_is_fine(value))
             continue;
         put(p, name, value);
     }
