@@ -219,3 +219,16 @@ describe('an instance that is removed or cleared', () => {
     await remove('late');
   });
 });
+
+test('a turn can be cancelled by the id of its record, as every job is', async (t) => {
+  const cay = await startCay();
+  t.after(() => cay.stop());
+  const post = request(cay, '/v1/agents/sandbox-agent/job/messages', {
+    method: 'POST', headers: { Accept: 'application/json' }, body: JSON.stringify({ text: 'Talk for a while' }),
+  });
+  const run = await until(async () => (await request(cay, '/v1/runs?kind=chat&limit=1')).json().runs.find((r) => r.status === 'running'), 'the turn');
+  assert.equal((await request(cay, `/v1/runs/${run.id}/cancel`, { method: 'POST' })).status, 202);
+  assert.equal((await post).json().outcome, 'aborted');
+  assert.equal((await request(cay, `/v1/runs/${run.id}`)).json().status, 'cancelled');
+  assert.equal((await request(cay, `/v1/runs/${run.id}/cancel`, { method: 'POST' })).status, 409);
+});

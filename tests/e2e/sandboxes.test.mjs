@@ -18,7 +18,13 @@ const childrenOf = (pid) =>
     }
   });
 const familyOf = (pid) => childrenOf(pid).flatMap((n) => [n, ...familyOf(n)]);
-const alive = (pid) => existsSync(`/proc/${pid}`) && !/^State:\tZ/m.test(status(pid));
+const alive = (pid) => {
+  try {
+    return !/^State:\tZ/m.test(status(pid));
+  } catch {
+    return false; // it may go while it is looked at
+  }
+};
 
 /** The launcher, and as root the two processes of its starter: one works, its parent watches. */
 function startersOf(cay, { session, launcher } = {}) {

@@ -15,6 +15,7 @@ static char dir[64];
 static char data_dir[100];
 static uv_loop_t loop;
 static struct store *store;
+static struct jobs *jobs;
 static struct models *models;
 static struct secrets secrets;
 static struct runner runner;
@@ -163,9 +164,10 @@ static int setup(void **state) {
     if (rc < 0)
         return rc;
     (void)snprintf(data_dir, sizeof(data_dir), "%s/data", dir);
+    jobs = jobs_create(&loop, store);
     agents = agents_create(&(struct agents_options){.loop = &loop,
                                                     .runner = &runner,
-                                                    .store = store,
+                                                    .jobs = jobs,
                                                     .models = models,
                                                     .defs = defs,
                                                     .data_dir = data_dir,
@@ -188,6 +190,7 @@ static int remove_entry(const char *path, const struct stat *st, int kind, struc
 static int teardown(void **state) {
     (void)state;
     agents_destroy(agents);
+    jobs_destroy(jobs);
     models_close(models, NULL, NULL);
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     agent_defs_free(defs);

@@ -9,7 +9,6 @@
 #include "front/agent/limits.h"
 #include "front/model/model.h"
 #include "front/run/run.h"
-#include "front/store/store.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,7 +23,6 @@ struct agent;
 struct agents_options {
     uv_loop_t *loop;
     struct runner *runner;
-    struct store *store;
     struct jobs *jobs;
     struct models *models;
     const struct agent_def *defs;

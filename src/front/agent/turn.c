@@ -35,7 +35,7 @@ struct turn {
     struct agent *agent;
     enum turn_state state;
     char *id;
-    char run_id[ID_SIZE];
+    struct job *job;                   /* NULL: it could not be recorded, or has ended */
     const struct agent_listener *from; /* NULL when it is gone */
     json_t *user_ids;                  /* of the messages that it answers */
     json_t *conversation;              /* what the model will read; then the dialog's */
@@ -77,17 +77,24 @@ const char *agent_chunk(const struct agent *a, size_t i, size_t *ret_seq, size_t
 
 /* --- the record --- */
 
+static void end_turn(struct turn *t, const char *outcome, const char *error);
+
+/* By the id of its record, as every job is cancelled. */
+static void on_cancel(void *ctx) {
+    end_turn(ctx, "aborted", NULL);
+}
+
 static void record_begin(struct turn *t) {
     struct err err;
     struct agent *a = t->agent;
     _cleanup_(free) char *title = agent_title(a);
-    struct store_run r = {.kind = (char *)"chat", .title = title, .created_ms = clock_wall_ms()};
-    id_new("run", t->run_id);
-    memcpy(r.id, t->run_id, sizeof(r.id));
-    (void)snprintf(r.owner, sizeof(r.owner), "%s", a->owner);
     _cleanup_(free) char *text =
         xasprintf("%lld %s", (long long)t->place, chunks_message_id(t->chunks));
-    if (store_run_begin(a->agents->opt.store, &r, &err) < 0 ||
+    if (job_begin(
+            a->agents->opt.jobs,
+            &(struct job_spec){
+                .kind = "chat", .owner = a->owner, .title = title, .cancel = on_cancel, .ctx = t},
+            &t->job, &err) < 0 ||
         history_set(a->history, "turn", text, &err) < 0)
         log_error("agent.record", "error", err.message);
 }
@@ -117,8 +124,9 @@ static void record_end(struct turn *t, const char *outcome, const char *error) {
                                 .error_message = error,
                                 .detail = text,
                                 .detail_len = text ? strlen(text) : 0};
-    if (store_run_end(a->agents->opt.store, t->run_id, &end, &err) < 0 ||
-        history_set(a->history, "turn", NULL, &err) < 0)
+    if (t->job)
+        job_end(steal_ptr(&t->job), &end);
+    if (history_set(a->history, "turn", NULL, &err) < 0)
         log_error("agent.record", "error", err.message);
 }
 

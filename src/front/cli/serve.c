@@ -663,7 +663,6 @@ static int run(struct serve *s, struct err *err) {
         return rc;
     f->agents = agents_create(&(struct agents_options){.loop = &s->loop,
                                                        .runner = f->runner,
-                                                       .store = f->store,
                                                        .jobs = f->jobs,
                                                        .models = f->models,
                                                        .defs = s->agent_defs,
