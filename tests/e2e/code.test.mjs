@@ -1,6 +1,6 @@
 // An agent that works in a sandbox: it is made, watched, stopped, and leaves nothing behind but what it was asked for.
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, request as httpRequest } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -225,4 +225,31 @@ test('cay code needs no server, shows the steps, and works on a copy', async (t)
   const nowhere = await runCay(['code', '--dir', join(dir, 'none'), 'x']);
   assert.notEqual(nowhere.code, 0);
   assert.match(nowhere.stderr, /No such file/);
+});
+
+test('cay code --apply writes the changes back, and never over a file that changed meanwhile', async (t) => {
+  const fresh = () => {
+    const dir = mkdtempSync(join(tmpdir(), 'cay-code-'));
+    chmodSync(dir, 0o755); // a server that root started becomes somebody else
+    t.after(() => rmSync(dir, { recursive: true, force: true }));
+    writeFileSync(join(dir, 'sum.sh'), 'echo $(($1 - $2))\n');
+    writeFileSync(join(dir, 'test.sh'), '[ "$(sh sum.sh 2 3)" = 5 ] && echo passed || { echo failed; exit 1; }\n');
+    return dir;
+  };
+  const dir = fresh();
+  const done = await runCay(['code', '--dir', dir, '--apply', 'Fix the failing test'], { timeout: 60_000 * slow });
+  assert.equal(done.code, 0, done.stderr);
+  assert.match(readFileSync(join(dir, 'sum.sh'), 'utf8'), /\+ \$2/);
+  const other = fresh();
+  const tmp = fresh();
+  const late = runCay(['code', '--dir', other, '--apply', 'Make a small web page and serve it'], { timeout: 60_000 * slow, env: { TMPDIR: tmp } });
+  // Its server starts when it has read the folder; the agent works for a second then.
+  await until(() => readdirSync(tmp).some((name) => existsSync(join(tmp, name, 'socket'))), 'the server');
+  writeFileSync(join(other, 'index.html'), 'mine');
+  const refused = await late;
+  assert.notEqual(refused.code, 0);
+  assert.match(refused.stderr, /index\.html was changed in the folder meanwhile; nothing was written/);
+  assert.equal(readFileSync(join(other, 'index.html'), 'utf8'), 'mine');
+  assert.equal(existsSync(join(other, 'server.log')), false, 'nothing of it was written');
+  assert.equal((await runCay(['code', '--apply', 'x'])).code, 2);
 });

@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -37,6 +38,8 @@ static const char usage[] =
     "  -m, --model MODEL    which model (default: the server's)\n"
     "      --max-steps N    how many steps it may take (default 5)\n"
     "      --timeout TIME   how long it may take: 90s, 5m (default 5m)\n"
+    "      --apply          write the changes back to DIR, unless what they touch has changed "
+    "there\n"
     "      --keep           leave the sandbox running (needs a server)\n"
     "  -o, --output json    print one JSON object when it has ended, instead of the steps\n"
     "      --url URL        use this server (default: CAY_URL, else one is started for it)\n\n"
@@ -50,7 +53,9 @@ struct code_cli {
     const char *dir;
     const char *url;
     json_t *ask;
+    json_t *stamps; /* {path: when it was changed last} of the folder, as it was read */
     bool json;
+    bool apply;
     /* The server of our own. */
     pid_t server;
     char *home;
@@ -62,8 +67,16 @@ struct code_cli {
 
 struct gather {
     json_t *files;
+    json_t *stamps;
     size_t bytes;
 };
+
+/* What tells whether a file was changed. */
+static json_t *stamp_of(const struct stat *st) {
+    return json_sprintf("%lld %lld.%09ld %llu", (long long)st->st_size,
+                        (long long)st->st_ctim.tv_sec, st->st_ctim.tv_nsec,
+                        (unsigned long long)st->st_ino);
+}
 
 static int gather_file(struct gather *g, int dir, const char *name, const char *path,
                        const struct stat *st, struct err *err) {
@@ -92,6 +105,7 @@ static int gather_file(struct gather *g, int dir, const char *name, const char *
         (void)json_object_set_new(f, "content_base64", json_string(text));
     }
     (void)json_array_append_new(g->files, f);
+    (void)json_object_set_new(g->stamps, path, stamp_of(st));
     return 0;
 }
 
@@ -123,7 +137,7 @@ static int gather_dir(struct gather *g, int dir, const char *prefix, struct err 
 static int add_folder(struct code_cli *c, struct err *err) {
     if (!c->dir)
         return 0;
-    struct gather g = {.files = json_array()};
+    struct gather g = {.files = json_array(), .stamps = c->stamps};
     int dir = open(c->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int rc = dir < 0 ? err_sys(err, "open %s", c->dir) : gather_dir(&g, dir, "", err);
     if (rc == 0)
@@ -149,7 +163,8 @@ static int wait_ready(int out, struct err *err) {
 
 static int start_server(struct code_cli *c, char **ret_url, struct err *err) {
     int out[2];
-    c->home = xstrdup("/tmp/cay-code-XXXXXX");
+    const char *tmp = getenv("TMPDIR");
+    c->home = xasprintf("%s/cay-code-XXXXXX", tmp && *tmp == '/' ? tmp : "/tmp");
     /* Started by root the server becomes somebody else, who must come through. */
     if (!mkdtemp(c->home) || (geteuid() == 0 && chmod(c->home, 0711) < 0))
         return err_sys(err, "make a folder");
@@ -188,6 +203,82 @@ static void end_server(struct code_cli *c) {
         (void)path_remove_tree(c->home, &ignored);
     free(c->home);
     c->home = NULL;
+}
+
+/* --- writing back --- */
+
+/* Runs git in the folder with the diff as its input; its output goes into out, if that is not NULL.
+ * A repository above the folder is none of its business. */
+static int run_git(const struct code_cli *c, const char *const *args, const char *diff,
+                   struct buf *out, struct err *err) {
+    _cleanup_(close) int in = memfd_create("diff", MFD_CLOEXEC);
+    _cleanup_(close) int result = memfd_create("result", MFD_CLOEXEC);
+    _cleanup_(free) char *parent = xasprintf("%s/..", c->dir);
+    _cleanup_(free) char *above = realpath(parent, NULL);
+    size_t n = strlen(diff);
+    if (in < 0 || result < 0 || !above || write(in, diff, n) != (ssize_t)n ||
+        lseek(in, 0, SEEK_SET))
+        return err_sys(err, "hand the diff to git");
+    _cleanup_(free) char *ceiling = xasprintf("GIT_CEILING_DIRECTORIES=%s", above);
+    const char *path = getenv("PATH");
+    _cleanup_(free) char *where = xasprintf("PATH=%s", path ? path : "/usr/bin:/bin");
+    char *env[] = {ceiling, where, (char *)"GIT_CONFIG_NOSYSTEM=1",
+                   (char *)"GIT_CONFIG_GLOBAL=/dev/null", NULL};
+    posix_spawn_file_actions_t actions;
+    (void)posix_spawn_file_actions_init(&actions);
+    (void)posix_spawn_file_actions_adddup2(&actions, in, 0);
+    (void)posix_spawn_file_actions_adddup2(&actions, result, 1);
+    (void)posix_spawn_file_actions_addchdir_np(&actions, c->dir);
+    pid_t pid;
+    int status = 0;
+    int e = posix_spawnp(&pid, "git", &actions, NULL, (char *const *)(uintptr_t)args, env);
+    (void)posix_spawn_file_actions_destroy(&actions);
+    if (e != 0)
+        return err_set(err, ERR_UNSUPPORTED, "--apply needs git: %s", strerror(e));
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        return err_set(err, ERR_CONFLICT, "the diff does not apply to %s; nothing was written",
+                       c->dir);
+    char data[4096];
+    ssize_t k;
+    if (out && lseek(result, 0, SEEK_SET) == 0)
+        while ((k = read(result, data, sizeof(data))) > 0)
+            (void)buf_add(out, data, (size_t)k);
+    return 0;
+}
+
+/* A file that the diff touches must be as it was read: there, or not there. */
+static int check_unchanged(const struct code_cli *c, const char *path, struct err *err) {
+    _cleanup_(free) char *full = path_join(c->dir, path);
+    struct stat st;
+    bool there = lstat(full, &st) == 0;
+    _cleanup_(json) json_t *now = there ? stamp_of(&st) : NULL;
+    const json_t *then = json_object_get(c->stamps, path);
+    if (!now == !then && (!now || json_equal(now, then)))
+        return 0;
+    return err_set(err, ERR_CONFLICT, "%s was changed in the folder meanwhile; nothing was written",
+                   path);
+}
+
+static int apply(const struct code_cli *c, const char *diff, struct err *err) {
+    static const char *const list[] = {"git", "apply", "--numstat", "-z", "-", NULL};
+    static const char *const check[] = {"git", "apply", "--check", "--whitespace=nowarn",
+                                        "-",   NULL};
+    static const char *const write_it[] = {"git", "apply", "--whitespace=nowarn", "-", NULL};
+    _cleanup_(buf) struct buf out;
+    buf_init(&out, 16 << 20);
+    int rc = run_git(c, list, diff, &out, err);
+    /* "ADDED\tREMOVED\tPATH\0", with a rename both paths after an empty one. */
+    for (const char *p = out.data; rc == 0 && p && p < out.data + out.len; p += strlen(p) + 1) {
+        const char *tab = strrchr(p, '\t');
+        const char *path = tab ? tab + 1 : p;
+        if (*path)
+            rc = check_unchanged(c, path, err);
+    }
+    if (rc == 0)
+        rc = run_git(c, check, diff, NULL, err);
+    return rc < 0 ? rc : run_git(c, write_it, diff, NULL, err);
 }
 
 /* --- what is shown --- */
@@ -270,7 +361,17 @@ static int show_end(const struct code_cli *c, struct client *client, struct err 
         if (json_is_true(json_object_get(detail, "kept")))
             say("sandbox  ", text_of(detail, "sandbox"));
     }
-    return strcmp(status, "done") == 0 ? 0 : 1;
+    if (strcmp(status, "done") != 0)
+        return 1;
+    const char *diff = text_of(detail, "diff");
+    if (!c->apply || !*diff)
+        return 0;
+    if (!json_is_true(json_object_get(detail, "diff_is_whole")))
+        return err_set(err, ERR_TOO_LARGE, "the diff is not whole, and was not applied");
+    rc = apply(c, diff, err);
+    if (rc == 0 && !c->json)
+        say("applied to ", c->dir);
+    return rc;
 }
 
 static int carry_out(struct code_cli *c, const char *url, struct err *err) {
@@ -334,6 +435,9 @@ static int read_option(struct code_cli *c, int option) {
             return cli_usage("code", "--timeout is a time: 90s, 5m");
         (void)json_object_set_new(c->ask, "timeout_ms", json_integer(ms));
         return 0;
+    case 'a':
+        c->apply = true;
+        return 0;
     case 'k':
         (void)json_object_set_new(c->ask, "keep", json_true());
         return 0;
@@ -372,12 +476,13 @@ int cli_code(int argc, char **argv) {
                                             {"model", required_argument, NULL, 'm'},
                                             {"max-steps", required_argument, NULL, 's'},
                                             {"timeout", required_argument, NULL, 't'},
+                                            {"apply", no_argument, NULL, 'a'},
                                             {"keep", no_argument, NULL, 'k'},
                                             {"output", required_argument, NULL, 'o'},
                                             {"url", required_argument, NULL, 'u'},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
-    struct code_cli c = {.ask = json_object()};
+    struct code_cli c = {.ask = json_object(), .stamps = json_object()};
     struct err err;
     int option;
     int rc = 0;
@@ -391,12 +496,15 @@ int cli_code(int argc, char **argv) {
     }
     if (rc == 0 && optind != argc - 1)
         rc = cli_usage("code", "say in one text what is to be done");
+    if (rc == 0 && c.apply && !c.dir)
+        rc = cli_usage("code", "--apply writes back to --dir, which is missing");
     if (rc == 0) {
         rc = run_it(&c, argv[optind], &err);
         if (rc < 0)
             rc = cli_fail(&err);
     }
     json_decref(c.ask);
+    json_decref(c.stamps);
     json_decref(c.end);
     return rc;
 }
