@@ -67,10 +67,10 @@ static void shorten(char **text, size_t keep) {
     struct err err;
     _cleanup_(json) json_t *json = NULL;
     _cleanup_(buf) struct buf out;
+    buf_init(&out, strlen(*text) + 4096);
     if (strlen(*text) <= keep || json_parse(*text, strlen(*text), "a turn", &json, &err) < 0 ||
         !json_is_object(json))
         return;
-    buf_init(&out, strlen(*text) + 4096);
     shorten_members(json, keep);
     if (!json_dump(json, &out))
         return;

@@ -9,7 +9,7 @@
 #include <poll.h>
 #include <unistd.h>
 
-enum { GRACE_MS = 2000 };
+enum { GRACE_MS = 1000 };
 
 /* A piece that a pipe with room takes whole, so that a signal is seen also while nobody reads. */
 static int write_some(struct events *e, const char *data, size_t len) {

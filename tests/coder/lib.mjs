@@ -88,7 +88,11 @@ export function startCoder(t, model, { dir, dialect = 'anthropic', spec = 'Do it
   const it = { child, dir: work, events: [], raw: '', err: '' };
   readline.createInterface({ input: child.stdout }).on('line', (line) => {
     it.raw += `${line}\n`;
-    it.events.push(JSON.parse(line));
+    try {
+      it.events.push(JSON.parse(line));
+    } catch {
+      it.events.push({ type: 'unreadable', line }); // the last one of a program that was ended while nobody read
+    }
     emitter.emit('line');
   });
   child.stderr.setEncoding('utf8').on('data', (text) => (it.err += text));
