@@ -195,12 +195,12 @@ static void commands_that_end_as_none_can(void **state) {
         struct sandbox_exec e = {.argv = {argv, 1}, .tty = strcmp(how[i], "tty-null") == 0};
         struct sandbox_box *b = make(&s, how[i]);
         assert_non_null(
-            sandbox_job_start(b,
-                              &(struct sandbox_job_options){
-                                  .exec = &e,
-                                  .callbacks = {.on_output = on_output, .on_exit = on_job_end},
-                                  .ctx = &s},
-                              &err));
+            sandbox_command_start(b,
+                                  &(struct sandbox_command_options){
+                                      .exec = &e,
+                                      .callbacks = {.on_output = on_output, .on_exit = on_job_end},
+                                      .ctx = &s},
+                                  &err));
         must_break(how[i], &s);
         assert_true(s.answered);
         assert_int_equal(s.answer.code, ERR_PROTOCOL);
@@ -216,9 +216,9 @@ static void a_terminal_that_is_made_to_block_holds_up_nobody(void **state) {
     char *argv[] = {(char *)"x", NULL};
     struct sandbox_exec e = {.argv = {argv, 1}, .tty = true};
     struct sandbox_box *b = make(&s, "tty-blocks");
-    struct sandbox_job *j = sandbox_job_start(
+    struct sandbox_command *j = sandbox_command_start(
         b,
-        &(struct sandbox_job_options){
+        &(struct sandbox_command_options){
             .exec = &e,
             .callbacks = {.on_started = on_started, .on_output = on_output, .on_exit = on_job_end},
             .ctx = &s},
@@ -229,12 +229,12 @@ static void a_terminal_that_is_made_to_block_holds_up_nobody(void **state) {
     assert_non_null(sandbox_box_read(b, "/x", on_answer, &s));
     turn(&s.answered, &s.over);
     (void)alarm(DEADLINE_MS / 1000); /* ends the test if it blocks */
-    assert_true(sandbox_job_write(j, text, sizeof(text)));
+    assert_true(sandbox_command_write(j, text, sizeof(text)));
     for (int i = 0; i < 50; i++)
         (void)uv_run(&loop, UV_RUN_NOWAIT);
     (void)alarm(0);
-    assert_true(sandbox_job_input_queued(j) > 0);
-    assert_true(sandbox_job_input_queued(j) < sizeof(text));
+    assert_true(sandbox_command_input_queued(j) > 0);
+    assert_true(sandbox_command_input_queued(j) < sizeof(text));
     sandbox_box_destroy(b);
     turn(&s.over, &s.over);
 }
@@ -286,9 +286,9 @@ static void an_init_that_does_not_answer_is_ended(void **state) {
     struct sandbox_exec e = {.argv = {argv, 1}};
     struct err err;
     struct sandbox_box *b = make(&s, "silent");
-    assert_non_null(sandbox_job_start(
+    assert_non_null(sandbox_command_start(
         b,
-        &(struct sandbox_job_options){
+        &(struct sandbox_command_options){
             .exec = &e, .callbacks = {.on_output = on_output, .on_exit = on_job_end}, .ctx = &s},
         &err));
     must_be_ended(&s, 9);

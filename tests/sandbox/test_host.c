@@ -36,7 +36,7 @@ struct seen {
 };
 
 struct command {
-    struct sandbox_job *job;
+    struct sandbox_command *command;
     bool started, ended, has_exit;
     struct sandbox_exit exit;
     struct err err;
@@ -145,7 +145,7 @@ static void on_end(void *ctx, const struct sandbox_exit *status, const struct er
         c->exit = *status;
     if (err)
         c->err = *err;
-    c->job = NULL;
+    c->command = NULL;
 }
 
 static void begin(struct sandbox_box *b, struct command *c, const char *text, bool tty,
@@ -156,14 +156,14 @@ static void begin(struct sandbox_box *b, struct command *c, const char *text, bo
     buf_init(&c->out[2], 1 << 20);
     char *argv[] = {"sh", "-c", (char *)(uintptr_t)text, NULL};
     struct sandbox_exec e = {.argv = {argv, 3}, .tty = tty, .cols = 100, .rows = 30};
-    c->job = sandbox_job_start(
+    c->command = sandbox_command_start(
         b,
-        &(struct sandbox_job_options){.exec = &e,
-                                      .input = input,
-                                      .callbacks = {on_started, on_output, on_drained, on_end},
-                                      .ctx = c},
+        &(struct sandbox_command_options){.exec = &e,
+                                          .input = input,
+                                          .callbacks = {on_started, on_output, on_drained, on_end},
+                                          .ctx = c},
         &err);
-    if (!c->job)
+    if (!c->command)
         fail_msg("%s", err.message);
 }
 
@@ -234,8 +234,8 @@ static void streams_can_be_opened_by_their_names(void **state) {
     struct sandbox_box *b = make(&s);
     begin(b, &c, "cat /dev/stdin > /dev/stdout && echo err > /dev/stderr && echo fd >> /dev/fd/1",
           false, true);
-    assert_true(sandbox_job_write(c.job, "in\n", 3));
-    sandbox_job_end_input(c.job);
+    assert_true(sandbox_command_write(c.command, "in\n", 3));
+    sandbox_command_end_input(c.command);
     until(&c.ended);
     assert_string_equal(c.out[2].data, "err\n");
     assert_string_equal(c.out[1].data, "in\nfd\n");
@@ -252,9 +252,9 @@ static void a_command_that_is_not_there_is_an_error(void **state) {
     struct err err;
     char *argv[] = {"no-such-program", NULL};
     struct sandbox_exec e = {.argv = {argv, 1}};
-    assert_non_null(sandbox_job_start(
+    assert_non_null(sandbox_command_start(
         b,
-        &(struct sandbox_job_options){
+        &(struct sandbox_command_options){
             .exec = &e, .callbacks = {on_started, on_output, NULL, on_end}, .ctx = &c},
         &err));
     until(&c.ended);
@@ -271,11 +271,11 @@ static void input_is_written_and_ended(void **state) {
     static char block[300 * 1024];
     memset(block, 'x', sizeof(block));
     begin(b, &c, "wc -c", false, true);
-    assert_true(sandbox_job_write(c.job, block, sizeof(block)));
-    assert_true(sandbox_job_write(c.job, block, sizeof(block)));
-    assert_true(sandbox_job_write(c.job, block, sizeof(block)));
-    assert_false(sandbox_job_write(c.job, block, sizeof(block))); /* SANDBOX_INPUT_MAX */
-    sandbox_job_end_input(c.job);
+    assert_true(sandbox_command_write(c.command, block, sizeof(block)));
+    assert_true(sandbox_command_write(c.command, block, sizeof(block)));
+    assert_true(sandbox_command_write(c.command, block, sizeof(block)));
+    assert_false(sandbox_command_write(c.command, block, sizeof(block))); /* SANDBOX_INPUT_MAX */
+    sandbox_command_end_input(c.command);
     until(&c.ended);
     assert_string_equal(c.out[1].data, "921600\n");
     assert_true(c.drained > 0);
@@ -289,13 +289,13 @@ static void a_paused_reader_stops_the_writer(void **state) {
     struct command c, mark;
     struct sandbox_box *b = make(&s);
     begin(b, &c, "head -c 4000000 /dev/zero; echo end >&2", false, false);
-    sandbox_job_pause(c.job, true);
+    sandbox_command_pause(c.command, true);
     until(&c.started);
     begin(b, &mark, "sleep 0.3", false, false);
     until(&mark.ended);
     assert_false(c.ended);
     assert_int_equal(c.bytes[1], 0);
-    sandbox_job_pause(c.job, false);
+    sandbox_command_pause(c.command, false);
     until(&c.ended);
     assert_int_equal(c.bytes[1], 4000000);
     assert_string_equal(c.out[2].data, "end\n");
@@ -310,11 +310,11 @@ static void dropped_output_is_counted(void **state) {
     struct command c;
     struct sandbox_box *b = make(&s);
     begin(b, &c, "head -c 50000000 /dev/zero; echo $? >&2", false, false);
-    sandbox_job_discard(c.job, 1);
-    struct sandbox_job *j = c.job;
+    sandbox_command_discard(c.command, 1);
+    struct sandbox_command *j = c.command;
     uint64_t dropped = 0;
     while (!c.ended) {
-        dropped = sandbox_job_discarded(j, 1);
+        dropped = sandbox_command_discarded(j, 1);
         (void)uv_run(&loop, UV_RUN_ONCE);
     }
     assert_int_equal(c.bytes[1], 0);
@@ -353,15 +353,15 @@ static void a_terminal_has_a_size_and_line_editing(void **state) {
     struct sandbox_box *b = make(&s);
     begin(b, &c, "stty size; read x; echo got:$x; stty size", true, false);
     until(&c.started);
-    assert_true(sandbox_job_is_terminal(c.job));
+    assert_true(sandbox_command_is_terminal(c.command));
     int64_t stop = clock_mono_ms() + DEADLINE_MS;
     while (!(c.out[1].data && strstr(c.out[1].data, "30 100")) && clock_mono_ms() < stop)
         (void)uv_run(&loop, UV_RUN_ONCE);
-    assert_true(sandbox_job_resize(c.job, 120, 40));
-    assert_true(sandbox_job_write(c.job,
-                                  "abX\x7f"
-                                  "c\r",
-                                  6));
+    assert_true(sandbox_command_resize(c.command, 120, 40));
+    assert_true(sandbox_command_write(c.command,
+                                      "abX\x7f"
+                                      "c\r",
+                                      6));
     until(&c.ended);
     assert_non_null(c.out[1].data);
     assert_non_null(strstr(c.out[1].data ? c.out[1].data : "", "got:abc"));
@@ -379,7 +379,7 @@ static void signals_reach_a_command(void **state) {
     struct sandbox_box *b = make(&s);
     begin(b, &c, "exec sleep 100", false, false);
     until(&c.started);
-    assert_non_null(sandbox_box_signal(b, c.job, SIGTERM, false, on_answer, &a));
+    assert_non_null(sandbox_box_signal(b, c.command, SIGTERM, false, on_answer, &a));
     until(&c.ended);
     assert_true(a.came && !a.failed);
     assert_true(c.exit.signaled);
@@ -449,9 +449,9 @@ static void a_sandbox_that_ends_by_itself_says_so(void **state) {
     struct sandbox_box *b = make(&s);
     char *argv[] = {"true", NULL};
     struct sandbox_exec e = {.argv = {argv, 1}, .final = true};
-    assert_non_null(sandbox_job_start(
+    assert_non_null(sandbox_command_start(
         b,
-        &(struct sandbox_job_options){
+        &(struct sandbox_command_options){
             .exec = &e, .callbacks = {on_started, on_output, NULL, on_end}, .ctx = &c},
         &err));
     until(&s.exited);

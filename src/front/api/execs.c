@@ -345,10 +345,10 @@ static struct exec *running_exec(struct http_req *req, struct front *f) {
     struct exec *e = api_exec(req, f);
     if (!e)
         return NULL;
-    if (e->job && e->sandbox && e->sandbox->state == SANDBOX_RUNNING)
+    if (e->command && e->sandbox && e->sandbox->state == SANDBOX_RUNNING)
         return e;
     (void)err_set(&err, ERR_CONFLICT, "%s",
-                  e->job ? "the sandbox is paused or ending" : "the command has ended");
+                  e->command ? "the sandbox is paused or ending" : "the command has ended");
     exec_unref(e);
     http_respond_err(req, &err);
     return NULL;
@@ -380,10 +380,10 @@ static void fail_input(struct input *i, const struct err *err) {
 static void on_room(void *ctx) {
     struct input *i = ctx;
     struct err err;
-    if (!i->exec->job) {
+    if (!i->exec->command) {
         (void)err_set(&err, ERR_CONFLICT, "the command ended before it read all");
         fail_input(i, &err);
-    } else if (i->paused && sandbox_job_input_queued(i->exec->job) < INPUT_HIGH_BYTES) {
+    } else if (i->paused && sandbox_command_input_queued(i->exec->command) < INPUT_HIGH_BYTES) {
         i->paused = false;
         http_req_body_resume(i->req);
     }
@@ -392,14 +392,14 @@ static void on_room(void *ctx) {
 static void on_input_data(void *ctx, const char *data, size_t len) {
     struct input *i = ctx;
     struct err err;
-    if (!i->exec->job)
+    if (!i->exec->command)
         return; /* on_room answers */
-    if (!sandbox_job_write(i->exec->job, data, len)) {
+    if (!sandbox_command_write(i->exec->command, data, len)) {
         (void)err_set(&err, ERR_LIMIT, "the command does not read its input");
         fail_input(i, &err);
         return;
     }
-    if (sandbox_job_input_queued(i->exec->job) >= INPUT_HIGH_BYTES) {
+    if (sandbox_command_input_queued(i->exec->command) >= INPUT_HIGH_BYTES) {
         i->paused = true;
         http_req_body_pause(i->req);
     }
@@ -407,8 +407,8 @@ static void on_input_data(void *ctx, const char *data, size_t len) {
 
 static void on_input_end(void *ctx) {
     struct input *i = ctx;
-    if (i->eof && i->exec->job)
-        sandbox_job_end_input(i->exec->job);
+    if (i->eof && i->exec->command)
+        sandbox_command_end_input(i->exec->command);
     http_req_on_gone(i->req, NULL, NULL);
     http_respond_empty(i->req, 204);
     free_input(i);
@@ -426,7 +426,7 @@ static void stdin_(struct http_req *req, void *ctx) {
     if (!e)
         return;
     const char *wrong =
-        !e->wants_input && !sandbox_job_is_terminal(e->job)
+        !e->wants_input && !sandbox_command_is_terminal(e->command)
             ? "the command was started without an input: start it with \"stdin\": true"
         : e->on_input ? "another request is writing to this input"
                       : NULL;
@@ -494,7 +494,7 @@ static void signal_(struct http_req *req, void *ctx) {
         http_respond_err(req, &err);
     } else {
         struct ask *a = ask_new(ctx, req, on_signalled);
-        ask_wait(a, sandbox_box_signal(e->sandbox->box, e->job, number, group, ask_replied, a));
+        ask_wait(a, sandbox_box_signal(e->sandbox->box, e->command, number, group, ask_replied, a));
     }
     exec_unref(e);
 }
@@ -523,7 +523,7 @@ static void resize(struct http_req *req, void *ctx) {
         rc = json_check_keys(body, "the request", keys, &err);
     if (rc == 0)
         rc = read_size(body, &cols, &rows, &err);
-    if (rc == 0 && !sandbox_job_resize(e->job, (uint32_t)cols, (uint32_t)rows))
+    if (rc == 0 && !sandbox_command_resize(e->command, (uint32_t)cols, (uint32_t)rows))
         rc =
             err_set(&err, ERR_CONFLICT, "the command has no terminal: start it with \"tty\": true");
     exec_unref(e);
@@ -563,10 +563,10 @@ static void tty_pump(void *ctx) {
 static void on_tty_message(void *ctx, struct http_ws *ws, const char *data, size_t len, bool text) {
     struct watch *w = ctx;
     struct err err;
-    if (!w->exec->job)
+    if (!w->exec->command)
         return;
     if (!text) {
-        if (!sandbox_job_write(w->exec->job, data, len))
+        if (!sandbox_command_write(w->exec->command, data, len))
             http_ws_close(ws, 1008, "the terminal does not read its input");
         return;
     }
@@ -579,7 +579,7 @@ static void on_tty_message(void *ctx, struct http_ws *ws, const char *data, size
     if (!type || strcmp(type, "resize") != 0 || read_size(j, &cols, &rows, &err) < 0)
         http_ws_close(ws, 1003, "text is {\"type\":\"resize\",\"cols\",\"rows\"}; keys are binary");
     else
-        (void)sandbox_job_resize(w->exec->job, (uint32_t)cols, (uint32_t)rows);
+        (void)sandbox_command_resize(w->exec->command, (uint32_t)cols, (uint32_t)rows);
 }
 
 static void on_tty_close(void *ctx, struct http_ws *ws, int code) {

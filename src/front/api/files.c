@@ -425,7 +425,7 @@ static void move(struct http_req *req, void *ctx) {
 struct tar {
     struct front *front;
     struct http_req *req; /* NULL when the client is gone */
-    struct sandbox_job *job;
+    struct sandbox_command *command;
     char id[ID_SIZE];
     char *path;
     /* The first bytes: of an upload, until it is known what they are; of a download, so that what
@@ -458,8 +458,8 @@ static void begin_tar(struct tar *t) {
     t->begun = true;
     http_res_header(t->req, "Cache-Control", "no-store");
     http_stream_begin(t->req, 200, "application/x-tar");
-    if (!http_stream_write(t->req, t->head.data, t->head.len) && t->job)
-        sandbox_job_pause(t->job, true);
+    if (!http_stream_write(t->req, t->head.data, t->head.len) && t->command)
+        sandbox_command_pause(t->command, true);
     buf_clear(&t->head);
 }
 
@@ -479,14 +479,14 @@ static void on_tar_output(void *ctx, int stream, const char *data, size_t len) {
     }
     if (!t->begun)
         begin_tar(t);
-    if (!http_stream_write(t->req, data, len) && t->job)
-        sandbox_job_pause(t->job, true);
+    if (!http_stream_write(t->req, data, len) && t->command)
+        sandbox_command_pause(t->command, true);
 }
 
 static void on_tar_drain(void *ctx) {
     struct tar *t = ctx;
-    if (t->job)
-        sandbox_job_pause(t->job, false);
+    if (t->command)
+        sandbox_command_pause(t->command, false);
 }
 
 static void on_tar_room(void *ctx) {
@@ -503,7 +503,7 @@ static void on_tar_exit(void *ctx, const struct sandbox_exit *exit, const struct
     struct err err = {0};
     /* Packing, 1 says that a file changed while it was read: the archive is whole all the same. */
     bool ok = exit && !exit->signaled && exit->code <= (t->in ? 0 : 1);
-    t->job = NULL;
+    t->command = NULL;
     if (why)
         err = *why;
     else if (!ok)
@@ -534,13 +534,13 @@ static void on_tar_gone(void *ctx) {
     else
         http_respond_empty(t->req, 499);
     t->req = NULL;
-    if (!t->job) {
+    if (!t->command) {
         free_tar(t);
         return;
     }
     if (s && s->box)
-        (void)sandbox_box_signal(s->box, t->job, SIGKILL, true, NULL, NULL);
-    sandbox_job_pause(t->job, false);
+        (void)sandbox_box_signal(s->box, t->command, SIGKILL, true, NULL, NULL);
+    sandbox_command_pause(t->command, false);
 }
 
 /* False: the request is answered and t is gone. */
@@ -551,9 +551,9 @@ static bool tar_start(struct tar *t, const char *const *args, bool input) {
     for (size_t i = 0; args[i]; i++)
         sandbox_strv_add(&e.argv, args[i]);
     if (s && s->state == SANDBOX_RUNNING)
-        t->job = sandbox_job_start(
+        t->command = sandbox_command_start(
             s->box,
-            &(struct sandbox_job_options){
+            &(struct sandbox_command_options){
                 .exec = &e,
                 .input = input,
                 .callbacks = {NULL, on_tar_output, input ? on_tar_room : NULL, on_tar_exit},
@@ -562,7 +562,7 @@ static bool tar_start(struct tar *t, const char *const *args, bool input) {
     else
         (void)err_set(&err, ERR_CONFLICT, "the sandbox was paused or ended");
     sandbox_strv_finish(&e.argv);
-    if (t->job)
+    if (t->command)
         return true;
     http_req_on_gone(t->req, NULL, NULL);
     http_req_on_body(t->req, NULL, NULL, NULL);
@@ -634,21 +634,21 @@ static bool tar_begin(struct tar *t) {
     t->begun = false;
     if (!tar_start(t, args, true))
         return false;
-    (void)sandbox_job_write(t->job, t->head.data, t->head.len);
+    (void)sandbox_command_write(t->command, t->head.data, t->head.len);
     buf_clear(&t->head);
     return true;
 }
 
 static void on_tar_data(void *ctx, const char *data, size_t len) {
     struct tar *t = ctx;
-    if (!t->job) {
+    if (!t->command) {
         (void)buf_add(&t->head, data, len);
         if (t->head.len >= 2)
             (void)tar_begin(t);
         return;
     }
-    (void)sandbox_job_write(t->job, data, len);
-    if (sandbox_job_input_queued(t->job) > 256 * 1024 && !t->paused) {
+    (void)sandbox_command_write(t->command, data, len);
+    if (sandbox_command_input_queued(t->command) > 256 * 1024 && !t->paused) {
         t->paused = true;
         http_req_body_pause(t->req);
     }
@@ -656,8 +656,8 @@ static void on_tar_data(void *ctx, const char *data, size_t len) {
 
 static void on_tar_end(void *ctx) {
     struct tar *t = ctx;
-    if (t->job || tar_begin(t))
-        sandbox_job_end_input(t->job); /* on_tar_exit answers */
+    if (t->command || tar_begin(t))
+        sandbox_command_end_input(t->command); /* on_tar_exit answers */
 }
 
 static void tar_put(struct http_req *req, void *ctx) {

@@ -29,7 +29,7 @@ struct snapshot {
     struct snapshot *next; /* while what has come of it counts */
     struct front *front;
     struct http_req *req; /* NULL when the client is gone, or answered */
-    struct sandbox_job *job;
+    struct sandbox_command *command;
     uv_timer_t timer;
     char id[ID_SIZE];
     char sandbox[ID_SIZE];
@@ -204,10 +204,10 @@ static void stop(struct snapshot *s) {
     take_out(s);
     if (ftruncate(s->fd, 0) < 0)
         log_warn("sandbox.snapshot", "error", strerror(errno)); /* it is unlinked all the same */
-    sandbox_job_discard(s->job, 1);
-    sandbox_job_discard(s->job, 2);
+    sandbox_command_discard(s->command, 1);
+    sandbox_command_discard(s->command, 2);
     if (box && box->box)
-        (void)sandbox_box_signal(box->box, s->job, SIGKILL, true, NULL, NULL);
+        (void)sandbox_box_signal(box->box, s->command, SIGKILL, true, NULL, NULL);
     (void)uv_timer_start(&s->timer, on_stuck, KILLED_WAIT_MS, 0);
 }
 
@@ -236,7 +236,7 @@ static void on_output(void *ctx, int stream, const char *data, size_t len) {
 
 static void on_exited(void *ctx, const struct sandbox_exit *exit, const struct err *err) {
     struct snapshot *s = ctx;
-    s->job = NULL;
+    s->command = NULL;
     /* tar says 1 when a file changed while it was read: the archive is whole all the same. */
     if (err && !s->err.code)
         s->err = *err;
@@ -256,7 +256,7 @@ static void on_gone(void *ctx) {
 
 static void start(struct snapshot *s, struct sandbox *box) {
     char file[ID_SIZE + 8];
-    const struct sandbox_job_options options = {
+    const struct sandbox_command_options options = {
         .archive = INIT_SNAPSHOT,
         .fd = -1,
         .callbacks = {.on_output = on_output, .on_exit = on_exited},
@@ -267,7 +267,7 @@ static void start(struct snapshot *s, struct sandbox *box) {
     if (s->fd < 0)
         (void)err_sys(&s->err, "store the snapshot");
     else
-        s->job = sandbox_job_start(box->box, &options, &s->err);
+        s->command = sandbox_command_start(box->box, &options, &s->err);
 }
 
 static int read_request(struct http_req *req, const struct sandbox *box, json_t **ret_doc,
@@ -314,7 +314,7 @@ static void create(struct http_req *req, void *ctx) {
     box->snapshots++;
     if (read_stored(s, &s->err) == 0 && check_room(s, &s->err) == 0)
         start(s, box);
-    if (!s->job) {
+    if (!s->command) {
         finish(s);
         return;
     }

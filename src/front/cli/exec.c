@@ -71,7 +71,7 @@ struct exec_cli {
     uv_loop_t loop;
     struct sandbox_host *host;
     struct sandbox_box *box;
-    struct sandbox_job *job;
+    struct sandbox_command *command;
     struct stdio *stdio;
     struct keeper *egress;
     uv_timer_t timer;
@@ -94,7 +94,7 @@ struct exec_cli {
     uint32_t uid;
     int status;  /* -1 until it is known */
     bool ending; /* the sandbox is to go: its status stands */
-    bool job_ended;
+    bool command_ended;
     bool timed_out;
     bool has_exit;
     bool finished;
@@ -187,14 +187,14 @@ static void on_output(void *ctx, int stream, const char *data, size_t len) {
     if (c->json) {
         size_t room = c->out[stream].max - c->out[stream].len;
         (void)buf_add(&c->out[stream], data, MIN(len, room));
-    } else if (!stdio_write(c->stdio, stream, data, len) && c->job) {
-        sandbox_job_pause(c->job, true);
+    } else if (!stdio_write(c->stdio, stream, data, len) && c->command) {
+        sandbox_command_pause(c->command, true);
     }
 }
 
 static void on_input_drained(void *ctx) {
     const struct exec_cli *c = ctx;
-    if (!c->job_ended)
+    if (!c->command_ended)
         stdio_read(c->stdio, true);
 }
 
@@ -223,8 +223,8 @@ static void not_started(struct exec_cli *c, const struct err *err) {
 
 static void on_exit_job(void *ctx, const struct sandbox_exit *exit, const struct err *err) {
     struct exec_cli *c = ctx;
-    c->job = NULL;
-    c->job_ended = true;
+    c->command = NULL;
+    c->command_ended = true;
     c->ended_ms = clock_mono_ms();
     stdio_read(c->stdio, false);
     if (exit) {
@@ -244,17 +244,17 @@ static void start_job(struct exec_cli *c) {
     c->started_ms = clock_mono_ms();
     if (c->exec.tty)
         (void)stdio_size(&c->exec.cols, &c->exec.rows);
-    c->job = sandbox_job_start(
+    c->command = sandbox_command_start(
         c->box,
-        &(struct sandbox_job_options){.exec = &c->exec,
-                                      .input = true,
-                                      .callbacks = {.on_started = on_started,
-                                                    .on_output = on_output,
-                                                    .on_input_drained = on_input_drained,
-                                                    .on_exit = on_exit_job},
-                                      .ctx = c},
+        &(struct sandbox_command_options){.exec = &c->exec,
+                                          .input = true,
+                                          .callbacks = {.on_started = on_started,
+                                                        .on_output = on_output,
+                                                        .on_input_drained = on_input_drained,
+                                                        .on_exit = on_exit_job},
+                                          .ctx = c},
         &err);
-    if (!c->job)
+    if (!c->command)
         fail(c, &err);
 }
 
@@ -315,7 +315,7 @@ static void on_egress_frame(void *ctx, struct wire_frame *f) {
     if (f->type == EGRESS_FAILED) {
         (void)unpack_sandbox_error(&u, &err);
         fail(c, &err);
-    } else if (f->type == EGRESS_DONE && f->id == 2 && !c->job && !c->ending) {
+    } else if (f->type == EGRESS_DONE && f->id == 2 && !c->command && !c->ending) {
         start_job(c);
     } else if (f->type == EGRESS_EVENT) {
         on_refused(c, &u);
@@ -413,22 +413,22 @@ static void on_exited(void *ctx, const struct sandbox_stats *stats, const struct
 
 static void on_input(void *ctx, const char *data, size_t len) {
     struct exec_cli *c = ctx;
-    if (!c->job)
+    if (!c->command)
         return;
     if (len == 0) {
-        sandbox_job_end_input(c->job);
+        sandbox_command_end_input(c->command);
         return;
     }
-    (void)sandbox_job_write(c->job, data, len); /* there is room: see the next line */
-    if (sandbox_job_input_queued(c->job) > INPUT_HIGH_BYTES)
+    (void)sandbox_command_write(c->command, data, len); /* there is room: see the next line */
+    if (sandbox_command_input_queued(c->command) > INPUT_HIGH_BYTES)
         stdio_read(c->stdio, false);
 }
 
 static void on_drained(void *ctx) {
     struct exec_cli *c = ctx;
-    if (c->job)
-        sandbox_job_pause(c->job, false);
-    else if (c->job_ended)
+    if (c->command)
+        sandbox_command_pause(c->command, false);
+    else if (c->command_ended)
         destroy(c);
 }
 
@@ -444,12 +444,12 @@ static void on_signal(uv_signal_t *h, int signo) {
     uint32_t cols;
     uint32_t rows;
     if (signo == SIGWINCH) {
-        if (c->job && c->exec.tty && stdio_size(&cols, &rows))
-            (void)sandbox_job_resize(c->job, cols, rows);
+        if (c->command && c->exec.tty && stdio_size(&cols, &rows))
+            (void)sandbox_command_resize(c->command, cols, rows);
         return;
     }
     c->interrupts += signo == SIGINT ? 1 : signo == SIGTERM || signo == SIGHUP ? 2 : 0;
-    bool asked = c->job && sandbox_box_signal(c->box, c->job, signo, true, NULL, NULL);
+    bool asked = c->command && sandbox_box_signal(c->box, c->command, signo, true, NULL, NULL);
     if (!asked || c->interrupts >= INTERRUPTS_MAX)
         end(c, 128 + signo);
 }

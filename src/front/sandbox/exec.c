@@ -60,7 +60,7 @@ static void on_output(void *ctx, int stream, const char *data, size_t len) {
     const struct sandbox_settings *set = sandboxes_settings(e->all);
     uint64_t max = (uint64_t)set->output_mb << 20;
     uint64_t all = (uint64_t)set->outputs_mb << 20;
-    bool tty = sandbox_job_is_terminal(e->job);
+    bool tty = sandbox_command_is_terminal(e->command);
     if (tty && e->fds[stream] >= 0 &&
         (e->sizes[stream] - e->first[stream] + len > max || e->sandbox->kept_bytes + len > all))
         begin_anew(e, stream);
@@ -90,7 +90,7 @@ static void on_output(void *ctx, int stream, const char *data, size_t len) {
                           "more than %u MiB of output: the rest was dropped (limit %s)",
                           left < room ? set->outputs_mb : set->output_mb, limit);
         e->truncated = true;
-        sandbox_job_discard(e->job, stream);
+        sandbox_command_discard(e->command, stream);
     }
     if (n > 0)
         wake(e);
@@ -160,7 +160,7 @@ static json_t *show(const char *id, const char *sandbox, const char *status, int
 
 json_t *exec_show(const struct exec *e) {
     json_t *o = show(e->id, e->sandbox_id, e->status, e->created_ms, e->ended_ms, e->doc);
-    if (!e->job)
+    if (!e->command)
         return o;
     (void)json_object_set_new(o, "stdout_bytes", json_integer((json_int_t)e->bytes[1]));
     (void)json_object_set_new(o, "stderr_bytes", json_integer((json_int_t)e->bytes[2]));
@@ -261,8 +261,8 @@ static void on_stats(void *ctx, struct sandbox_reply *reply, const struct err *e
 static void on_exited(void *ctx, const struct sandbox_exit *exit, const struct err *err) {
     struct exec *e = ctx;
     for (int i = 1; i < 3; i++)
-        e->bytes[i] += sandbox_job_discarded(e->job, i);
-    e->job = NULL;
+        e->bytes[i] += sandbox_command_discarded(e->command, i);
+    e->command = NULL;
     if (exit) {
         e->has_exit = true;
         e->exit = *exit;
@@ -468,23 +468,23 @@ int exec_start(struct sandbox *s, const json_t *body, struct exec **ret, struct 
     if (rc == 0)
         rc = save(e, err); /* before it starts */
     if (rc == 0) {
-        e->job =
-            sandbox_job_start(s->box,
-                              &(struct sandbox_job_options){
-                                  .exec = &p.exec,
-                                  .input = p.input,
-                                  .callbacks = {on_started, on_output, on_input_drained, on_exited},
-                                  .ctx = e},
-                              err);
-        if (!e->job) {
+        e->command = sandbox_command_start(
+            s->box,
+            &(struct sandbox_command_options){
+                .exec = &p.exec,
+                .input = p.input,
+                .callbacks = {on_started, on_output, on_input_drained, on_exited},
+                .ctx = e},
+            err);
+        if (!e->command) {
             struct err ignored;
             rc = -(int)err->code;
             (void)store_record_delete(sandboxes_store(s->all), "exec", e->id, &ignored);
         }
     }
     if (rc == 0 && p.stdin_text) {
-        (void)sandbox_job_write(e->job, p.stdin_text, p.stdin_len);
-        sandbox_job_end_input(e->job);
+        (void)sandbox_command_write(e->command, p.stdin_text, p.stdin_len);
+        sandbox_command_end_input(e->command);
     }
     sandbox_exec_finish(&p.exec);
     if (rc < 0) {
@@ -493,7 +493,7 @@ int exec_start(struct sandbox *s, const json_t *body, struct exec **ret, struct 
     }
     e->next = s->execs;
     s->execs = e;
-    e->refs++; /* one is the job's */
+    e->refs++; /* one is the command's */
     *ret = e;
     return 0;
 }
@@ -545,8 +545,8 @@ int exec_open(struct sandboxes *all, const char *sandbox, const char *id, struct
 }
 
 void exec_kill(struct exec *e, int signo) {
-    if (e->job && e->sandbox)
-        (void)sandbox_box_signal(e->sandbox->box, e->job, signo, true, NULL, NULL);
+    if (e->command && e->sandbox)
+        (void)sandbox_box_signal(e->sandbox->box, e->command, signo, true, NULL, NULL);
 }
 
 void exec_check_time(struct exec *e, int64_t now_ms) {

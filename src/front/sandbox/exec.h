@@ -20,8 +20,8 @@ struct exec {
     char id[ID_SIZE];
     char sandbox_id[ID_SIZE];
     char owner[ID_SIZE];
-    struct sandbox_job *job; /* NULL when it has ended */
-    json_t *doc;             /* what is shown of it */
+    struct sandbox_command *command; /* NULL when it has ended */
+    json_t *doc;                     /* what is shown of it */
     const char *status;
     int64_t created_ms, ended_ms;
     int64_t deadline_ms; /* monotonic; 0: none */

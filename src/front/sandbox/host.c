@@ -42,8 +42,8 @@ struct sandbox_box {
     void *ctx;
     struct sandbox_call *calls;
     size_t ncalls;
-    struct sandbox_job *jobs;
-    struct sandbox_job *left;
+    struct sandbox_command *commands;
+    struct sandbox_command *left;
     uint64_t next_id;
     uint64_t create_id;
     uint64_t pause_id;
@@ -145,12 +145,12 @@ static void box_gone(struct sandbox_box *b, const struct sandbox_stats *stats,
     b->channel = NULL;
     b->destroying = true; /* callbacks may ask for more */
     fail_calls(&b->calls, &err);
-    while (b->jobs)
-        job_lost(b->jobs, &err);
+    while (b->commands)
+        command_lost(b->commands, &err);
     while (b->left) {
-        struct sandbox_job *j = b->left;
-        b->left = job_next(j);
-        job_box_gone(j);
+        struct sandbox_command *j = b->left;
+        b->left = command_next(j);
+        command_box_gone(j);
     }
     struct sandbox_stats none = {0};
     if (was_ready && b->callbacks.on_exited)
@@ -206,7 +206,7 @@ static int64_t box_due_ms(const struct sandbox_box *b) {
         return 0;
     for (const struct sandbox_call *c = b->calls; c; c = c->next)
         due = due == 0 || c->by_ms < due ? c->by_ms : due;
-    for (const struct sandbox_job *j = b->jobs; j; j = job_next(j))
+    for (const struct sandbox_command *j = b->commands; j; j = command_next(j))
         if (job_start_by_ms(j) != 0 && (due == 0 || job_start_by_ms(j) < due))
             due = job_start_by_ms(j);
     return due;
@@ -245,7 +245,7 @@ static void box_resumed(struct sandbox_box *b) {
         b->ready_by_ms = box_answer_by_ms(b, false);
     for (struct sandbox_call *c = b->calls; c; c = c->next)
         c->by_ms = box_answer_by_ms(b, c->works);
-    for (struct sandbox_job *j = b->jobs; j; j = job_next(j))
+    for (struct sandbox_command *j = b->commands; j; j = command_next(j))
         job_set_start_by_ms(j, box_answer_by_ms(b, false));
 }
 
@@ -263,8 +263,8 @@ void sandbox_box_abandon(struct sandbox_box *b) {
     b->callbacks = (struct sandbox_box_callbacks){0};
     for (struct sandbox_call *c = b->calls; c; c = c->next)
         c->cb = NULL;
-    for (struct sandbox_job *j = b->jobs; j; j = job_next(j))
-        job_mute(j);
+    for (struct sandbox_command *j = b->commands; j; j = command_next(j))
+        command_mute(j);
     sandbox_box_destroy(b);
 }
 
@@ -412,11 +412,11 @@ static void on_init_frame(void *ctx, struct wire_frame *f) {
             box_broken(b, "no greeting");
         return;
     }
-    struct sandbox_job *j = b->jobs;
-    while (j && sandbox_job_id(j) != f->id)
-        j = job_next(j);
+    struct sandbox_command *j = b->commands;
+    while (j && sandbox_command_id(j) != f->id)
+        j = command_next(j);
     if (j) {
-        const char *wrong = job_frame(j, f);
+        const char *wrong = command_frame(j, f);
         if (wrong)
             box_broken(b, wrong);
         return;
@@ -688,11 +688,11 @@ uint64_t box_next_id(struct sandbox_box *b) {
     return ++b->next_id;
 }
 
-struct sandbox_job **box_jobs(struct sandbox_box *b) {
-    return &b->jobs;
+struct sandbox_command **box_jobs(struct sandbox_box *b) {
+    return &b->commands;
 }
 
-struct sandbox_job **box_left(struct sandbox_box *b) {
+struct sandbox_command **box_left(struct sandbox_box *b) {
     return &b->left;
 }
 
@@ -786,11 +786,12 @@ struct sandbox_call *sandbox_box_port(struct sandbox_box *b, uint16_t port, sand
     return ask(b, INIT_CONNECT_PORT, &p, -1, cb, ctx);
 }
 
-struct sandbox_call *sandbox_box_signal(struct sandbox_box *b, const struct sandbox_job *job,
-                                        int signo, bool group, sandbox_replied cb, void *ctx) {
+struct sandbox_call *sandbox_box_signal(struct sandbox_box *b,
+                                        const struct sandbox_command *command, int signo,
+                                        bool group, sandbox_replied cb, void *ctx) {
     struct buf p;
     buf_init(&p, 64);
-    pack_u64(&p, job ? sandbox_job_id(job) : 0);
+    pack_u64(&p, command ? sandbox_command_id(command) : 0);
     pack_u32(&p, (uint32_t)signo);
     pack_u8(&p, group);
     return ask(b, INIT_SIGNAL, &p, -1, cb, ctx);

@@ -1,7 +1,7 @@
 #pragma once
 /* Linux sandboxes, on the loop: keeps cay-sandbox running, makes sandboxes ("boxes"), runs commands
- * ("jobs") in them and reaches their files and ports. Knows nothing of HTTP or the store, so that
- * `cay serve` and `cay exec` both use it.
+ * in them and reaches their files and ports. Knows nothing of HTTP or the store, so
+ * that `cay serve` and `cay exec` both use it.
  *
  * The launcher is trusted. What comes from a box's init is trusted no more than its guest: every
  * reply must answer a request that was made, lengths are bounded, passed descriptors are looked at
@@ -19,7 +19,7 @@
 
 struct sandbox_host;
 struct sandbox_box;
-struct sandbox_job;
+struct sandbox_command;
 struct sandbox_call;
 
 /* --- the launcher --- */
@@ -65,7 +65,7 @@ struct sandbox_box *sandbox_box_create(struct sandbox_host *h, const struct sand
                                        struct err *err);
 /* Ends it: on_exited (or on_failed) comes later, when every process is gone. */
 void sandbox_box_destroy(struct sandbox_box *b);
-/* No callback of the box, its jobs or calls comes any more; it is ended if it is not. NULL is
+/* No callback of the box, its commands or calls comes any more; it is ended if it is not. NULL is
  * allowed. */
 void sandbox_box_abandon(struct sandbox_box *b);
 bool sandbox_box_is_ready(const struct sandbox_box *b);
@@ -116,9 +116,10 @@ struct sandbox_call *sandbox_box_delete(struct sandbox_box *b, const char *path,
                                         sandbox_replied cb, void *ctx);
 struct sandbox_call *sandbox_box_port(struct sandbox_box *b, uint16_t port, sandbox_replied cb,
                                       void *ctx);
-/* To a job, or with NULL to every process of the guest. */
-struct sandbox_call *sandbox_box_signal(struct sandbox_box *b, const struct sandbox_job *job,
-                                        int signo, bool group, sandbox_replied cb, void *ctx);
+/* To a command, or with NULL to every process of the guest. */
+struct sandbox_call *sandbox_box_signal(struct sandbox_box *b,
+                                        const struct sandbox_command *command, int signo,
+                                        bool group, sandbox_replied cb, void *ctx);
 /* These three are answered by the launcher. */
 struct sandbox_call *sandbox_box_stats(struct sandbox_box *b, sandbox_replied cb, void *ctx);
 struct sandbox_call *sandbox_box_pause(struct sandbox_box *b, sandbox_replied cb, void *ctx);
@@ -126,9 +127,9 @@ struct sandbox_call *sandbox_box_resume(struct sandbox_box *b, sandbox_replied c
 /* The callback does not come; what was asked for may still happen. NULL is allowed. */
 void sandbox_call_cancel(struct sandbox_call *c);
 
-/* --- jobs: commands and archives --- */
+/* --- commands, and archives --- */
 
-struct sandbox_job_callbacks {
+struct sandbox_command_callbacks {
     void (*on_started)(void *ctx); /* may be NULL */
     /* stream is 1 or 2; a terminal's output is 1. */
     void (*on_output)(void *ctx, int stream, const char *data, size_t len);
@@ -138,34 +139,35 @@ struct sandbox_job_callbacks {
     void (*on_exit)(void *ctx, const struct sandbox_exit *exit, const struct err *err);
 };
 
-struct sandbox_job_options {
+struct sandbox_command_options {
     /* A command. `in`, `out` and `err` of it are set here: output is always read, stderr too. */
     const struct sandbox_exec *exec;
-    bool input; /* its input stays open for sandbox_job_write() */
+    bool input; /* its input stays open for sandbox_command_write() */
     /* Or, with exec NULL, an archive: TAR_IN, TAR_OUT or SNAPSHOT. What tar says is stream 2. */
     uint16_t archive;
     const char *dir;
     const struct sandbox_strv *paths; /* TAR_OUT; NULL: all of dir */
-    int fd; /* of the archive; borrowed. -1: it is the job's input or output */
-    struct sandbox_job_callbacks callbacks;
+    int fd; /* of the archive; borrowed. -1: it is the command's input or output */
+    struct sandbox_command_callbacks callbacks;
     void *ctx;
 };
 
 /* NULL with err if it cannot be asked for. */
-struct sandbox_job *sandbox_job_start(struct sandbox_box *b,
-                                      const struct sandbox_job_options *options, struct err *err);
+struct sandbox_command *sandbox_command_start(struct sandbox_box *b,
+                                              const struct sandbox_command_options *options,
+                                              struct err *err);
 /* Takes bytes for its input: all or, when they would pass SANDBOX_INPUT_MAX, none (false). */
 #define SANDBOX_INPUT_MAX (1024 * 1024)
-bool sandbox_job_write(struct sandbox_job *j, const void *data, size_t len);
-size_t sandbox_job_input_queued(const struct sandbox_job *j);
+bool sandbox_command_write(struct sandbox_command *j, const void *data, size_t len);
+size_t sandbox_command_input_queued(const struct sandbox_command *j);
 /* Closes its input when all is written; at a terminal, types the end-of-file character. */
-void sandbox_job_end_input(struct sandbox_job *j);
-bool sandbox_job_resize(struct sandbox_job *j, uint32_t cols, uint32_t rows);
+void sandbox_command_end_input(struct sandbox_command *j);
+bool sandbox_command_resize(struct sandbox_command *j, uint32_t cols, uint32_t rows);
 /* No output comes while it is paused, unless the sandbox ends; the guest waits when its pipe is
  * full.
  */
-void sandbox_job_pause(struct sandbox_job *j, bool paused);
-bool sandbox_job_is_terminal(const struct sandbox_job *j);
+void sandbox_command_pause(struct sandbox_command *j, bool paused);
+bool sandbox_command_is_terminal(const struct sandbox_command *j);
 /* From now on what comes on this stream is dropped, and only counted. */
-void sandbox_job_discard(struct sandbox_job *j, int stream);
-uint64_t sandbox_job_discarded(const struct sandbox_job *j, int stream);
+void sandbox_command_discard(struct sandbox_command *j, int stream);
+uint64_t sandbox_command_discarded(const struct sandbox_command *j, int stream);

@@ -59,7 +59,7 @@ struct setup {
     size_t len, at;
     bool first;
     int snapshot; /* an archive to restore, or -1 */
-    struct sandbox_job *restore;
+    struct sandbox_command *restore;
     bool restored;
     /* What tar said: the line that comes, by its first and last bytes, and the lines that matter.
      */
@@ -502,14 +502,14 @@ static void feed_snapshot(void *ctx) {
     struct setup *u = s->setup;
     static char chunk[65536];
     while (u && u->restore && u->snapshot >= 0 &&
-           sandbox_job_input_queued(u->restore) < sizeof(chunk)) {
+           sandbox_command_input_queued(u->restore) < sizeof(chunk)) {
         ssize_t n = read(u->snapshot, chunk, sizeof(chunk));
         /* What is not queued went nowhere: tar has ended, or reads no more. */
-        if (n > 0 && sandbox_job_write(u->restore, chunk, (size_t)n) &&
-            sandbox_job_input_queued(u->restore) > 0)
+        if (n > 0 && sandbox_command_write(u->restore, chunk, (size_t)n) &&
+            sandbox_command_input_queued(u->restore) > 0)
             continue;
         fd_close(&u->snapshot);
-        sandbox_job_end_input(u->restore);
+        sandbox_command_end_input(u->restore);
     }
 }
 
@@ -595,15 +595,15 @@ static void begin_restore(struct sandbox *s) {
     struct setup *u = s->setup;
     struct err err;
     u->restored = true;
-    u->restore = sandbox_job_start(
+    u->restore = sandbox_command_start(
         s->box,
-        &(struct sandbox_job_options){.archive = INIT_TAR_IN,
-                                      .dir = "/",
-                                      .fd = -1,
-                                      .callbacks = {.on_output = on_restore_output,
-                                                    .on_input_drained = feed_snapshot,
-                                                    .on_exit = on_restored},
-                                      .ctx = s},
+        &(struct sandbox_command_options){.archive = INIT_TAR_IN,
+                                          .dir = "/",
+                                          .fd = -1,
+                                          .callbacks = {.on_output = on_restore_output,
+                                                        .on_input_drained = feed_snapshot,
+                                                        .on_exit = on_restored},
+                                          .ctx = s},
         &err);
     if (!u->restore)
         give_up(s, &err);

@@ -26,7 +26,7 @@ enum {
 };
 
 struct stream {
-    struct sandbox_job *job;
+    struct sandbox_command *command;
     uv_poll_t poll;
     int fd;
     int events; /* that are polled for */
@@ -37,12 +37,12 @@ struct stream {
     uint64_t discarded;
 };
 
-struct sandbox_job {
-    struct sandbox_job *next;
+struct sandbox_command {
+    struct sandbox_command *next;
     struct sandbox_box *box;     /* NULL when it is not in its list of running ones any more */
     struct sandbox_box *left_in; /* the box that it is in the list of ended ones of, or NULL */
     uint64_t id;
-    struct sandbox_job_callbacks callbacks;
+    struct sandbox_command_callbacks callbacks;
     void *ctx;
     struct stream streams[3]; /* input, output (or terminal), errors */
     uv_timer_t timer;
@@ -63,34 +63,34 @@ struct sandbox_job {
 };
 
 static void update(struct stream *s);
-static void settle(struct sandbox_job *j);
+static void settle(struct sandbox_command *j);
 
-uint64_t sandbox_job_id(const struct sandbox_job *j) {
+uint64_t sandbox_command_id(const struct sandbox_command *j) {
     return j->id;
 }
 
-struct sandbox_job *job_next(const struct sandbox_job *j) {
+struct sandbox_command *command_next(const struct sandbox_command *j) {
     return j->next;
 }
 
-int64_t job_start_by_ms(const struct sandbox_job *j) {
+int64_t job_start_by_ms(const struct sandbox_command *j) {
     return j->started ? 0 : j->start_by_ms;
 }
 
-void job_set_start_by_ms(struct sandbox_job *j, int64_t by_ms) {
+void job_set_start_by_ms(struct sandbox_command *j, int64_t by_ms) {
     j->start_by_ms = by_ms;
 }
 
-void job_mute(struct sandbox_job *j) {
-    j->callbacks = (struct sandbox_job_callbacks){0};
+void command_mute(struct sandbox_command *j) {
+    j->callbacks = (struct sandbox_command_callbacks){0};
     j->paused = false;
 }
 
-static void release(struct sandbox_job *j) {
+static void release(struct sandbox_command *j) {
     if (j->handles > 0 || !j->told || j->busy)
         return;
     if (j->left_in) {
-        struct sandbox_job **at = box_left(j->left_in);
+        struct sandbox_command **at = box_left(j->left_in);
         while (*at != j)
             at = &(*at)->next;
         *at = j->next;
@@ -104,8 +104,8 @@ static void release(struct sandbox_job *j) {
 static void on_stream_closed(uv_handle_t *h) {
     struct stream *s = h->data;
     fd_close(&s->fd);
-    s->job->handles--;
-    release(s->job);
+    s->command->handles--;
+    release(s->command);
 }
 
 static void close_stream(struct stream *s) {
@@ -119,12 +119,12 @@ static void close_stream(struct stream *s) {
 }
 
 static void on_timer_closed(uv_handle_t *h) {
-    struct sandbox_job *j = h->data;
+    struct sandbox_command *j = h->data;
     j->handles--;
     release(j);
 }
 
-static void stop_timer(struct sandbox_job *j) {
+static void stop_timer(struct sandbox_command *j) {
     if (!j->timing)
         return;
     j->timing = false;
@@ -133,11 +133,11 @@ static void stop_timer(struct sandbox_job *j) {
 
 /* --- input --- */
 
-static struct stream *input_stream(struct sandbox_job *j) {
+static struct stream *input_stream(struct sandbox_command *j) {
     return &j->streams[j->tty ? 1 : 0];
 }
 
-static void flush_input(struct sandbox_job *j) {
+static void flush_input(struct sandbox_command *j) {
     struct stream *s = input_stream(j);
     while (j->input.len > 0 && s->open) {
         if (j->tty)
@@ -161,7 +161,7 @@ static void flush_input(struct sandbox_job *j) {
         j->callbacks.on_input_drained(j->ctx);
 }
 
-bool sandbox_job_write(struct sandbox_job *j, const void *data, size_t len) {
+bool sandbox_command_write(struct sandbox_command *j, const void *data, size_t len) {
     if (j->input_ends || j->ended || !(j->tty || j->streams[0].open))
         return true; /* goes where the input of a command that does not read goes */
     if (!buf_add(&j->input, data, len)) {
@@ -172,15 +172,15 @@ bool sandbox_job_write(struct sandbox_job *j, const void *data, size_t len) {
     return true;
 }
 
-size_t sandbox_job_input_queued(const struct sandbox_job *j) {
+size_t sandbox_command_input_queued(const struct sandbox_command *j) {
     return j->input.len;
 }
 
-void sandbox_job_end_input(struct sandbox_job *j) {
+void sandbox_command_end_input(struct sandbox_command *j) {
     if (j->input_ends)
         return;
     if (j->tty) {
-        (void)sandbox_job_write(j, "\x04", 1);
+        (void)sandbox_command_write(j, "\x04", 1);
         return;
     }
     j->input_ends = true;
@@ -188,12 +188,12 @@ void sandbox_job_end_input(struct sandbox_job *j) {
         close_stream(&j->streams[0]);
 }
 
-bool sandbox_job_resize(struct sandbox_job *j, uint32_t cols, uint32_t rows) {
+bool sandbox_command_resize(struct sandbox_command *j, uint32_t cols, uint32_t rows) {
     struct winsize w = {.ws_col = (unsigned short)cols, .ws_row = (unsigned short)rows};
     return j->tty && j->streams[1].open && ioctl(j->streams[1].fd, TIOCSWINSZ, &w) == 0;
 }
 
-bool sandbox_job_is_terminal(const struct sandbox_job *j) {
+bool sandbox_command_is_terminal(const struct sandbox_command *j) {
     return j->tty;
 }
 
@@ -208,7 +208,7 @@ static int null_fd(void) {
 
 /* Empties the pipe without looking at it. */
 static ssize_t drop_output(struct stream *s, size_t max) {
-    if (!s->job->tty) {
+    if (!s->command->tty) {
         ssize_t n =
             splice(s->fd, NULL, null_fd(), NULL, MIN(max, (size_t)SPLICE_BYTES), SPLICE_F_NONBLOCK);
         if (n >= 0 || errno != EINVAL)
@@ -220,7 +220,7 @@ static ssize_t drop_output(struct stream *s, size_t max) {
 
 /* False at the end of the stream. */
 static bool read_output(struct stream *s) {
-    struct sandbox_job *j = s->job;
+    struct sandbox_command *j = s->command;
     static char chunk[CHUNK]; /* one loop thread; the callee copies what it keeps */
     size_t want = s->last ? s->left : CHUNK;
     bool drop = s->discard || j->told || !j->callbacks.on_output;
@@ -248,7 +248,7 @@ static bool read_output(struct stream *s) {
 
 static void on_poll(uv_poll_t *p, int status, int events) {
     struct stream *s = p->data;
-    struct sandbox_job *j = s->job;
+    struct sandbox_command *j = s->command;
     if (status < 0)
         events = s->events;
     if (s == input_stream(j) && (events & UV_WRITABLE)) {
@@ -264,7 +264,7 @@ static void on_poll(uv_poll_t *p, int status, int events) {
 }
 
 static void update(struct stream *s) {
-    struct sandbox_job *j = s->job;
+    struct sandbox_command *j = s->command;
     if (!s->open)
         return;
     int events = 0;
@@ -281,26 +281,26 @@ static void update(struct stream *s) {
         (void)uv_poll_stop(&s->poll);
 }
 
-void sandbox_job_pause(struct sandbox_job *j, bool paused) {
+void sandbox_command_pause(struct sandbox_command *j, bool paused) {
     j->paused = paused;
     update(&j->streams[1]);
     update(&j->streams[2]);
 }
 
-void sandbox_job_discard(struct sandbox_job *j, int stream) {
+void sandbox_command_discard(struct sandbox_command *j, int stream) {
     j->streams[stream].discard = true;
 }
 
-uint64_t sandbox_job_discarded(const struct sandbox_job *j, int stream) {
+uint64_t sandbox_command_discarded(const struct sandbox_command *j, int stream) {
     return j->streams[stream].discarded;
 }
 
 /* --- the end --- */
 
-static void unlink_job(struct sandbox_job *j) {
+static void unlink_job(struct sandbox_command *j) {
     if (!j->box)
         return;
-    struct sandbox_job **at = box_jobs(j->box);
+    struct sandbox_command **at = box_jobs(j->box);
     while (*at != j)
         at = &(*at)->next;
     *at = j->next;
@@ -311,15 +311,16 @@ static void unlink_job(struct sandbox_job *j) {
 }
 
 /* A guest that leaves processes behind with every command is not given pipes without end. */
-static bool too_many_left(const struct sandbox_job *j) {
+static bool too_many_left(const struct sandbox_command *j) {
     size_t n = 0;
-    for (const struct sandbox_job *o = j->left_in ? *box_left(j->left_in) : NULL; o; o = o->next)
+    for (const struct sandbox_command *o = j->left_in ? *box_left(j->left_in) : NULL; o;
+         o = o->next)
         n++;
     return n > LEFT_MAX;
 }
 
 /* Tells the outcome when the last output was read. */
-static void settle(struct sandbox_job *j) {
+static void settle(struct sandbox_command *j) {
     if (!j->ended || j->told || j->busy)
         return;
     for (int i = 1; i < 3; i++) {
@@ -347,14 +348,14 @@ static void settle(struct sandbox_job *j) {
 }
 
 static void on_terminal_late(uv_timer_t *t) {
-    struct sandbox_job *j = t->data;
+    struct sandbox_command *j = t->data;
     close_stream(&j->streams[1]);
     settle(j);
 }
 
 /* The outcome is known: what the pipes hold now is the rest. A terminal hands on with a delay; it
  * says itself when there is no more, unless somebody who was left behind still has it open. */
-static void finish(struct sandbox_job *j) {
+static void finish(struct sandbox_command *j) {
     unlink_job(j);
     j->ended = true;
     for (int i = 1; i < 3; i++) {
@@ -385,7 +386,7 @@ static void drain(struct stream *s) {
     close_stream(s);
 }
 
-void job_box_gone(struct sandbox_job *j) {
+void command_box_gone(struct sandbox_command *j) {
     j->left_in = NULL;
     j->next = NULL;
     if (j->told)
@@ -395,7 +396,7 @@ void job_box_gone(struct sandbox_job *j) {
     settle(j);
 }
 
-void job_lost(struct sandbox_job *j, const struct err *err) {
+void command_lost(struct sandbox_command *j, const struct err *err) {
     j->err = *err;
     unlink_job(j);
     for (int i = 1; i < 3; i++) {
@@ -413,7 +414,7 @@ void job_lost(struct sandbox_job *j, const struct err *err) {
 
 /* --- the beginning --- */
 
-static void open_stream(struct sandbox_job *j, int which, int fd) {
+static void open_stream(struct sandbox_command *j, int which, int fd) {
     struct stream *s = &j->streams[which];
     s->fd = fd;
     (void)fd_set_nonblock(fd, true);
@@ -427,7 +428,7 @@ static void open_stream(struct sandbox_job *j, int which, int fd) {
     update(s);
 }
 
-static const char *on_started(struct sandbox_job *j, struct wire_frame *f, struct unpack *u) {
+static const char *on_started(struct sandbox_command *j, struct wire_frame *f, struct unpack *u) {
     unsigned number;
     (void)unpack_u32(u);
     if (j->started || !unpack_ok(u) || f->nfds != (j->tty ? 1 : 0))
@@ -447,7 +448,7 @@ static const char *on_started(struct sandbox_job *j, struct wire_frame *f, struc
     return NULL;
 }
 
-const char *job_frame(struct sandbox_job *j, struct wire_frame *f) {
+const char *command_frame(struct sandbox_command *j, struct wire_frame *f) {
     struct unpack u;
     unpack_init(&u, f->data, f->len);
     if (f->type == INIT_STARTED)
@@ -488,8 +489,8 @@ static int make_pipe(struct pipes *p, int which, struct err *err) {
     return 0;
 }
 
-static int make_request(struct sandbox_job *j, const struct sandbox_job_options *o, struct pipes *p,
-                        struct buf *out, struct err *err) {
+static int make_request(struct sandbox_command *j, const struct sandbox_command_options *o,
+                        struct pipes *p, struct buf *out, struct err *err) {
     if (!o->exec) {
         int which = o->archive == INIT_TAR_IN ? 0 : 1;
         int rc = o->fd < 0 ? make_pipe(p, which, err) : 0;
@@ -523,9 +524,10 @@ static int make_request(struct sandbox_job *j, const struct sandbox_job_options 
     return rc;
 }
 
-struct sandbox_job *sandbox_job_start(struct sandbox_box *b, const struct sandbox_job_options *o,
-                                      struct err *err) {
-    struct sandbox_job *j = xcalloc(1, sizeof(*j));
+struct sandbox_command *sandbox_command_start(struct sandbox_box *b,
+                                              const struct sandbox_command_options *o,
+                                              struct err *err) {
+    struct sandbox_command *j = xcalloc(1, sizeof(*j));
     struct pipes p = {{-1, -1, -1}, {-1, -1, -1}};
     _cleanup_(buf) struct buf payload;
     buf_init(&payload, SANDBOX_INIT_MAX);
@@ -536,7 +538,7 @@ struct sandbox_job *sandbox_job_start(struct sandbox_box *b, const struct sandbo
     j->ctx = o->ctx;
     buf_init(&j->input, SANDBOX_INPUT_MAX);
     for (int i = 0; i < 3; i++) {
-        j->streams[i].job = j;
+        j->streams[i].command = j;
         j->streams[i].fd = -1;
     }
     int rc = make_request(j, o, &p, &payload, err);
