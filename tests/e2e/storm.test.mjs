@@ -72,6 +72,7 @@ class Storm {
     if (path === '/v1/run' || path.startsWith('/v1/workers')) return json(this.program());
     if (path.endsWith('/messages'))
       return json({ text: this.one(['hello', 'Count customers by tier', 'Add a task', 'Talk for a while', 'Run forever', 'Drop the customers table']) });
+    if (path === '/v1/code') return json(this.one([{ spec: 'hello world' }, { command: 'echo a; sleep 3', timeout_ms: 1500 }, { command: 'yes | head -c 2000000' }, { spec: '' }]));
     if (path === '/v1/sandboxes') return json({ timeout_ms: 20000, ...this.one([{}, { files: { '/home/user/a': 'x' } }, { nonsense: 1 }]) });
     if (path.endsWith('/exec'))
       return json({ command: this.one([['sh', '-c', 'echo hello; sleep 0.2; echo bye'], ['cat'], ['sleep', '30'], ['sh', '-c', 'yes | head -c 3000000'], ['nothing']]), detach: this.random() < 0.5, timeout_ms: 500 + this.below(2000) });
