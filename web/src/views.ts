@@ -24,6 +24,7 @@ export type View = {
 export const views: View[] = [
   { title: 'Chat', paths: ['/', '/chat/:agent/:name'], nav: true, view: lazy(() => import('./views/chat')) },
   { title: 'Playground', paths: ['/play'], nav: true, view: lazy(() => import('./views/play')) },
+  { title: 'Coder', paths: ['/coder', '/coder/:id'], nav: true, view: lazy(() => import('./views/coder')) },
   { title: 'Sandboxes', paths: ['/sandboxes'], nav: true, view: lazy(() => import('./views/sandboxes')) },
   { title: 'Sandbox', paths: ['/sandboxes/:id'], under: '/sandboxes', view: lazy(() => import('./views/sandbox')) },
   { title: 'Status', paths: ['/status'], nav: true, view: lazy(() => import('./views/status')) },

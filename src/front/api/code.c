@@ -2,6 +2,8 @@
 #include "base/cleanup.h"
 #include "front/api/api.h"
 
+#include <stdio.h>
+
 /* POST /v1/code: an agent works in a sandbox. With Accept: text/event-stream its events come as
  * they happen; otherwise the record, when it has ended. */
 
@@ -24,7 +26,9 @@ static void start(struct http_req *req, void *ctx) {
         http_respond_err(req, &err);
         return;
     }
-    http_res_header(req, "Location", id);
+    char location[ID_SIZE + 16];
+    (void)snprintf(location, sizeof(location), "/v1/runs/%s", id);
+    http_res_header(req, "Location", location);
     api_follow(f, req, id, 0, http_req_accepts(req, "text/event-stream"));
 }
 

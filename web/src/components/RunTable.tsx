@@ -13,14 +13,23 @@ export function runDuration(run: Run, now: number): number | null {
   return run.status === 'running' && !Number.isNaN(started) ? Math.max(0, now - started) : null;
 }
 
-export function RunTable({ runs, now }: { runs: readonly Run[]; now: number }) {
+type Props = {
+  runs: readonly Run[];
+  now: number;
+  /** Where a run is shown. */
+  link?: (run: Run) => string;
+};
+
+const runLink = (run: Run): string => `/runs/${encodeURIComponent(run.id)}`;
+
+export function RunTable({ runs, now, link = runLink }: Props) {
   const columns: Column<Run>[] = [
     {
       title: 'Run',
       head: true,
       wide: true,
       cell: (run) => (
-        <Link to={`/runs/${encodeURIComponent(run.id)}`} className="run-link">
+        <Link to={link(run)} className="run-link">
           <span className="run-title">{run.title || run.id}</span>
           {run.title && <span className="run-id">{run.id}</span>}
         </Link>

@@ -1,0 +1,141 @@
+/**
+ * Coding jobs: an agent that works in a sandbox. A job is followed by its id, from any event on, so
+ * that a page that was loaded again goes on where it is.
+ */
+import { ApiError, request } from './client.ts';
+import { serverEvents } from './sse.ts';
+import { number, object, readRun, text, type Run } from './types.ts';
+
+export type CodeRequest = { spec: string; model?: string; max_steps?: number };
+
+export type Step = {
+  step: number;
+  tool: string;
+  args: unknown;
+  output: string;
+  /** null while it is being done. */
+  ok: boolean | null;
+  ms: number;
+};
+
+export type CodeState = {
+  seq: number;
+  sandbox: string;
+  model: string;
+  steps: readonly Step[];
+  /** What the agent says besides its steps, with the number of the step before it. */
+  words: readonly { after: number; text: string; bad: boolean }[];
+  summary: string;
+  run: Run | null;
+};
+
+export const emptyCode: CodeState = {
+  seq: 0,
+  sandbox: '',
+  model: '',
+  steps: [],
+  words: [],
+  summary: '',
+  run: null,
+};
+
+const maxOutputChars = 200_000;
+
+function addWords(state: CodeState, said: string, bad: boolean): CodeState {
+  if (said === '') return state;
+  const words = [...state.words, { after: state.steps.length, text: said, bad }];
+  return { ...state, words: words.slice(-2000) };
+}
+
+function changeStep(state: CodeState, step: number, change: (step: Step) => Step): CodeState {
+  return { ...state, steps: state.steps.map((s) => (s.step === step ? change(s) : s)) };
+}
+
+/** The state after one more event. */
+export function readCodeEvent(state: CodeState, type: string, value: unknown): CodeState {
+  const data = object(value);
+  const step = number(data['step']);
+  switch (type) {
+    case 'sandbox':
+      return { ...state, sandbox: text(data['id']) };
+    case 'start':
+      return { ...state, model: text(data['model']) };
+    case 'step_begin': {
+      const begun = {
+        step,
+        tool: text(data['tool']),
+        args: data['args'],
+        output: '',
+        ok: null,
+        ms: 0,
+      };
+      return { ...state, steps: [...state.steps, begun] };
+    }
+    case 'output':
+      return changeStep(state, step, (s) => ({
+        ...s,
+        output: (s.output + text(data['text'])).slice(-maxOutputChars),
+      }));
+    case 'step_end':
+      return changeStep(state, step, (s) => ({
+        ...s,
+        ok: data['ok'] === true,
+        ms: number(data['ms']),
+        output: s.output || text(data['error']),
+      }));
+    case 'thought':
+    case 'text':
+      return addWords(state, text(data['text']), false);
+    case 'retry':
+    case 'repair':
+    case 'error':
+    case 'failed':
+      return addWords(state, text(data['message']), true);
+    case 'done':
+      return { ...state, summary: text(data['summary']) };
+    case 'end':
+      return { ...state, run: readRun(value) };
+    default:
+      return state;
+  }
+}
+
+/** Begins a job and gives its id. It goes on by itself: what follows is read by followCode(). */
+export async function startCode(body: CodeRequest): Promise<string> {
+  const abort = new AbortController();
+  const response = await request('/v1/code', {
+    method: 'POST',
+    body,
+    headers: { Accept: 'text/event-stream' },
+    signal: abort.signal,
+  });
+  const id = (response.headers.get('Location') ?? '').split('/').pop() ?? '';
+  abort.abort();
+  if (id === '') throw new ApiError(0, 'bad_answer', 'The server did not say which job it began');
+  return id;
+}
+
+/** Yields [number, type, data] of the events after a number, until the job has ended. */
+export async function* followCode(
+  id: string,
+  after: number,
+  signal: AbortSignal,
+): AsyncGenerator<[number, string, unknown]> {
+  const response = await request(`/v1/runs/${encodeURIComponent(id)}/events?after=${after}`, {
+    headers: { Accept: 'text/event-stream' },
+    signal,
+  });
+  for await (const event of serverEvents(response)) {
+    let data: unknown = null;
+    try {
+      data = JSON.parse(event.data) as unknown;
+    } catch {
+      continue;
+    }
+    yield [Number(event.id) || after, event.event, data];
+  }
+}
+
+export async function cancelRun(id: string): Promise<void> {
+  await request(`/v1/runs/${encodeURIComponent(id)}/cancel`, { method: 'POST' });
+}
