@@ -52,6 +52,8 @@ static int read_reply(const char *text, size_t len, struct reply *r, struct err 
     int rc = json_parse(text, len, "the reply", &r->json, err);
     if (rc < 0)
         return rc;
+    if (!json_is_valid(text, len)) /* which has a smaller limit of depth */
+        return malformed(err, "the reply is nested too deep");
     r->thought = json_object_get(r->json, "thought");
     if (r->thought && !json_is_string(r->thought))
         return malformed(err, "\"thought\" must be a string");
