@@ -276,7 +276,8 @@ static int do_step(struct agent *a, const struct reply *reply, char *text, struc
     tell_step_end(a, &result, began);
     if (rc < 0)
         f->reason = reason_of(&f->err);
-    context_add(&a->context, text, result_text(a, tool, &result));
+    context_add(&a->context,
+                &(struct turn){.action = text, .result = result_text(a, tool, &result)});
     tool_result_finish(&result);
     return rc;
 }

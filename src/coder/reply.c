@@ -63,14 +63,17 @@ static int read_reply(const char *text, size_t len, struct reply *r, struct err 
     return done ? read_done(r, err) : read_tool(r, err);
 }
 
+static bool is_space(char c) {
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
 int reply_parse(const char *text, size_t len, struct reply *ret, struct err *err) {
-    static const char space[] = " \t\r\n";
     struct reply r = {0};
-    while (len > 0 && memchr(space, text[0], 4)) {
+    while (len > 0 && is_space(text[0])) {
         text++;
         len--;
     }
-    while (len > 0 && memchr(space, text[len - 1], 4))
+    while (len > 0 && is_space(text[len - 1]))
         len--;
     int rc = read_reply(text, len, &r, err);
     if (rc < 0) {
