@@ -32,7 +32,8 @@ static int read_tool(struct reply *r, struct err *err) {
     r->tool = json_object_get(r->json, "tool");
     r->args = json_object_get(r->json, "args");
     if (!json_is_string(r->tool) || json_string_length(r->tool) == 0 ||
-        json_string_length(r->tool) > TOOL_NAME_MAX)
+        json_string_length(r->tool) > TOOL_NAME_MAX ||
+        strlen(json_string_value(r->tool)) != json_string_length(r->tool))
         return malformed(err, "\"tool\" must be the name of a tool");
     if (!json_is_object(r->args))
         return malformed(err, "\"args\" must be a JSON object");
