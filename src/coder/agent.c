@@ -255,7 +255,7 @@ static char *result_text(const struct agent *a, const char *tool, const struct t
 static int do_step(struct agent *a, const struct reply *reply, char *text, struct failure *f) {
     struct tool_result result;
     const char *tool = json_string_value(reply->tool);
-    json_t *name = json_string(tool); /* up to a NUL, if it has one */
+    json_t *name = json_string(tool);
     tool_result_init(&result);
     a->steps++;
     for (size_t i = 0; tool[i]; i++)
@@ -276,7 +276,8 @@ static int do_step(struct agent *a, const struct reply *reply, char *text, struc
     tell_step_end(a, &result, began);
     if (rc < 0)
         f->reason = reason_of(&f->err);
-    context_add(&a->context, text, result_text(a, tool, &result));
+    context_add(&a->context,
+                &(struct turn){.action = text, .result = result_text(a, tool, &result)});
     tool_result_finish(&result);
     return rc;
 }

@@ -158,12 +158,10 @@ static int receive(struct life *life, int fd, struct response *response, int64_t
         int rc = 0;
         if (n < 0 && errno == EAGAIN)
             rc = wait_for(life, fd, POLLIN, until_ms, err);
-        else if (n < 0 && errno == ECONNRESET)
+        else if (n == 0 || (n < 0 && errno == ECONNRESET))
             rc = response_end(response, err);
         else if (n < 0 && errno != EINTR)
             rc = err_sys(err, "receive");
-        else if (n == 0)
-            rc = response_end(response, err);
         else if (n > 0)
             rc = response_feed(response, chunk, (size_t)n, err);
         if (rc < 0)

@@ -26,9 +26,9 @@ void context_finish(struct context *c) {
     *c = (struct context){0};
 }
 
-void context_add(struct context *c, char *action, char *result) {
+void context_add(struct context *c, const struct turn *turn) {
     c->turns = xrealloc(c->turns, (c->nturns + 1) * sizeof(*c->turns));
-    c->turns[c->nturns++] = (struct turn){.action = action, .result = result};
+    c->turns[c->nturns++] = *turn;
 }
 
 static size_t size_of(const struct context *c) {

@@ -26,8 +26,8 @@ struct context {
 
 void context_init(struct context *c, const char *spec, size_t max_bytes);
 void context_finish(struct context *c);
-/* Takes both texts. */
-void context_add(struct context *c, char *action, char *result);
+/* Takes its texts. */
+void context_add(struct context *c, const struct turn *turn);
 /* Shortens what must be. */
 void context_fit(struct context *c);
 void context_write(const struct context *c, struct json_writer *w);

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -159,14 +160,16 @@ static int read_window(int fd, const char *path, int64_t offset, int64_t limit, 
         from++;
     if (memchr(chunk, 0, got) || !utf8_is_valid(chunk + from, end - from))
         return err_set(err, ERR_BAD_REQUEST,
-                       "%.200s is binary (%lld bytes); look at it with a command", path,
-                       (long long)size);
+                       "%.200s is binary (%" PRId64 " bytes); look at it with a command", path,
+                       size);
     (void)buf_add(out, chunk + from, end - from);
+    int64_t first = offset + (int64_t)from;
     int64_t next = offset + (int64_t)end;
     if (next < size)
-        (void)buf_addf(
-            out, "\n[bytes %lld to %lld of %lld; for more, read_file with \"offset\": %lld]",
-            (long long)(offset + (int64_t)from), (long long)next, (long long)size, (long long)next);
+        (void)buf_addf(out,
+                       "\n[bytes %" PRId64 " to %" PRId64 " of %" PRId64
+                       "; for more, read_file with \"offset\": %" PRId64 "]",
+                       first, next, size, next);
     return 0;
 }
 

@@ -32,7 +32,8 @@ static int read_tool(struct reply *r, struct err *err) {
     r->tool = json_object_get(r->json, "tool");
     r->args = json_object_get(r->json, "args");
     if (!json_is_string(r->tool) || json_string_length(r->tool) == 0 ||
-        json_string_length(r->tool) > TOOL_NAME_MAX)
+        json_string_length(r->tool) > TOOL_NAME_MAX ||
+        strlen(json_string_value(r->tool)) != json_string_length(r->tool))
         return malformed(err, "\"tool\" must be the name of a tool");
     if (!json_is_object(r->args))
         return malformed(err, "\"args\" must be a JSON object");
@@ -52,6 +53,8 @@ static int read_reply(const char *text, size_t len, struct reply *r, struct err 
     int rc = json_parse(text, len, "the reply", &r->json, err);
     if (rc < 0)
         return rc;
+    if (!json_is_valid(text, len)) /* which has a smaller limit of depth */
+        return malformed(err, "the reply is nested too deep");
     r->thought = json_object_get(r->json, "thought");
     if (r->thought && !json_is_string(r->thought))
         return malformed(err, "\"thought\" must be a string");
@@ -61,14 +64,17 @@ static int read_reply(const char *text, size_t len, struct reply *r, struct err 
     return done ? read_done(r, err) : read_tool(r, err);
 }
 
+static bool is_space(char c) {
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
 int reply_parse(const char *text, size_t len, struct reply *ret, struct err *err) {
-    static const char space[] = " \t\r\n";
     struct reply r = {0};
-    while (len > 0 && memchr(space, text[0], 4)) {
+    while (len > 0 && is_space(text[0])) {
         text++;
         len--;
     }
-    while (len > 0 && memchr(space, text[len - 1], 4))
+    while (len > 0 && is_space(text[len - 1]))
         len--;
     int rc = read_reply(text, len, &r, err);
     if (rc < 0) {

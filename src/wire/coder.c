@@ -350,6 +350,8 @@ static int parse_object(const char *line, size_t len, json_t **ret, struct err *
     _cleanup_(json) json_t *json = NULL;
     if (json_has_more_values(line, len, VALUES_MAX))
         return err_set(err, ERR_PROTOCOL, "a line has more than %d values", VALUES_MAX);
+    if (!json_is_valid(line, len)) /* its depth too, which whoever reads it on has a limit for */
+        return err_set(err, ERR_PROTOCOL, "a line is not valid JSON, or nested too deep");
     if (json_parse(line, len, "a line", &json, err) < 0) {
         err->code = ERR_PROTOCOL;
         return -ERR_PROTOCOL;
@@ -652,6 +654,8 @@ static int read_line(struct coder_reader *r, const char *line, size_t len, struc
         }
         return 0;
     case CODER_LINES_TEXT:
+        if (r->told_full) /* nothing of it will be told */
+            return 0;
         ensure_started(r, "", "", "");
         deliver_new(r, CODER_TEXT, json_pack("{s:o}", "text", coder_shorten_text(line, n)));
         return 0;

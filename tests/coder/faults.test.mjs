@@ -20,7 +20,7 @@ test('a reply that is no action is repaired once, and is no step', async (t) => 
   for (const bad of [
     'I will now run ls.', '```json\n{"tool":"list_files","args":{}}\n```', 'Sure! {"tool":"list_files","args":{}}', '{"tool":"list_files","args":{}} I hope that helps.',
     '{"tool":"list_files"}', '{"tool":"list_files","args":[]}', '{"done":false,"summary":""}', '{"done":true}', '{"tool":"a","args":{},"done":true,"summary":""}',
-    '{"tool":"list_files","args":{},"extra":1}', '{"tool":"","args":{}}', '[]', '"x"', '{', '', '{"tool":"a","tool":"b","args":{}}', '{}', '{"tool":"list_files","args":{}}\n{"done":true,"summary":""}',
+    '{"tool":"list_files","args":{},"extra":1}', '{"tool":"","args":{}}', '{"tool":"list_files\\u0000x","args":{}}', '[]', '"x"', '{', '', '{"tool":"a","tool":"b","args":{}}', '{}', '{"tool":"list_files","args":{}}\n{"done":true,"summary":""}',
     '{"thought":5,"tool":"list_files","args":{}}', '\0', "{'tool':'list_files','args':{}}", '['.repeat(100000),
   ]) {
     const model = await startModel(t, 'anthropic', [bad, tool('list_files', {}), done()]);
