@@ -41,6 +41,7 @@ test('the agent works step by step, and shows what it changed', limit, async () 
   }
   await page.getByRole('link', { name: 'Start another' }).click();
   await page.getByRole('link', { name: /hello world/ }).first().waitFor();
+  await screenshot(page, 'coder-start');
   assert.deepEqual(problems, []);
   await context.close();
 });

@@ -71,7 +71,7 @@ function Start() {
         </p>
       </div>
       <form
-        className="card stack"
+        className="card stack coder-form"
         onSubmit={(event) => {
           event.preventDefault();
           void start();
