@@ -25,7 +25,9 @@ enum {
     DIFF_BYTES = 4 << 20,
     SPARE_S = 60, /* of the sandbox's life, beyond the agent's time */
     COLLECT_S = 30,
-    CHUNK = 65536,
+    CHUNK = 1024,
+    EVENTS_PER_TURN = 64, /* each is written to the store */
+    CHUNKS_PER_TURN = 256,
     CANCEL_MS = 5000,
 };
 
@@ -66,6 +68,8 @@ struct code {
     struct exec *exec;        /* the one that runs: before, the agent, after */
     struct exec_follower follower;
     uint64_t offset;
+    struct later more; /* there is more to read than one turn takes */
+    size_t told;       /* events of this turn */
     struct coder_reader *reader;
     json_t *last; /* the agent's last event */
     struct buf diff;
@@ -76,6 +80,7 @@ struct code {
 struct codes {
     struct codes_options opt;
     struct code *list;
+    struct later_queue later;
 };
 
 static void on_change(void *ctx);
@@ -89,11 +94,16 @@ static void code_move(struct code *c, enum code_state to) {
 struct codes *codes_create(const struct codes_options *options) {
     struct codes *all = xcalloc(1, sizeof(*all));
     all->opt = *options;
+    later_queue_init(&all->later, options->loop);
     return all;
 }
 
+static void on_later_closed(uv_handle_t *h) {
+    free(h->data);
+}
+
 void codes_destroy(struct codes *all) {
-    free(all);
+    later_queue_close(&all->later, on_later_closed, all);
 }
 
 /* --- the model's route --- */
@@ -246,6 +256,7 @@ static int start_exec(struct code *c, json_t *body, struct err *err) {
 static void drop_exec(struct code *c) {
     if (!c->exec)
         return;
+    later_cancel(&c->more);
     exec_unfollow(c->exec, &c->follower);
     exec_unref(c->exec);
     c->exec = NULL;
@@ -269,6 +280,7 @@ static int begin_preparing(struct code *c, struct err *err) {
 
 static bool on_coder_event(void *ctx, const struct coder_event *event) {
     struct code *c = ctx;
+    c->told++;
     job_event(c->job, coder_type_name(event->type), event->text, event->len);
     if (event->type == CODER_DONE || event->type == CODER_FAILED) {
         json_decref(c->last);
@@ -368,12 +380,19 @@ static void on_change(void *ctx) {
     struct code *c = ctx;
     struct exec *e = c->exec;
     char data[CHUNK];
-    ssize_t n;
-    while ((n = exec_read(e, EXEC_STDOUT, c->offset, data, sizeof(data))) > 0) {
+    ssize_t n = 0;
+    c->told = 0;
+    /* An agent that says much must not make the others wait. */
+    for (int i = 0; i < CHUNKS_PER_TURN && c->told < EVENTS_PER_TURN; i++) {
+        n = exec_read(e, EXEC_STDOUT, c->offset, data, sizeof(data));
+        if (n <= 0)
+            break;
         c->offset += (uint64_t)n;
         take_output(c, data, (size_t)n);
     }
-    if (e->ended)
+    if (n > 0)
+        later_post(&c->all->later, &c->more, on_change, c);
+    else if (e->ended)
         next(c);
 }
 
