@@ -5,6 +5,8 @@
 /* An idle handle runs once in every turn and keeps the loop from sleeping. A timer of 0 ms that is
  * started again inside its callback would run again in the same turn (libuv before 1.45). */
 
+enum { ROUNDS = 4 };
+
 static void unlink_item(struct later_queue *q, struct later *l) {
     *l->at = l->next;
     *(l->next ? &l->next->at : &q->last) = l->at;
@@ -18,16 +20,25 @@ static void run_first(struct later_queue *q) {
         l->run(l->ctx); /* its memory may be gone now */
 }
 
-/* Only what was posted before this turn: an item that posts itself again lets the loop go on. */
-static void on_turn(uv_idle_t *h) {
-    struct later_queue *q = h->data;
+/* Runs what was posted before. False: the queue was closed meanwhile. */
+static bool run_posted(struct later_queue *q) {
     struct later end = {0};
     later_post(q, &end, NULL, NULL);
     while (end.queue && q->first != &end)
         run_first(q);
     if (!end.queue)
-        return; /* closed meanwhile */
+        return false;
     unlink_item(q, &end);
+    return true;
+}
+
+/* What these post in turn runs too, without a look at the descriptors in between (a system call),
+ * but not for ever: an item that posts itself again lets the loop go on. */
+static void on_turn(uv_idle_t *h) {
+    struct later_queue *q = h->data;
+    for (int i = 0; i < ROUNDS && q->first; i++)
+        if (!run_posted(q))
+            return;
     if (!q->first)
         (void)uv_idle_stop(h);
 }

@@ -1,7 +1,7 @@
 #pragma once
-/* Work for the next turn of the loop: how something is told without running the listener's code in
- * the stack of whoever caused it. A queue belongs to one module, which owns its handle; an item is
- * part of the object that it is about, and costs no allocation and no system call. */
+/* Work for later in the turn of the loop: how something is told without running the listener's code
+ * in the stack of whoever caused it. A queue belongs to one module, which owns its handle; an item
+ * is part of the object that it is about, and costs no allocation and no system call. */
 
 #include <stdbool.h>
 #include <uv.h>
@@ -25,7 +25,7 @@ void later_queue_init(struct later_queue *q, uv_loop_t *loop);
  * called with the handle, whose data is ctx. */
 void later_queue_close(struct later_queue *q, uv_close_cb closed, void *ctx);
 
-/* Runs run(ctx) in the next turn, in the order of posting. One that is posted already stays in its
+/* Runs run(ctx) from the loop, in the order of posting. One that is posted already stays in its
  * place. */
 void later_post(struct later_queue *q, struct later *l, void (*run)(void *ctx), void *ctx);
 /* Zeroed memory and what is not posted are allowed. */

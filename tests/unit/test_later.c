@@ -64,14 +64,14 @@ static void items_run_from_the_loop_in_order_and_once(void **state) {
     assert_string_equal(order, "ab");
 }
 
-static void what_an_item_posts_runs_a_turn_later(void **state) {
+static void an_item_that_posts_itself_lets_the_loop_go_on(void **state) {
     (void)state;
     struct item a = {.name = 'a', .posts = &a};
     post(&a);
     (void)uv_run(&loop, UV_RUN_NOWAIT);
-    assert_string_equal(order, "a");
+    assert_string_equal(order, "aaaa");
     (void)uv_run(&loop, UV_RUN_NOWAIT);
-    assert_string_equal(order, "aa");
+    assert_string_equal(order, "aaaaaaaa");
     later_cancel(&a.later);
 }
 
@@ -130,7 +130,8 @@ static void a_queue_can_be_closed_by_one_of_its_items(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(items_run_from_the_loop_in_order_and_once, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_an_item_posts_runs_a_turn_later, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_item_that_posts_itself_lets_the_loop_go_on, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(a_cancelled_item_does_not_run, setup, teardown),
         cmocka_unit_test_setup_teardown(closing_runs_what_is_left, setup, teardown),
         cmocka_unit_test_setup_teardown(a_queue_can_be_closed_by_one_of_its_items, setup, teardown),

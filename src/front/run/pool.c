@@ -69,6 +69,7 @@ struct isolate {
     bool exited; /* the zygote reported its end */
     /* What it may use of the processor: see isolate_allow(). */
     int64_t allowed_from_ns;
+    bool used; /* it has had a call */
     size_t allowed_calls;
 };
 
@@ -396,6 +397,10 @@ int64_t isolate_cpu_ns(const struct isolate *i) {
 /* The zygote is not asked for every call: only when enough was used that a call could miss it. */
 int64_t isolate_allow(struct isolate *i, size_t calls) {
     struct channel *channel = i->zygote->keeper ? keeper_channel(i->zygote->keeper) : NULL;
+    if (!i->used && calls == 1) {
+        i->used = true; /* a new one may take a call as it is: nothing is asked and told */
+        return 0;
+    }
     int64_t now = isolate_cpu_ns(i);
     if (!channel || (now - i->allowed_from_ns < ALLOW_AFTER_NS && calls <= i->allowed_calls))
         return now;
