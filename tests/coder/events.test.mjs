@@ -1,9 +1,9 @@
 // The whole path: the task of the seed, in both dialects, and what is told while it goes.
 import assert from 'node:assert/strict';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { DIALECTS, done, finished, runCoder, sh, startCoder, startModel, tempDir, tool } from './lib.mjs';
+import { DIALECTS, done, finished, readLines, runCoder, sh, startCoder, startModel, tempDir, tool } from './lib.mjs';
 
 const HELLO = [
   tool('write_file', { path: 'hello.sh', content: 'echo "Hello, world"\n' }, 'A script first.'),
@@ -138,4 +138,33 @@ test('when shortening is not enough the oldest turns go', async (t) => {
   assert.ok(JSON.stringify(model.last()).length < 30_000);
   const order = model.last().map((m) => m.role);
   assert.deepEqual(order, order.map((_, i) => (i % 2 ? 'assistant' : 'user')));
+});
+
+const CODERS = new URL('../../coders/', import.meta.url);
+const KNOWN = ['dir', 'spec', 'model', 'dialect', 'max_steps', 'timeout_ms'];
+
+test('the definitions of agents have the keys and the placeholders that there are', () => {
+  const files = readdirSync(CODERS).filter((f) => f.endsWith('.json'));
+  assert.deepEqual(files, ['claude-code.json', 'coder.json']);
+  for (const file of files) {
+    const d = JSON.parse(readFileSync(new URL(file, CODERS), 'utf8'));
+    assert.deepEqual(Object.keys(d), ['title', 'description', 'program', 'find', 'mount', 'arguments', 'environment', 'stdin', 'dialects', 'lines', 'memory_mb']);
+    const values = [...d.arguments, ...Object.values(d.environment)];
+    for (const [, name] of values.join(' ').matchAll(/\$\{(\w+)\}/g)) assert.ok(KNOWN.includes(name), name);
+    assert.ok(values.every((v) => typeof v === 'string'));
+    assert.ok(d.dialects.every((x) => DIALECTS.includes(x)) && ['own', 'setting'].includes(d.find) && ['none', 'spec'].includes(d.stdin));
+    assert.equal(readLines(d.lines, '').at(-1).type, 'failed', 'a kind of lines that is known');
+  }
+});
+
+test('our own definition starts it', async (t) => {
+  const d = JSON.parse(readFileSync(new URL('coder.json', CODERS), 'utf8'));
+  const model = await startModel(t, 'openai', [done('started')]);
+  const dir = tempDir(t);
+  const fill = { dir, model: 'm', dialect: 'openai', max_steps: 7, timeout_ms: 10_000 };
+  const args = d.arguments.map((a) => a.replace(/\$\{(\w+)\}/g, (_, name) => fill[name]));
+  const r = await runCoder(t, model, { dir, dialect: 'openai', spec: null, args, input: 'the task', env: { OPENAI_BASE_URL: model.url } });
+  assert.equal(r.last.summary, 'started');
+  assert.equal(r.events[0].max_steps, 7);
+  assert.equal(model.last().at(-1).content, 'the task');
 });

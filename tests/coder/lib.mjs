@@ -76,17 +76,17 @@ export function tempDir(t) {
 }
 
 /** Starts cay-coder; {child, events, ended, wait(fits)}. */
-export function startCoder(t, model, { dir, dialect = 'anthropic', spec = 'Do it.', args = [], env = {}, input, command = [] } = {}) {
+export function startCoder(t, model, { dir, dialect = 'anthropic', spec = 'Do it.', args = [], env = {}, input, command = [], stdout = 'pipe' } = {}) {
   const work = dir ?? tempDir(t);
   const specArgs = spec === null ? [] : ['--spec', spec];
   const all = [...command, CAY_CODER, '--dir', work, '--model', 'm', '--dialect', dialect, '--base-url', model.url ?? model, ...specArgs, ...args];
   const environment = { PATH: process.env.PATH, LANG: 'C.UTF-8', ...env };
   for (const name of ['ASAN_OPTIONS', 'UBSAN_OPTIONS', 'ASAN_SYMBOLIZER_PATH', 'CAY_TEST_PHASE'])
     if (process.env[name]) environment[name] = process.env[name];
-  const child = spawn(all[0], all.slice(1), { env: environment, stdio: [input === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'] });
+  const child = spawn(all[0], all.slice(1), { env: environment, stdio: [input === undefined ? 'ignore' : 'pipe', stdout, 'pipe'] });
   const emitter = new EventEmitter();
   const it = { child, dir: work, events: [], raw: '', err: '' };
-  readline.createInterface({ input: child.stdout }).on('line', (line) => {
+  if (child.stdout) readline.createInterface({ input: child.stdout }).on('line', (line) => {
     it.raw += `${line}\n`;
     try {
       it.events.push(JSON.parse(line));

@@ -18,7 +18,8 @@ async function act(t, actions, options = {}) {
 test('paths that lead out are refused, and nothing is read or written there', async (t) => {
   const outside = tempDir(t);
   writeFileSync(join(outside, 'secret'), 'the secret');
-  const dir = tempDir(t);
+  const dir = join(outside, 'work');
+  mkdirSync(dir);
   symlinkSync(outside, join(dir, 'link'));
   symlinkSync(join(outside, 'secret'), join(dir, 'file-link'));
   symlinkSync('../../../../../../etc', join(dir, 'up'));
@@ -221,8 +222,10 @@ test('a command cannot read the agent or write its lines', { skip: isSanitized &
 test('where there is no openat2 no link is followed, and the rest works', { skip: isSanitized }, async (t) => {
   // A filter as cay-sandbox has it for sandboxes that may write to a folder of the host.
   const filter = join(import.meta.dirname, 'no_openat2.py');
-  const dir = tempDir(t);
-  mkdirSync(join(dir, 'sub'));
+  const outside = tempDir(t);
+  writeFileSync(join(outside, 'x'), 'secret');
+  const dir = join(outside, 'work');
+  mkdirSync(join(dir, 'sub'), { recursive: true });
   symlinkSync('sub', join(dir, 'link'));
   symlinkSync('/etc/passwd', join(dir, 'passwd'));
   const r = await act(t, [
