@@ -5,11 +5,11 @@ import { readFileSync } from 'node:fs';
 import http from 'node:http';
 import net from 'node:net';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { buildDir } from '../tests/lib/cay.mjs';
+import { built } from './lib.mjs';
 
-const build = process.env.CAY_BUILD ?? fileURLToPath(new URL('../build', import.meta.url));
-process.env.CAY_EGRESS ??= join(build, 'cay-egress');
-process.env.CAY_EGRESS_CLI ??= join(build, 'tests/egress/egress-cli');
+process.env.CAY_EGRESS ??= join(buildDir, 'cay-egress');
+process.env.CAY_EGRESS_CLI ??= built('tests/egress/egress-cli');
 const { connect, startEgress, startServer, startTcp } = await import('../tests/egress/lib.mjs');
 
 const requests = Number(process.env.BENCH_REQUESTS ?? 3000);

@@ -6,10 +6,10 @@ import { execFileSync } from 'node:child_process';
 import http from 'node:http';
 import path from 'node:path';
 import { buildDir, startCay } from '../tests/lib/cay.mjs';
+import { built } from './lib.mjs';
 
 const RUNS = Number(process.argv[2] ?? 200);
-execFileSync('ninja', ['-C', buildDir, 'bench/bench-sandbox'], { stdio: ['ignore', 'ignore', 'inherit'] });
-execFileSync(path.join(buildDir, 'bench/bench-sandbox'), [path.join(buildDir, 'cay-sandbox')], { stdio: 'inherit' });
+execFileSync(built('bench/bench-sandbox'), [path.join(buildDir, 'cay-sandbox')], { stdio: 'inherit' });
 
 const cay = await startCay({ args: ['--log-level', 'error'] });
 const agent = new http.Agent({ keepAlive: true });
