@@ -8,3 +8,6 @@ export function built(target) {
   execFileSync('ninja', ['-C', buildDir, target], { stdio: ['ignore', 'ignore', 'inherit'] });
   return join(buildDir, target);
 }
+
+/** Whether a benchmark is run, rather than imported for what it measures. */
+export const isMain = (meta) => process.argv[1] === meta.filename;
