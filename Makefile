@@ -20,7 +20,7 @@ test: ## run every test, or some phases: make test PHASES="unit e2e"
 	@tools/setup build lint test
 	@exec tests/run $(PHASES)
 
-bench: all ## run the side-by-side benchmarks
+bench: all ## run the side-by-side benchmarks, or two builds in turns: make bench ARGS="--against DIR"
 	@tools/setup bench
 	@exec bench/run $(ARGS)
 

@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
 import { sleep, startCay } from '../tests/lib/cay.mjs';
+import { isMain } from './lib.mjs';
 
 const now = () => performance.now();
 const at = (list, q) => [...list].sort((a, b) => a - b)[Math.min(list.length - 1, Math.floor(list.length * q))];
@@ -239,11 +240,32 @@ async function streams() {
   await cay.stop();
 }
 
-try {
-  await turns();
-  await idle();
-  await streams();
-} finally {
-  mock.closeAllConnections();
-  mock.close();
+/** What is measured of one build beside another (against.mjs). */
+export async function subject(build) {
+  const cay = await startCay({ build, env });
+  await sleep(6000); // as in turns()
+  let n = 0;
+  const turn = (kind, name) => ({
+    name, unit: 'ms',
+    once: async () => {
+      const name2 = `${kind}-${n++}`;
+      const took = [];
+      for (let i = 0; i < 10; i++) {
+        const { sent, ended } = await post(cay, name2, kind);
+        took.push(ended - sent);
+      }
+      return at(took, 0.5);
+    },
+  });
+  return { figures: [turn('hello', 'a turn of text'), turn('query', 'with queryDatabase'), turn('code', 'with executeCode')], stop: () => cay.stop() };
 }
+
+if (isMain(import.meta))
+  try {
+    await turns();
+    await idle();
+    await streams();
+  } finally {
+    mock.closeAllConnections();
+    mock.close();
+  }

@@ -10,6 +10,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { request, startCay, tempDir, until } from '../tests/lib/cay.mjs';
+import { isMain } from './lib.mjs';
 
 const run = promisify(execFile);
 const seconds = Number(process.env.BENCH_SECONDS ?? 3);
@@ -112,11 +113,40 @@ async function underAttack(cay) {
   }
 }
 
-console.log(`${cpus().length} x ${cpus()[0].model}, ${(totalmem() / 2 ** 30).toFixed(1)} GiB, Linux ${release()}, load ${readFileSync('/proc/loadavg', 'utf8').split(' ')[0]}`);
-const cay = await startCay();
-try {
-  await sideBySide(cay);
-  await underAttack(cay);
-} finally {
-  await cay.stop();
+/** What is measured of one build beside another (against.mjs). */
+export async function subject(build) {
+  const cay = await startCay({ build });
+  const wrk = async () => {
+    const { stdout } = await run('wrk', ['-t1', `-c${connections}`, '-d1s', `http://127.0.0.1:${cay.port}/health`]);
+    return /(\d+) requests in ([\d.]+)s/.exec(stdout).slice(1).map(Number);
+  };
+  return {
+    figures: [
+      {
+        name: 'GET /health, processor time', unit: 'us',
+        once: async () => {
+          const before = onCpuMicros(cay.pid);
+          const [requests] = await wrk();
+          return (onCpuMicros(cay.pid) - before) / requests;
+        },
+      },
+    ],
+    stop: () => cay.stop(),
+  };
 }
+
+/** Finer than the ticks of cpuSeconds(): one second is short. */
+const onCpuMicros = (pid) => Number(readFileSync(`/proc/${pid}/schedstat`, 'latin1').split(' ')[0]) / 1000;
+
+async function main() {
+  console.log(`${cpus().length} x ${cpus()[0].model}, ${(totalmem() / 2 ** 30).toFixed(1)} GiB, Linux ${release()}, load ${readFileSync('/proc/loadavg', 'utf8').split(' ')[0]}`);
+  const cay = await startCay();
+  try {
+    await sideBySide(cay);
+    await underAttack(cay);
+  } finally {
+    await cay.stop();
+  }
+}
+
+if (isMain(import.meta)) await main();

@@ -12,6 +12,7 @@ import { connect, createServer } from 'node:net';
 import { cpus, tmpdir } from 'node:os';
 import path from 'node:path';
 import { startCay } from '../tests/lib/cay.mjs';
+import { isMain } from './lib.mjs';
 
 const root = path.resolve(import.meta.dirname, '..');
 const RUNS = Number(process.argv[2] ?? 300);
@@ -352,4 +353,33 @@ async function main() {
   }
 }
 
-await main();
+/** What is measured of one build beside another (against.mjs). */
+export async function subject(build) {
+  const server = await startCay({ build, args: ['--log-level', 'error'] });
+  const fresh = new Cay('cay fresh');
+  const reset = new Cay('cay reset', 'reset');
+  fresh.client = reset.client = new Client(server.port);
+  await fresh.run(`export default async (env) => { await env.db.execute("CREATE TABLE IF NOT EXISTS ${table}"); }`);
+  await new Promise((r) => setTimeout(r, 7000)); // as in main()
+  const p50 = async (n, concurrency, one) => at((await series(fresh, n, concurrency, one)).ms.sort((a, b) => a - b), 0.5);
+  const calls = async (method, statement) => {
+    const n = 300;
+    const body = `export default async (env) => { for (let i = 0; i < ${n}; i++) await env.db.${method}(${JSON.stringify(statement)}); return ${counter++}; }`;
+    const r = await fresh.run(body);
+    return ((r.ms - (await fresh.run(`export default async (env) => ${counter++}`)).ms) / n) * 1000;
+  };
+  const same = program();
+  return {
+    figures: [
+      { name: 'cold, fresh', unit: 'ms', once: () => p50(20, 1, () => fresh.run(program())) },
+      { name: 'cold, reset', unit: 'ms', once: () => p50(20, 1, () => reset.run(program())) },
+      { name: 'cold, 8 at once', unit: '/s', more: true, once: async () => 40 / (await series(fresh, 40, 8, () => fresh.run(program()))).seconds },
+      { name: 'warm by id', unit: 'ms', once: () => p50(60, 1, () => fresh.run(same, 'bench-warm')) },
+      { name: 'env.db.query', unit: 'us', once: () => calls('query', 'SELECT id, name, tier FROM customers WHERE id = 3') },
+      { name: 'insert', unit: 'us', once: () => calls('execute', "INSERT INTO customers (name, email, tier, region) VALUES ('x', 'y', 'Gold', 'West')") },
+    ],
+    stop: () => (fresh.client.close(), server.stop()),
+  };
+}
+
+if (isMain(import.meta)) await main();

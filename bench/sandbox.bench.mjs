@@ -6,14 +6,11 @@ import { execFileSync } from 'node:child_process';
 import http from 'node:http';
 import path from 'node:path';
 import { buildDir, startCay } from '../tests/lib/cay.mjs';
+import { built, isMain } from './lib.mjs';
 
 const RUNS = Number(process.argv[2] ?? 200);
-execFileSync('ninja', ['-C', buildDir, 'bench/bench-sandbox'], { stdio: ['ignore', 'ignore', 'inherit'] });
-execFileSync(path.join(buildDir, 'bench/bench-sandbox'), [path.join(buildDir, 'cay-sandbox')], { stdio: 'inherit' });
-
-const cay = await startCay({ args: ['--log-level', 'error'] });
 const agent = new http.Agent({ keepAlive: true });
-function ask(method, url, body) {
+function ask(cay, method, url, body) {
   return new Promise((resolve, reject) => {
     const text = body === undefined ? '' : JSON.stringify(body);
     const start = process.hrtime.bigint();
@@ -29,23 +26,51 @@ function ask(method, url, body) {
   });
 }
 const at = (list, q) => list.sort((a, b) => a - b)[Math.min(list.length - 1, Math.floor(list.length * q))];
-try {
-  const times = { create: [], exec: [], 'second exec': [], delete: [], 'all four': [] };
-  for (let i = -10; i < RUNS; i++) {
-    const created = await ask('POST', '/v1/sandboxes', { files: [{ path: '/work/hello.txt', content: 'hello' }] });
-    const url = `/v1/sandboxes/${created.json.id}`;
-    const first = await ask('POST', `${url}/exec`, { argv: ['cat', 'hello.txt'] });
-    const second = await ask('POST', `${url}/exec`, { argv: ['true'] });
-    const gone = await ask('DELETE', url);
-    if (first.json.stdout !== 'hello' || second.json.exit_code !== 0) throw new Error(JSON.stringify(first.json));
-    if (i < 0) continue; // the first ones warm up
-    const each = [created.ms, first.ms, second.ms, gone.ms];
-    each.push(each.reduce((a, b) => a + b));
-    Object.values(times).forEach((list, k) => list.push(each[k]));
-  }
-  console.log(`\nover HTTP, ${RUNS} sandboxes one after the other (a file injected, two commands)`);
-  for (const [name, list] of Object.entries(times))
-    console.log(`  ${name.padEnd(12)} p50 ${at(list, 0.5).toFixed(2).padStart(6)} ms  p99 ${at(list, 0.99).toFixed(2).padStart(7)} ms`);
-} finally {
-  await cay.stop();
+
+/** One sandbox from its making to its end: the times of the four requests, and of all. */
+async function cycle(cay) {
+  const created = await ask(cay, 'POST', '/v1/sandboxes', { files: [{ path: '/work/hello.txt', content: 'hello' }] });
+  const url = `/v1/sandboxes/${created.json.id}`;
+  const first = await ask(cay, 'POST', `${url}/exec`, { argv: ['cat', 'hello.txt'] });
+  const second = await ask(cay, 'POST', `${url}/exec`, { argv: ['true'] });
+  const gone = await ask(cay, 'DELETE', url);
+  if (first.json.stdout !== 'hello' || second.json.exit_code !== 0) throw new Error(JSON.stringify(first.json));
+  const each = [created.ms, first.ms, second.ms, gone.ms];
+  return [...each, each.reduce((a, b) => a + b)];
 }
+
+async function main() {
+  execFileSync(built('bench/bench-sandbox'), [path.join(buildDir, 'cay-sandbox')], { stdio: 'inherit' });
+
+  const cay = await startCay({ args: ['--log-level', 'error'] });
+  try {
+    const times = { create: [], exec: [], 'second exec': [], delete: [], 'all four': [] };
+    for (let i = -10; i < RUNS; i++) {
+      const each = await cycle(cay);
+      if (i < 0) continue; // the first ones warm up
+      Object.values(times).forEach((list, k) => list.push(each[k]));
+    }
+    console.log(`\nover HTTP, ${RUNS} sandboxes one after the other (a file injected, two commands)`);
+    for (const [name, list] of Object.entries(times))
+      console.log(`  ${name.padEnd(12)} p50 ${at(list, 0.5).toFixed(2).padStart(6)} ms  p99 ${at(list, 0.99).toFixed(2).padStart(7)} ms`);
+  } finally {
+    await cay.stop();
+  }
+}
+
+/** What is measured of one build beside another (against.mjs). */
+export async function subject(build) {
+  const cay = await startCay({ build, args: ['--log-level', 'error'] });
+  const times = [];
+  const figure = (name, k) => ({
+    name, unit: 'ms',
+    once: async () => {
+      if (k === 0) times.length = 0;
+      for (let i = 0; k === 0 && i < 8; i++) times.push(await cycle(cay));
+      return at(times.map((each) => each[k]), 0.5);
+    },
+  });
+  return { figures: ['create', 'exec', 'second exec', 'delete', 'all four'].map(figure), stop: () => cay.stop() };
+}
+
+if (isMain(import.meta)) await main();

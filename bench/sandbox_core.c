@@ -1,7 +1,7 @@
 /* Sandboxes side by side: a plain process, ours, bubblewrap and crun take turns in one run, so that
  * all meet the same machine. Run as root for crun; prints medians and 90th percentiles.
  *
- *   build/bench-sandbox build/cay-sandbox [rounds] */
+ *   build/bench/bench-sandbox build/cay-sandbox [rounds] */
 
 #include "client.h"
 

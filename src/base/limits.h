@@ -6,6 +6,7 @@
 #define LIMIT_HEAD_BYTES        (16 * 1024)
 #define LIMIT_BODY_BYTES        (10 * 1024 * 1024)
 #define LIMIT_CONNECTIONS       4096
+#define LIMIT_DESCRIPTORS_MIN   256 /* a server does not start with fewer */
 #define LIMIT_HEADER_TIMEOUT_MS 10000
 #define LIMIT_BODY_TIMEOUT_MS   30000
 #define LIMIT_IDLE_TIMEOUT_MS   75000

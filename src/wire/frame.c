@@ -108,13 +108,19 @@ int wire_recv(struct wire_reader *r, int fd, struct err *err) {
     if (n < 0)
         return err_sys(err, "receive");
     int rc = 0;
+    size_t nfds = 0;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c))
         if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
             int got[WIRE_FDS_MAX];
             size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
             memcpy(got, CMSG_DATA(c), count * sizeof(int));
             rc = keep_fds(r, got, count, err);
+            nfds += count;
         }
+    /* Cut off with room left in the list: this process has no free number for them. */
+    if (rc == 0 && (msg.msg_flags & MSG_CTRUNC) && nfds < WIRE_FDS_MAX)
+        rc = err_set(err, ERR_LIMIT,
+                     "the limit of open files of this process is reached: raise it (ulimit -n)");
     if (rc == 0 && (msg.msg_flags & MSG_CTRUNC))
         rc = err_set(err, ERR_PROTOCOL, "peer sent more than %d descriptors in one piece",
                      WIRE_FDS_MAX);

@@ -233,3 +233,42 @@ test('asked twice, it does not wait', { skip: isSanitized && 'the same code' }, 
   socket.destroy();
   cay.clean();
 });
+
+const withFiles = (n) => ['bash', '-c', `ulimit -n ${n}; exec "$0" "$@"`];
+
+test('the soft limit of open files is raised to the hard one', async (t) => {
+  const cay = await withCay(t, { wrap: ['bash', '-c', 'ulimit -Sn 200; exec "$0" "$@"'] });
+  const [, soft, hard] = /^Max open files +(\d+) +(\d+)/m.exec(readFileSync(`/proc/${cay.pid}/limits`, 'utf8'));
+  assert.equal(soft, hard);
+  assert.ok(Number(soft) > 200);
+});
+
+test('too few open files to work with: it says what to set', (t) => {
+  const done = spawnSync('bash', ['-c', 'ulimit -n 200; exec "$0" "$@"', join(buildDir, 'cay'), 'serve', '--listen', '127.0.0.1:0'], { encoding: 'utf8', cwd: tempDir(t), timeout: 20_000 * slow });
+  assert.equal(done.signal, null);
+  assert.notEqual(done.status, 0);
+  assert.match(done.stderr, /limit of open files is 200.*ulimit -n \d+.*LimitNOFILE=\d+/s);
+});
+
+test('fewer open files than the limits may need: connections do not take those of the work', async (t) => {
+  const cay = await withCay(t, { wrap: withFiles(300) });
+  assert.match(cay.stderr(), /server\.open_files/);
+  assert.match(cay.stderr(), /LimitNOFILE=\d+/);
+  const sockets = [];
+  t.after(() => sockets.forEach((s) => s.destroy()));
+  const first = await Promise.all(
+    Array.from({ length: 40 }, () => fetch(`${cay.url}/health`)), // made before the crowd comes: fetch keeps them
+  );
+  assert.ok(first.every((r) => r.status === 200));
+  let refused = 0;
+  for (let i = 0; i < 400; i++) {
+    const s = connect(cay.port, '127.0.0.1').on('error', () => {});
+    s.on('data', (d) => (refused += /^HTTP\/1.1 503/.test(d)));
+    sockets.push(s);
+  }
+  await until(() => refused > 0, 'a refusal');
+  const run = await fetch(`${cay.url}/v1/run`, { method: 'POST', body: JSON.stringify({ code: 'export default () => 5' }) });
+  assert.equal(run.status, 200);
+  assert.equal((await run.json()).result, 5);
+  assert.doesNotMatch(cay.stderr(), /protocol|EMFILE|too many open files/i);
+});

@@ -1,7 +1,7 @@
 // Programs over HTTP: what a client of /v1/run and /v1/workers sees, and what hostile programs do not get.
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { closeSync, existsSync, mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs';
 import http, { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -506,6 +506,15 @@ test('cay run: files, arguments, database, errors with an excerpt', () => {
     assert.equal(cli(['-q', '-'], 'export default () => 5').out, '');
     assert.match(cli(['--timeout', '300ms', '-'], 'export default () => { while (true) {} }').err, /time limit of 300 ms/);
     assert.equal(cli([]).status, 2);
+    // Options are cay's wherever they stand, up to `--`; what comes after it is the program's.
+    const after = cli([path.join(dir, 'main.ts'), '--db', path.join(dir, 'y.sqlite'), 'arg', '--env=K=w']);
+    assert.equal(after.out, 'n [{"n":2}] w arg\n3\n', after.err);
+    assert.ok(existsSync(path.join(dir, 'y.sqlite')));
+    const args = 'export default (env, ...args) => args';
+    assert.deepEqual(JSON.parse(cli(['-', 'a', '--timeout', '9s', '--', '--db', 'x', '--', '-q'], args).out), ['a', '--db', 'x', '--', '-q']);
+    const unknown = cli(['-', '--mine'], args);
+    assert.equal(unknown.status, 2);
+    assert.match(unknown.err, /after --/);
   } finally {
     rmSync(dir, { recursive: true, force: true });
   }
@@ -529,4 +538,36 @@ test('a worker sees its own cookies and credentials, none of ours, and sets none
   assert.deepEqual(await get({ Cookie: 'a=1; cay_session=x; b=2', Authorization: 'Basic dTpw' }), ['a=1; b=2', 'Basic dTpw']);
   assert.deepEqual(await get({ Cookie: 'cay_pass=x' }), [null, null]);
   assert.deepEqual(await get({ Authorization: 'Bearer token-of-the-worker' }), [null, 'Bearer token-of-the-worker']);
+});
+
+test('a command whose output cannot be written fails and says so', () => {
+  const cli = (args, input = '') => {
+    const full = openSync('/dev/full', 'w');
+    try {
+      return spawnSync(path.join(build, 'cay'), args, { input, encoding: 'utf8', stdio: ['pipe', full, 'pipe'], timeout: 60000 });
+    } finally {
+      closeSync(full);
+    }
+  };
+  for (const [args, input] of [
+    [['run', '-'], 'export default () => 5'],
+    [['run', '-'], 'export default () => { console.log("early"); }'],
+    [['run', '--json', '-'], 'export default () => 5'],
+    [['exec', '--', 'echo', 'hi']],
+    [['exec', '-o', 'json', '--', 'echo', 'hi']],
+    [['version']],
+  ]) {
+    const r = cli(args, input);
+    assert.notEqual(r.status, 0, args.join(' '));
+    assert.match(r.stderr, /standard output/, args.join(' '));
+  }
+  const sh = (text) => spawnSync('bash', ['-c', text, path.join(build, 'cay')], { encoding: 'utf8', timeout: 60000 });
+  const closed = sh('echo "export default () => 5" | "$0" run - >&-');
+  assert.equal(closed.status, 1, closed.stderr);
+  assert.match(closed.stderr, /standard output could not be written/);
+  // A reader that has seen enough is told nothing; the status is that of a command that it ended.
+  const head = sh('echo "export default () => { for (let i = 0; i < 9000; i++) console.log(i) }" | "$0" run - | head -n 1; exit ${PIPESTATUS[1]}');
+  assert.deepEqual([head.status, head.stdout, head.stderr], [141, '0\n', '']);
+  // Nothing to say, nothing lost.
+  assert.equal(cli(['run', '-q', '-'], 'export default () => 5').status, 0);
 });

@@ -284,6 +284,31 @@ static void test_what_cannot_be_sent_is_refused(void **state) {
     assert_int_equal(errno, EPIPE);
 }
 
+/* The kernel cuts off what finds no room, and says only that it did: that is no fault of the peer.
+ */
+static void test_no_free_descriptor_is_not_the_peers_fault(void **state) {
+    (void)state;
+    int fds[] = {null_fd(), null_fd()};
+    struct wire_out out = {.type = 7, .fds = fds, .nfds = 2};
+    assert_int_equal(wire_send(pair[0], &out), 0);
+    struct rlimit saved;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &saved), 0);
+    /* Room for one of the two. */
+    struct rlimit few = {.rlim_cur = (rlim_t)null_fd() + 1, .rlim_max = saved.rlim_max};
+    close((int)few.rlim_cur - 1);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    struct wire_reader r;
+    struct err e;
+    wire_reader_init(&r, 100);
+    int rc = wire_recv(&r, pair[1], &e);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &saved), 0);
+    assert_int_equal(rc, -ERR_LIMIT);
+    assert_non_null(strstr(e.message, "open files"));
+    wire_reader_finish(&r);
+    close(fds[0]);
+    close(fds[1]);
+}
+
 /* Sends more descriptors than its limit before anybody reads; as a user whom the limit holds. */
 static int send_many(int fd, int count) {
     struct rlimit r = {.rlim_cur = 16, .rlim_max = 16};
@@ -332,6 +357,7 @@ int main(void) {
         UNIT(test_descriptors_that_nobody_promised),
         UNIT(test_more_descriptors_than_a_frame_may_have),
         UNIT(test_very_many_descriptors),
+        UNIT(test_no_free_descriptor_is_not_the_peers_fault),
         UNIT(test_descriptors_on_their_way_are_waited_for),
         UNIT(test_as_promised_is_fine),
         UNIT(test_unread_descriptors_are_closed_with_the_reader),

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,7 +117,32 @@ bool cli_parse_size(const char *text, int64_t *ret_bytes) {
     return parse_unit(text, units, factors, ret_bytes);
 }
 
+/* Output that was lost is a failure, whatever came of the work: a full disk must not look like a
+ * program that had nothing to say. */
+static int check_output(int status) {
+    errno = 0;
+    bool failed = fflush(stdout) != 0;
+    int why = errno;
+    if (!failed && !ferror(stdout))
+        return status;
+    struct pollfd reader = {.fd = STDOUT_FILENO};
+    if (poll(&reader, 1, 0) == 1 && (reader.revents & POLLERR)) /* `| head` has seen enough */
+        return status ? status : 128 + SIGPIPE;
+    (void)fprintf(stderr, "cay: standard output could not be written%s%s\n", why ? ": " : "",
+                  why ? strerror(why) : "");
+    return status ? status : 1;
+}
+
+/* A descriptor that is opened later must not be taken for a standard stream that was closed. Writes
+ * to such a one fail, as they should. */
+static void fill_standard_streams(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0)
+            (void)open("/dev/null", O_RDONLY); /* the lowest that is free: this one */
+}
+
 int main(int argc, char **argv) {
+    fill_standard_streams();
     /* Whoever ignores SIGCHLD passes that on to us, and nobody could be waited for. */
     struct sigaction usual = {.sa_handler = SIG_DFL};
     (void)sigaction(SIGCHLD, &usual, NULL);
@@ -134,5 +160,7 @@ int main(int argc, char **argv) {
         (void)fprintf(stderr, "cay: there is no command \"%s\"; `cay help` lists them\n", name);
         return 2;
     }
-    return v->run(argc - 1, argv + 1);
+    int status = v->run(argc - 1, argv + 1);
+    /* What a server prints at its start is nothing that its end depends on. */
+    return v->run == cli_serve ? status : check_output(status);
 }

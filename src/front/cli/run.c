@@ -21,13 +21,14 @@
 #include <unistd.h>
 
 static const char usage[] =
-    "usage: cay run [OPTIONS] FILE|- [ARGUMENT...]\n\n"
+    "usage: cay run [OPTIONS] FILE|- [ARGUMENT...] [-- ARGUMENT...]\n\n"
     "Runs a JavaScript or TypeScript module in an isolate, with no server needed. The module "
     "exports\n"
     "a function: `export default async function (env, ...args) { ... }`. Its console output comes "
     "as\n"
     "it happens, then what it returned, as JSON. Modules that it imports by a relative path come\n"
-    "along. It sees nothing of this machine but what it is given here.\n\n"
+    "along. It sees nothing of this machine but what it is given here. Options may stand anywhere\n"
+    "before `--`; what comes after it is the program's.\n\n"
     "  --db FILE         a SQLite database, as env.db\n"
     "  --env K=V         a text in env (may be repeated)\n"
     "  --timeout TIME    longest run: 500ms, 10s, 2m (default 30s)\n"
@@ -35,7 +36,7 @@ static const char usage[] =
     "  --ts              standard input is TypeScript\n"
     "  --json            print the whole record as JSON instead\n"
     "  -q, --quiet       do not print what was returned\n\n"
-    "The exit status is 0 if the program ran to its end, 1 if it failed.\n";
+    "The exit status is 0 if the program ran to its end, 1 if it failed or its output was lost.\n";
 
 enum { FILES_MAX = 500, FILE_MAX_BYTES = 4 << 20 };
 
@@ -384,7 +385,7 @@ static int parse(int argc, char **argv, struct run_cli *c) {
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
     int o;
-    while ((o = getopt_long(argc, argv, "+e:qh", options, NULL)) != -1) {
+    while ((o = getopt_long(argc, argv, "e:qh", options, NULL)) != -1) {
         switch (o) {
         case 'd':
             c->db = optarg;
@@ -414,7 +415,7 @@ static int parse(int argc, char **argv, struct run_cli *c) {
             (void)fputs(usage, stdout);
             return 0;
         default:
-            return cli_usage("run", "unknown option");
+            return cli_usage("run", "no such option of cay; what is the program's goes after --");
         }
     }
     if (optind == argc)

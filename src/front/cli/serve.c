@@ -1,6 +1,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/path.h"
@@ -57,6 +58,7 @@ static const char usage[] =
 /* The user that a server started as root changes to when there is no user "cay": an unused number
  * out of the range that systemd keeps for dynamic users. */
 enum {
+    DESCRIPTORS_OWN = 128, /* programs, control groups, store, listeners; measured: 77 */
     FALLBACK_UID = 64737,
     FACET_IDLE_MS = 30000,
     ISOLATE_PIDS_MAX = 8192,
@@ -175,6 +177,43 @@ static int parse(int argc, char **argv, struct serve *s, struct err *err) {
     }
     config_defaults(k);
     return -1;
+}
+
+/* How many descriptors the server holds when all that its limits allow is there at once. */
+static uint64_t descriptors_wanted(const struct config *k) {
+    const struct runner_config *r = &k->runner;
+    uint64_t processes = r->isolates + r->ready_isolates + r->warm_workers + r->facets;
+    uint64_t sandboxes = (uint64_t)k->sandboxes.max + k->sandboxes.pool;
+    /* A process is a socket and a pidfd, a command its three streams. */
+    return DESCRIPTORS_OWN + k->http.connections + 2 * processes + 4 * sandboxes +
+           3 * (uint64_t)k->sandboxes.commands;
+}
+
+/* Takes all the open files that this machine gives us. Where they are too few, connections, which
+ * any client can open, get half: they must not take those of the work. */
+static int raise_open_files(struct serve *s, struct err *err) {
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r) < 0)
+        return err_sys(err, "getrlimit");
+    if (r.rlim_cur < r.rlim_max) {
+        rlim_t before = r.rlim_cur;
+        r.rlim_cur = r.rlim_max;
+        if (setrlimit(RLIMIT_NOFILE, &r) < 0)
+            r.rlim_cur = before;
+    }
+    uint64_t wanted = descriptors_wanted(&s->config);
+    if (r.rlim_cur >= wanted)
+        return 0;
+    _cleanup_(free) char *advice =
+        xasprintf("set `ulimit -n %llu`, or LimitNOFILE=%llu in its unit",
+                  (unsigned long long)wanted, (unsigned long long)wanted);
+    if (r.rlim_cur < LIMIT_DESCRIPTORS_MIN)
+        return err_set(err, ERR_LIMIT, "the limit of open files is %llu, too few to work with: %s",
+                       (unsigned long long)r.rlim_cur, advice);
+    s->config.http.connections = MIN(s->config.http.connections, (size_t)r.rlim_cur / 2);
+    log_warn("server.open_files", "limit", (int64_t)r.rlim_cur, "wanted", (int64_t)wanted,
+             "connections", (int64_t)s->config.http.connections, "advice", advice);
+    return 0;
 }
 
 static int load_secrets(struct serve *s, struct err *err) {
@@ -458,11 +497,6 @@ static int drop_privileges(struct serve *s, struct err *err) {
                     setresuid(s->uid, s->uid, s->uid) < 0))
         return err_sys(err, "change to user %u", (unsigned)s->uid);
     secrets_protect_process();
-    struct rlimit r;
-    if (getrlimit(RLIMIT_NOFILE, &r) == 0) {
-        r.rlim_cur = r.rlim_max;
-        (void)setrlimit(RLIMIT_NOFILE, &r);
-    }
     return 0;
 }
 
@@ -759,7 +793,9 @@ int cli_serve(int argc, char **argv) {
     find_user(s);
     (void)uv_loop_init(&s->loop);
     features_probe(&s->front.features, s->sibling_dir, false);
-    int rc = load_secrets(s, &err);
+    int rc = raise_open_files(s, &err);
+    if (rc == 0)
+        rc = load_secrets(s, &err);
     if (rc == 0)
         rc = make_data_dir(s, &err);
     if (rc == 0)

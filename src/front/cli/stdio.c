@@ -6,7 +6,9 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <termios.h>
@@ -103,6 +105,10 @@ static size_t write_some(struct stdio *s, int fd, const char *data, size_t len) 
         if (k < 0 && (errno == EINTR || errno == EAGAIN))
             break;
         if (k < 0) {
+            if (errno != EPIPE &&
+                fd == STDOUT_FILENO) /* a full disk; not one that has seen enough */
+                (void)fprintf(stderr, "cay: standard output could not be written: %s\n",
+                              strerror(errno));
             close_end(s, fd);
             return len;
         }

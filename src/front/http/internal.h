@@ -128,6 +128,7 @@ struct http_server {
     uint64_t date_ms;
     char id_prefix[9];
     uint64_t next_id;
+    uint64_t told_refused_ms; /* when it was last said that connections cannot be accepted */
     bool draining;
     void (*on_drained)(void *ctx);
     void *drained_ctx;

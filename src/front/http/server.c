@@ -1,6 +1,7 @@
 #include "front/http/server.h"
 
 #include "base/limits.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/rand.h"
 #include "front/http/internal.h"
@@ -61,8 +62,21 @@ void http_server_route(struct http_server *s, const struct http_route *route) {
 }
 
 static void on_connection(uv_stream_t *stream, int status) {
-    if (status == 0)
-        conn_accept(stream->data);
+    struct listener *l = stream->data;
+    struct http_server *s = l->server;
+    if (status == 0) {
+        conn_accept(l);
+        return;
+    }
+    /* No descriptor is free: libuv has hung up on whoever came. Said once a minute, not each time.
+     */
+    s->stats.refused_total++;
+    uint64_t now = uv_now(s->opt.loop);
+    if (s->told_refused_ms != 0 && now - s->told_refused_ms < 60000)
+        return;
+    s->told_refused_ms = now;
+    log_warn("http.accept", "error", uv_strerror(status), "advice",
+             status == UV_EMFILE ? "raise the limit of open files (ulimit -n)" : "");
 }
 
 int http_server_listen(struct http_server *s, int fd, struct err *err) {
