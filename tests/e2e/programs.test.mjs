@@ -312,7 +312,7 @@ test('workers answer at their own host, and not with our origin', async () => {
   assert.equal(put.status, 200);
   assert.match(put.json().url, /^http:\/\/hello\.localhost:/);
   const host = { host: `hello.localhost:${cay.port}` };
-  const res = await request(cay, '/a/b?c', { method: 'POST', body: 'body', headers: { ...host, cookie: 'cay_session=x', authorization: 'Bearer y' } });
+  const res = await request(cay, '/a/b?c', { method: 'POST', body: 'body', headers: { ...host, cookie: 'cay_session=x', authorization: 'Bearer cay_x_y' } });
   assert.equal(res.status, 201);
   assert.equal(res.headers['x-own'], '1');
   assert.deepEqual(res.json(), { n: 1, m: 'POST', p: '/a/b', b: 'body', cookie: null, auth: null, v: 7 });

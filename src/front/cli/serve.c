@@ -418,7 +418,7 @@ static int open_programs(struct serve *s, struct err *err) {
     static const char *const names[PROGRAM_COUNT] = {
         [PROGRAM_COMPILE] = "cay-compile", [PROGRAM_ISOLATE] = "cay-isolate",
         [PROGRAM_FACET] = "cay-facet",     [PROGRAM_SANDBOX] = "cay-sandbox",
-        [PROGRAM_EGRESS] = "cay-egress",   [PROGRAM_CODER] = "cay-coder"};
+        [PROGRAM_EGRESS] = "cay-egress",   [PROGRAM_CODER] = "coders/cay-coder"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         _cleanup_(free) char *path = path_join(s->sibling_dir, names[i]);
         bool needed = i == PROGRAM_COMPILE || i == PROGRAM_ISOLATE || i == PROGRAM_FACET;
