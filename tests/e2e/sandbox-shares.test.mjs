@@ -57,3 +57,20 @@ test('one sandbox full of commands still serves its files', async (t) => {
   assert.equal((await box.call('PUT', '/files?path=/work/a', 'a')).status, 200);
   assert.equal((await box.call('DELETE', '/files?path=/work/a')).status, 204);
 });
+
+test('input that commands do not read: a key that gives much leaves room', async (t) => {
+  const cay = await withCay(t, { config: { sandboxes: { pool: 0 } } });
+  const [greedy, modest] = await keysOf(cay);
+  const box = await make(cay, {}, greedy);
+  const stdin = 'x'.repeat(1 << 20);
+  const given = (of, key) => call(cay, 'POST', `/v1/sandboxes/${of.id}/exec`, { argv: ['sleep', '100'], stdin, background: true }, key);
+  let taken = 0;
+  let answer;
+  do answer = await given(box, greedy);
+  while (answer.status < 300 && ++taken < 60);
+  isFull(answer, /have not read 24 MiB/);
+  assert.ok(taken >= 20 && taken <= 30, `${taken} were taken`);
+  const own = await make(cay, {}, modest);
+  assert.ok((await given(own, modest)).status < 300, 'another key gives its own');
+  assert.equal((await own.run('wc -c', { stdin: 'abc' })).stdout.trim(), '3');
+});

@@ -14,6 +14,7 @@ enum {
     CHUNK = 32768,
     INLINE_BYTES = 1 << 20, /* of each stream, in an answer that has all in one */
     INPUT_HIGH_BYTES = 256 * 1024,
+    INPUT_LOW_BYTES = 16 * 1024, /* while commands have much that they do not read */
     WS_HIGH_BYTES = 256 * 1024,
     SHOWN_BYTES = 4 << 20, /* of a command with the longest words, each byte escaped */
 };
@@ -399,7 +400,9 @@ static void on_input_data(void *ctx, const char *data, size_t len) {
         fail_input(i, &err);
         return;
     }
-    if (sandbox_command_input_queued(i->exec->command) >= INPUT_HIGH_BYTES) {
+    size_t most =
+        sandboxes_take_input(i->exec->all, i->exec->owner) ? INPUT_HIGH_BYTES : INPUT_LOW_BYTES;
+    if (sandbox_command_input_queued(i->exec->command) >= most) {
         i->paused = true;
         http_req_body_pause(i->req);
     }

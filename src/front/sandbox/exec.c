@@ -3,6 +3,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -20,6 +21,7 @@ enum {
     ENV_MAX = 4096,
     ARGS_BYTES = 512 * 1024,
     STDIN_BYTES = 1 << 20,
+    SMALL_STDIN_BYTES = 16 << 10,
     HERE_MAX = SANDBOX_EXECS_MAX - 16, /* of one sandbox; init's other places are for files */
 };
 
@@ -448,6 +450,11 @@ int exec_start(struct sandbox *s, const json_t *body, struct exec **ret, struct 
     int rc = read_plan(s, body, &p, err);
     if (rc == 0)
         rc = check_room(s, err);
+    if (rc == 0 && p.stdin_len > SMALL_STDIN_BYTES && !sandboxes_take_input(s->all, s->owner))
+        rc = err_set(err, ERR_RATE,
+                     "commands have not read %d MiB of input that they were given: wait, or put "
+                     "this one's into a file",
+                     LIMIT_SANDBOX_INPUT_BYTES >> 20);
     if (rc < 0) {
         sandbox_exec_finish(&p.exec);
         return rc;

@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/path.h"
@@ -1163,11 +1164,20 @@ struct sandboxes_running sandboxes_running(const struct sandboxes *all, const ch
     for (const struct sandbox *s = all->list; s; s = s->next) {
         bool own = strcmp(s->owner, owner) == 0;
         for (const struct exec *e = s->execs; e; e = e->next) {
+            size_t unread = e->command ? sandbox_command_input_queued(e->command) : 0;
             r.all++;
             r.own += own;
+            r.unread_all += unread;
+            r.unread_own += own ? unread : 0;
         }
     }
     return r;
+}
+
+bool sandboxes_take_input(const struct sandboxes *all, const char *owner) {
+    struct sandboxes_running r = sandboxes_running(all, owner);
+    return r.unread_all < LIMIT_SANDBOX_INPUT_ALL_BYTES &&
+           (*owner == 0 || r.unread_own < LIMIT_SANDBOX_INPUT_BYTES);
 }
 
 int sandboxes_check(const struct sandboxes *all, struct err *err) {

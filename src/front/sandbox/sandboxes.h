@@ -88,8 +88,11 @@ struct sandboxes_stats sandboxes_stats(const struct sandboxes *all);
 /* Commands that run: of all sandboxes, and of those of one owner. */
 struct sandboxes_running {
     size_t all, own;
+    size_t unread_all, unread_own; /* bytes of input that they have not read */
 };
 struct sandboxes_running sandboxes_running(const struct sandboxes *all, const char *owner);
+/* Whether more input may be kept for a command of this owner that does not read. */
+bool sandboxes_take_input(const struct sandboxes *all, const char *owner);
 /* 0, or why no sandbox can be made now. */
 int sandboxes_check(const struct sandboxes *all, struct err *err);
 const struct sandbox_features *sandboxes_features(const struct sandboxes *all);
