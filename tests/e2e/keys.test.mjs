@@ -5,7 +5,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { bearer, createKey, request, runCay, startCay, until } from '../lib/cay.mjs';
+import { bearer, createKey, request, runCay, startCay, until, withCay } from '../lib/cay.mjs';
 
 const RATE = 6;
 
@@ -151,4 +151,21 @@ describe('a key', () => {
     for (const host of hosts)
       for (const who of [undefined, key, other]) assert.equal((await visit(host, who)).status, 404, host);
   });
+});
+
+test('a key that is revoked has no open terminal', async (t) => {
+  const cay = await withCay(t, { config: { require_key: true } });
+  const key = await createKey(cay.dataDir, { name: 'terminal' });
+  const post = async (path, body) => (await request(cay, path, { method: 'POST', headers: bearer(key.text), body: JSON.stringify(body) })).json();
+  const box = await post('/v1/sandboxes', {});
+  const run = await post(`/v1/sandboxes/${box.id}/exec`, { argv: ['sh', '-c', 'while :; do echo tick; sleep 0.1; done'], tty: true, background: true });
+  const ws = new WebSocket(`ws://127.0.0.1:${cay.port}/v1/sandboxes/${box.id}/execs/${run.id}/tty`, { headers: bearer(key.text) });
+  let heard = 0;
+  let closed = null;
+  ws.addEventListener('message', () => heard++);
+  ws.addEventListener('close', (event) => (closed = event));
+  await until(() => heard > 2, 'its output');
+  assert.equal((await revoke(cay, key)).code, 0);
+  await until(() => closed, 'its end');
+  assert.equal(closed.code, 1008);
 });

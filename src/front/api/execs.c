@@ -1,11 +1,14 @@
 #include "base/base64.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "front/api/api.h"
 #include "front/api/sandbox.h"
+#include "front/guard.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -14,6 +17,7 @@ enum {
     CHUNK = 32768,
     INLINE_BYTES = 1 << 20, /* of each stream, in an answer that has all in one */
     INPUT_HIGH_BYTES = 256 * 1024,
+    KEY_CHECK_MS = 1000,
     INPUT_LOW_BYTES = 16 * 1024, /* while commands have much that they do not read */
     WS_HIGH_BYTES = 256 * 1024,
     SHOWN_BYTES = 4 << 20, /* of a command with the longest words, each byte escaped */
@@ -27,6 +31,9 @@ struct watch {
     struct exec *exec;
     struct http_req *req; /* or */
     struct http_ws *ws;
+    struct front *front;
+    char key_id[ID_SIZE]; /* of who opened it */
+    int64_t checked_ms;   /* when that was last seen to be valid */
     uint64_t offsets[3];
     bool events; /* else: waits for the end */
     bool full;   /* wait for on_drain */
@@ -538,9 +545,24 @@ static void resize(struct http_req *req, void *ctx) {
 
 /* --- a terminal over a WebSocket --- */
 
+/* A terminal may be open for days: its key is looked at again, at most once a second. */
+static bool key_holds(struct watch *w) {
+    struct err err;
+    int64_t now = clock_mono_ms();
+    if (!w->ws || now - w->checked_ms < KEY_CHECK_MS)
+        return w->ws != NULL;
+    w->checked_ms = now;
+    if (guard_check_key(w->front, w->key_id, &err) == 0)
+        return true;
+    http_ws_close(w->ws, 1008, err.message);
+    return false;
+}
+
 static void tty_pump(void *ctx) {
     static char chunk[CHUNK];
     struct watch *w = ctx;
+    if (!key_holds(w))
+        return;
     while (w->ws && http_ws_queued(w->ws) < WS_HIGH_BYTES) {
         w->offsets[1] = MAX(w->offsets[1], w->exec->first[1]);
         ssize_t n = exec_read(w->exec, EXEC_STDOUT, w->offsets[1], chunk, sizeof(chunk));
@@ -566,7 +588,7 @@ static void tty_pump(void *ctx) {
 static void on_tty_message(void *ctx, struct http_ws *ws, const char *data, size_t len, bool text) {
     struct watch *w = ctx;
     struct err err;
-    if (!w->exec->command)
+    if (!w->exec->command || !key_holds(w))
         return;
     if (!text) {
         if (!sandbox_command_write(w->exec->command, data, len))
@@ -615,8 +637,11 @@ static void tty(struct http_req *req, void *ctx) {
         return;
     }
     struct watch *w = xcalloc(1, sizeof(*w));
-    *w = (struct watch){.follower = {.on_change = tty_pump, .ctx = w}, .exec = e};
+    *w = (struct watch){.follower = {.on_change = tty_pump, .ctx = w}, .exec = e, .front = ctx};
     w->offsets[1] = offset;
+    const struct identity *who = front_identity(req);
+    (void)snprintf(w->key_id, sizeof(w->key_id), "%s", who ? who->key_id : "");
+    w->checked_ms = clock_mono_ms();
     w->ws = http_ws_accept(req, NULL, &callbacks, w);
     if (!w->ws) {
         exec_unref(e);
