@@ -740,12 +740,12 @@ static int run(struct serve *s, struct err *err) {
     s->caretaker = caretaker_create(&s->loop, f->store);
     print_banner(s);
     (void)uv_run(&s->loop, UV_RUN_DEFAULT);
-    (void)uv_loop_close(&s->loop);
     return 0;
 }
 
 static void finish(struct serve *s) {
     struct front *f = &s->front;
+    (void)uv_loop_close(&s->loop); /* unless something was begun and could not be ended */
     json_decref(f->door_script);
     json_decref(f->private_upstreams);
     store_close(f->store);
