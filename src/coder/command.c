@@ -135,12 +135,15 @@ static void finish_output(struct command *c, struct buf *out) {
 
 /* --- the process --- */
 
-static _Noreturn void become_shell(const struct tools *t, const char *command, int out_fd) {
+static _Noreturn void become_shell(const struct tools *t, const char *command, int out_fd,
+                                   pid_t agent) {
     char *const argv[] = {(char[]){"sh"}, (char[]){"-c"}, (char *)(uintptr_t)command, NULL};
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     life_forget();
     (void)setsid();
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != agent)
+        _exit(127); /* it died before that: nobody would tell us */
     if (null >= 0 && dup2(null, 0) >= 0 && dup2(out_fd, 1) >= 0 && dup2(out_fd, 2) >= 0 &&
         fchdir(t->dir.fd) == 0) {
         (void)syscall(SYS_close_range, 3U, ~0U, 0);
@@ -158,11 +161,12 @@ static int start(struct command *c, const char *command, struct err *err) {
     c->out_fd = ends[0];
     _cleanup_(close) int out = ends[1];
     (void)fd_set_nonblock(c->out_fd, true);
+    pid_t agent = getpid();
     c->pid = fork();
     if (c->pid < 0)
         return err_sys(err, "fork");
     if (c->pid == 0)
-        become_shell(c->tools, command, out);
+        become_shell(c->tools, command, out, agent);
     c->pid_fd = (int)syscall(SYS_pidfd_open, c->pid, 0);
     if (c->pid_fd < 0) {
         (void)err_sys(err, "pidfd_open");

@@ -292,7 +292,8 @@ test('a reader that stops reading does not keep it from being ended', async (t) 
 });
 
 test('the front\'s last word for an agent that was killed', async (t) => {
-  const model = await startModel(t, 'anthropic', [sh('sleep 1000')]);
+  // The shell's own children would outlive it here; in a sandbox they end with that.
+  const model = await startModel(t, 'anthropic', [sh('exec sleep 1000')]);
   const it = startCoder(t, model, { dir: tempDir(t) });
   await it.wait((e) => e.type === 'step_begin');
   it.child.kill('SIGKILL');
