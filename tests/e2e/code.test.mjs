@@ -101,18 +101,51 @@ describe('the coder', () => {
     await nothingLeft();
   });
 
-  test('an agent of the user’s own: four files and a command', { skip: process.getuid() !== 0 && 'needs node where sandboxes see it' }, async () => {
+  test('an agent of the user’s own: agent.js, tools.js, llm.js and spec.txt', { skip: !existsSync('/usr/bin/node') && 'no node where sandboxes see it' }, async () => {
     const files = [
-      { path: 'agent.sh', content: '. ./tools.sh\nfor step in 1 2; do echo "step $step"; write_file out$step "$(cat spec.txt)"; done\necho done\n' },
-      { path: 'tools.sh', content: 'write_file() { echo "$2" > "$1"; echo "wrote $1"; }\n' },
-      { path: 'spec.txt', content: 'the spec\n' },
+      { path: 'spec.txt', content: 'Create a hello world Python script and run it' },
+      {
+        path: 'llm.js',
+        content: `module.exports = async (messages) => {
+  const answer = await fetch(process.env.ANTHROPIC_BASE_URL + '/v1/messages', {
+    method: 'POST', headers: { 'content-type': 'application/json', 'x-api-key': process.env.ANTHROPIC_API_KEY, 'anthropic-version': '2023-06-01' },
+    body: JSON.stringify({ model: 'demo', max_tokens: 1000, messages }),
+  });
+  return JSON.parse((await answer.json()).content[0].text);
+};`,
+      },
+      {
+        path: 'tools.js',
+        content: `const fs = require('fs');
+module.exports = {
+  write_file: ({ path, content }) => (fs.writeFileSync(path, content), 'written'),
+  read_file: ({ path }) => fs.readFileSync(path, 'utf8'),
+  run_command: ({ command }) => require('child_process').execSync(command, { encoding: 'utf8' }),
+};`,
+      },
+      {
+        path: 'agent.js',
+        content: `const ask = require('./llm.js'), tools = require('./tools.js'), fs = require('fs');
+(async () => {
+  const messages = [{ role: 'user', content: fs.readFileSync('spec.txt', 'utf8') }];
+  for (let step = 1; step <= 5; step++) {
+    const action = await ask(messages);
+    if (action.done) return console.log('done: ' + action.summary);
+    console.log('step ' + step + ': ' + action.tool);
+    const result = tools[action.tool](action.args);
+    messages.push({ role: 'assistant', content: JSON.stringify(action) }, { role: 'user', content: String(result) });
+  }
+})();`,
+      },
     ];
-    const seen = code(cay, { command: 'sh agent.sh', files });
+    const seen = code(cay, { command: 'node agent.js', files });
     await seen.ended;
-    assert.deepEqual(seen.of('text').map((t) => t.text), ['step 1', 'wrote out1', 'step 2', 'wrote out2', 'done']);
+    const lines = seen.of('text').map((t) => t.text);
+    assert.deepEqual(lines.slice(0, 3), ['step 1: write_file', 'step 2: run_command', 'step 3: read_file']);
+    assert.match(lines[3], /^done: .*demo played this/);
     const run = (await request(cay, `/v1/runs/${seen.of('end')[0].id}`)).json();
     assert.equal(run.status, 'done');
-    assert.match(run.detail.diff, /\+\+\+ b\/out2/);
+    assert.match(run.detail.diff, /\+\+\+ b\/hello\.py/);
     await nothingLeft();
   });
 
