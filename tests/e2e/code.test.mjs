@@ -162,6 +162,18 @@ module.exports = {
     await nothingLeft();
   });
 
+  test('one that is cancelled before its sandbox is ready is over at once', async () => {
+    const files = Array.from({ length: 300 }, (_, i) => ({ path: `f${i}`, content: 'x'.repeat(1000) }));
+    for (let i = 0; i < 10; i++) {
+      const seen = code(cay, { command: 'echo never', files });
+      const run = await until(async () => (await request(cay, '/v1/runs?kind=code&limit=1')).json().runs.find((r) => r.status === 'running'), 'the job');
+      await request(cay, `/v1/runs/${run.id}/cancel`, { method: 'POST' });
+      await seen.ended;
+      assert.equal(seen.of('end')[0].status, 'cancelled');
+    }
+    await nothingLeft();
+  });
+
   test('one that takes too long is ended, and what it did until then is there', async () => {
     const seen = code(cay, { command: 'echo early > early.txt; sleep 1000', timeout_ms: 1500 });
     await seen.ended;

@@ -458,11 +458,14 @@ static void end_job(void *ctx) {
 static void finish(struct code *c) {
     if (c->state == CODE_ENDING)
         return;
+    bool making = c->state == CODE_MAKING;
     code_move(c, CODE_ENDING);
     drop_exec(c);
     (void)uv_timer_stop(&c->timer);
     struct sandbox *s = sandbox_of(c);
-    if (s && (!c->keep || c->cancelled))
+    if (s && making)
+        sandbox_drop_maker(s); /* it ends, and on_made() is not called */
+    if (s && !making && (!c->keep || c->cancelled))
         (void)sandbox_end(s, end_job, c);
     else
         end_job(c);
