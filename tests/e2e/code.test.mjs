@@ -223,6 +223,27 @@ for name, r in [("model", u.Request("http://127.0.0.1:3128/v1/messages", ask, he
   });
 });
 
+test('a server that is killed leaves no sandbox, and what the agent had said', async (t) => {
+  const first = await withCay(t);
+  const seen = code(first, { command: 'echo up; exec sleep 4321' });
+  await until(() => seen.of('text').length > 0, 'its first word');
+  const sleeps = () => readdirSync('/proc').filter((pid) => {
+    try {
+      return /^\d+$/.test(pid) && readFileSync(`/proc/${pid}/cmdline`, 'latin1') === 'sleep\u00004321\u0000';
+    } catch {
+      return false;
+    }
+  });
+  assert.ok(sleeps().length >= 1);
+  first.child.kill('SIGKILL');
+  await first.ended;
+  await until(() => sleeps().length === 0, 'the end of the sandbox');
+  const second = await withCay(t, { dataDir: first.dataDir });
+  const [run] = (await request(second, '/v1/runs?kind=code')).json().runs;
+  assert.equal(run.status, 'interrupted');
+  assert.match((await request(second, `/v1/runs/${run.id}/events`)).body, /"text":"up"[\s\S]*event: end/);
+});
+
 test('a real provider is asked through the route, with the key put on outside', async (t) => {
   const asked = [];
   const steps = ['{"tool":"write_file","args":{"path":"a.txt","content":"one\\n"}}', '{"done":true,"summary":"written"}'];
