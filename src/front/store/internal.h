@@ -75,10 +75,7 @@ int store_write_record(struct store *s, const char *kind, const struct store_rec
 /* The connection's last failure. */
 int store_error(struct sqlite3 *db, struct err *err, const char *what);
 /* The statement, fresh: what is bound stays the caller's until it is reset. */
-struct sqlite3_stmt *store_ready(struct store *s, /* Sorts behind every id. */
-#define STORE_AFTER_ALL_IDS "~"
-
-                                 enum store_subject subject, int which);
+struct sqlite3_stmt *store_ready(struct store *s, enum store_subject subject, int which);
 /* Runs a statement that returns no rows; ret_changes may be NULL. */
 int store_step(struct sqlite3_stmt *st, const char *what, int64_t *ret_changes, struct err *err);
 /* NULL leaves it null. */
