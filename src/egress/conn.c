@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "egress/internal.h"
+#include "http1/field.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@ void conn_unref(struct conn *c) {
         return;
     buf_finish(&c->in);
     buf_finish(&c->body);
-    head_finish(&c->head);
+    http1_head_finish(&c->head);
     decision_finish(&c->decision);
     box_unref(c->box);
     free(c);
@@ -74,7 +75,7 @@ static void end_request(struct conn *c) {
     tell_ended(c);
     drop_body(c);
     decision_finish(&c->decision);
-    head_finish(&c->head);
+    http1_head_finish(&c->head);
     c->event = (struct egress_event){0};
     c->reason[0] = 0;
     c->route[0] = 0;
@@ -225,31 +226,6 @@ static int status_of(const struct err *err) {
     return err->code == ERR_LIMIT ? 429 : err_http_status(err->code);
 }
 
-static const char *phrase(int status) {
-    switch (status) {
-    case 400:
-        return "Bad Request";
-    case 403:
-        return "Forbidden";
-    case 404:
-        return "Not Found";
-    case 405:
-        return "Method Not Allowed";
-    case 408:
-        return "Request Timeout";
-    case 413:
-        return "Content Too Large";
-    case 429:
-        return "Too Many Requests";
-    case 502:
-        return "Bad Gateway";
-    case 504:
-        return "Gateway Timeout";
-    default:
-        return "Error";
-    }
-}
-
 static void write_pair(struct json_writer *w, const char *key, const char *value) {
     json_writer_key(w, key);
     json_writer_str(w, value);
@@ -306,7 +282,7 @@ void conn_refuse(struct conn *c, const struct err *err, const char *reason) {
     buf_init(&out, 2 * ERROR_MAX);
     write_error(&body, c->decision.api, status, err);
     (void)buf_addf(&out, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n", status,
-                   phrase(status));
+                   http1_phrase(status));
     /* Clients of models try again by themselves; a budget that is used up will not change. */
     if (err->code == ERR_RATE)
         (void)buf_add_str(&out, "Retry-After: 1\r\n");
@@ -415,13 +391,26 @@ static void dispatch(struct conn *c, bool whole) {
         forward_start(c);
 }
 
+static int read_head(struct conn *c, size_t len, struct err *err) {
+    uint32_t max = c->box->egress->config.headers;
+    http1_head_finish(&c->head);
+    http1_head_init(&c->head, c->fields, max);
+    int rc = http1_head_parse(&c->head, &c->reader, c->in.data, len, err);
+    if (rc == -ERR_TOO_LARGE)
+        return err_set(err, ERR_TOO_LARGE, "more than %zu header fields (limit headers)",
+                       c->head.max_fields);
+    if (rc == -ERR_UNSUPPORTED)
+        err->code = ERR_BAD_REQUEST; /* 501 would be taken for the server's */
+    return rc < 0 ? -(int)err->code : 0;
+}
+
 /* Returns the bytes used, 0 if more are needed. */
 static size_t take_head(struct conn *c) {
     const struct egress_config *config = &c->box->egress->config;
     struct err err;
     if (c->scanned == 0 && c->in.len >= 2 && memcmp(c->in.data, "\r\n", 2) == 0)
         return 2;
-    ssize_t end = head_find_end(c->in.data, c->in.len, &c->scanned, &err);
+    ssize_t end = http1_head_find_end(c->in.data, c->in.len, &c->scanned, &err);
     if (end == 0 && c->in.len <= config->head_bytes)
         return 0;
     if (end >= 0 && (end == 0 || (size_t)end > config->head_bytes))
@@ -429,7 +418,7 @@ static size_t take_head(struct conn *c) {
                       config->head_bytes);
     int rc = (int)MIN(end, 0);
     if (rc == 0)
-        rc = head_parse(&c->head, &c->parser, c->in.data, (size_t)end, config->headers, &err);
+        rc = read_head(c, (size_t)end, &err);
     if (rc == 0)
         rc = decide(&c->box->policy, c->box->port, &c->head, &c->decision, &err);
     bool routed = c->decision.kind == EGRESS_KIND_ROUTE || c->decision.kind == EGRESS_KIND_MODEL;
@@ -457,12 +446,12 @@ static size_t take_head(struct conn *c) {
     return (size_t)end;
 }
 
-static int on_body(llhttp_t *p, const char *at, size_t len) {
-    struct conn *c = p->data;
-    (void)buf_add(&c->body, at, len);
+static bool on_body(void *ctx, const char *data, size_t len) {
+    struct conn *c = ctx;
+    (void)buf_add(&c->body, data, len);
     bool fits = box_hold(c->box, c->held_bytes, c->body.cap);
     c->held_bytes = c->body.cap;
-    return c->body.full || !fits ? HPE_USER : 0;
+    return !c->body.full && fits;
 }
 
 void conn_body_taken(struct conn *c, size_t len) {
@@ -481,14 +470,6 @@ static void refuse_body(struct conn *c, const struct err *err) {
         conn_refuse(c, err, NULL);
 }
 
-static int on_message_complete(llhttp_t *p) {
-    (void)p;
-    return HPE_PAUSED;
-}
-
-static const llhttp_settings_t body_settings = {.on_body = on_body,
-                                                .on_message_complete = on_message_complete};
-
 static void refuse_held(const struct conn *c, struct err *err) {
     const struct egress_config *config = &c->box->egress->config;
     bool own = c->box->held_bytes > config->held_bytes;
@@ -504,26 +485,18 @@ static void refuse_held(const struct conn *c, struct err *err) {
 static size_t take_body(struct conn *c, bool *ret_whole) {
     const struct egress_config *config = &c->box->egress->config;
     struct err err;
-    c->parser.data = c;
-    c->parser.settings = (void *)(uintptr_t)&body_settings;
-    enum llhttp_errno e = llhttp_execute(&c->parser, c->in.data, c->in.len);
-    c->parser.data = NULL;
-    if (e == HPE_PAUSED) {
-        *ret_whole = true;
-        return (size_t)(llhttp_get_error_pos(&c->parser) - c->in.data);
-    }
-    if (e == HPE_OK) {
-        conn_set_deadline(c, config->body_timeout_ms);
-        return c->in.len;
+    ssize_t used = http1_body_feed(&c->reader, &(struct http1_body_sink){on_body, c}, c->in.data,
+                                   c->in.len, ret_whole, &err);
+    if (used >= 0) {
+        if (!*ret_whole)
+            conn_set_deadline(c, config->body_timeout_ms);
+        return (size_t)used;
     }
     if (c->body.full)
         (void)err_set(&err, ERR_TOO_LARGE, "the body exceeds %llu bytes (limit body_bytes)",
                       (unsigned long long)config->body_bytes);
-    else if (e == HPE_USER)
+    else if (used == -ERR_CANCELLED)
         refuse_held(c, &err);
-    else
-        (void)err_set(&err, ERR_BAD_REQUEST, "malformed body: %.100s",
-                      llhttp_get_error_reason(&c->parser));
     refuse_body(c, &err);
     return c->in.len;
 }

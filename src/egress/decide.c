@@ -121,9 +121,9 @@ static bool is_self(const char *host, uint32_t port, uint32_t own_port) {
 }
 
 /* Host must say the same as the target: servers differ in which of them they believe. */
-static int check_host(const struct head *h, const char *host, uint32_t port, uint32_t port_default,
-                      struct err *err) {
-    const char *field = head_value(h, "host");
+static int check_host(const struct http1_head *h, const char *host, uint32_t port,
+                      uint32_t port_default, struct err *err) {
+    const char *field = http1_head_value(h, "host");
     char other[EGRESS_HOST_MAX + 1];
     uint32_t other_port;
     bool literal;
@@ -136,7 +136,7 @@ static int check_host(const struct head *h, const char *host, uint32_t port, uin
     return 0;
 }
 
-static int read_connect(const struct head *h, struct decision *d, struct err *err) {
+static int read_connect(const struct http1_head *h, struct decision *d, struct err *err) {
     d->kind = EGRESS_KIND_CONNECT;
     if (!egress_authority_parse(h->target, strlen(h->target), 0, d->host, &d->port, &d->literal))
         return err_set(err, ERR_BAD_REQUEST,
@@ -146,7 +146,7 @@ static int read_connect(const struct head *h, struct decision *d, struct err *er
     return check_host(h, d->host, d->port, d->port, err);
 }
 
-static int read_target(const struct head *h, uint32_t own_port, struct decision *d,
+static int read_target(const struct http1_head *h, uint32_t own_port, struct decision *d,
                        struct target *ret, struct err *err) {
     const char *at = h->target;
     if (strcmp(h->method, "CONNECT") == 0) {
@@ -173,7 +173,7 @@ static int read_target(const struct head *h, uint32_t own_port, struct decision 
                              "CONNECT, \"host:port\"");
     ret->form = FORM_SELF;
     ret->path = at;
-    const char *field = head_value(h, "host");
+    const char *field = http1_head_value(h, "host");
     if (field &&
         (!egress_authority_parse(field, strlen(field), own_port, d->host, &d->port, &d->literal) ||
          !is_self(d->host, d->port, own_port)))
@@ -241,8 +241,8 @@ static bool endpoint_is(size_t i, const char *path) {
            (!path[n] || (endpoints[i].below && path[n] == '/' && !strchr(path + n + 1, '/')));
 }
 
-static int judge_endpoint(const struct egress_route *r, const struct head *h, struct decision *d,
-                          struct err *err) {
+static int judge_endpoint(const struct egress_route *r, const struct http1_head *h,
+                          struct decision *d, struct err *err) {
     for (size_t i = 0; i < ARRAY_LEN(endpoints); i++) {
         if (!endpoint_is(i, d->path) || !endpoints[i].of[r->api])
             continue;
@@ -261,8 +261,8 @@ static int judge_endpoint(const struct egress_route *r, const struct head *h, st
         h->method, d->path, r->name);
 }
 
-static int judge_route(const struct egress_policy *p, const struct head *h, struct decision *d,
-                       struct err *err) {
+static int judge_route(const struct egress_policy *p, const struct http1_head *h,
+                       struct decision *d, struct err *err) {
     const struct egress_route *r = &p->routes[d->route];
     bool granted =
         r->methods.n == 0 ? strcmp(h->method, "GET") == 0 || strcmp(h->method, "HEAD") == 0 : false;
@@ -301,7 +301,7 @@ static int set_upstream(const struct egress_policy *p, struct decision *d, struc
     return 0;
 }
 
-static int judge_named(const struct egress_policy *p, const struct head *h, char *path,
+static int judge_named(const struct egress_policy *p, const struct http1_head *h, char *path,
                        struct decision *d, struct err *err) {
     char *name = path + 3;
     size_t n = strcspn(name, "/");
@@ -322,14 +322,14 @@ static int judge_named(const struct egress_policy *p, const struct head *h, char
 }
 
 /* The clients of both apis ask for /v1/models: they differ in the fields they send. */
-static enum egress_api guess_api(const struct head *h, const char *path) {
-    if (strncmp(path, "/v1/messages", 12) == 0 || head_value(h, "anthropic-version") ||
-        head_value(h, "x-api-key"))
+static enum egress_api guess_api(const struct http1_head *h, const char *path) {
+    if (strncmp(path, "/v1/messages", 12) == 0 || http1_head_value(h, "anthropic-version") ||
+        http1_head_value(h, "x-api-key"))
         return EGRESS_API_ANTHROPIC;
     return strncmp(path, "/v1/", 4) == 0 ? EGRESS_API_OPENAI : EGRESS_API_NONE;
 }
 
-static int judge_origin(const struct egress_policy *p, const struct head *h, char *path,
+static int judge_origin(const struct egress_policy *p, const struct http1_head *h, char *path,
                         struct decision *d, struct err *err) {
     d->path = xstrdup(path);
     d->api = guess_api(h, path);
@@ -352,8 +352,8 @@ static int judge_origin(const struct egress_policy *p, const struct head *h, cha
                    d->api == EGRESS_API_ANTHROPIC ? "anthropic" : "openai");
 }
 
-int decide(const struct egress_policy *p, uint32_t port, const struct head *h, struct decision *ret,
-           struct err *err) {
+int decide(const struct egress_policy *p, uint32_t port, const struct http1_head *h,
+           struct decision *ret, struct err *err) {
     struct target t = {.path = "/"};
     *ret = (struct decision){.query = ""};
     int rc = read_target(h, port, ret, &t, err);

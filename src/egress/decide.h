@@ -4,7 +4,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "egress/head.h"
+#include "http1/head.h"
 #include "wire/egress.h"
 
 #include <stdbool.h>
@@ -24,8 +24,8 @@ struct decision {
 };
 
 /* Fills *ret as far as it was understood, also when it refuses. `port` is the listener's own. */
-int decide(const struct egress_policy *p, uint32_t port, const struct head *h, struct decision *ret,
-           struct err *err);
+int decide(const struct egress_policy *p, uint32_t port, const struct http1_head *h,
+           struct decision *ret, struct err *err);
 void decision_finish(struct decision *d);
 /* The address a granted route or http request goes to; the caller frees. */
 char *decision_url(const struct decision *d, const struct egress_policy *p);

@@ -8,6 +8,7 @@
 #include "egress/internal.h"
 #include "egress/model.h"
 #include "egress/scrub.h"
+#include "http1/field.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -18,7 +19,7 @@
 
 enum {
     HEAD_MAX = 128 * 1024,
-    OUT_FIELDS_MAX = HEAD_FIELDS_MAX + EGRESS_HEADERS_MAX,
+    OUT_FIELDS_MAX = HTTP1_FIELDS_MAX + EGRESS_HEADERS_MAX,
     PARSE_HERE_BYTES = 128 * 1024, /* a larger body would make other guests wait */
 };
 
@@ -54,6 +55,11 @@ struct forward {
     struct model_meter meter;
     struct scrub scrub;
 };
+
+/* A field of this connection, or one for proxies of any kind. */
+static bool stays_here(const char *name, const char *connection) {
+    return http1_is_hop_by_hop(name, connection) || strncasecmp(name, "proxy-", 6) == 0;
+}
 
 /* --- the request --- */
 
@@ -125,11 +131,11 @@ static bool is_injected(const struct egress_route *r, const char *name) {
 
 static size_t collect_headers(const struct conn *c, const struct egress_route *r,
                               struct fetch_header *out) {
-    const char *connection = head_value(&c->head, "connection");
+    const char *connection = http1_head_value(&c->head, "connection");
     size_t n = 0;
     for (size_t i = 0; i < c->head.nfields; i++) {
-        const struct head_field *f = &c->head.fields[i];
-        if (head_is_hop_by_hop(f->name, connection) || is_ours(f->name) ||
+        const struct http1_field *f = &c->head.fields[i];
+        if (stays_here(f->name, connection) || is_ours(f->name) ||
             (r && (is_stripped(f->name) || is_injected(r, f->name) ||
                    (r->nheaders > 0 && is_range(f->name)))))
             continue;
@@ -165,7 +171,7 @@ static bool is_clean(const char *text) {
 static void on_field(void *ctx, const char *name, const char *value) {
     struct head_out *h = ctx;
     struct forward *f = h->forward;
-    if (head_is_hop_by_hop(name, h->connection) || strcasecmp(name, "content-length") == 0 ||
+    if (stays_here(name, h->connection) || strcasecmp(name, "content-length") == 0 ||
         strcasecmp(name, "alt-svc") == 0 || !is_clean(name) || !is_clean(value) || !*name)
         return;
     /* A session of the credential's owner is none of the guest's. */
@@ -188,7 +194,7 @@ static void on_head(void *ctx, struct fetch *fetch, int status) {
     const char *type = fetch_header(fetch, "content-type");
     bool head = strcmp(c->head.method, "HEAD") == 0;
     buf_init(&out, HEAD_MAX);
-    (void)buf_addf(&out, "HTTP/1.1 %d %s\r\n", status, status < 400 ? "OK" : "Error");
+    (void)buf_addf(&out, "HTTP/1.1 %d %s\r\n", status, http1_phrase(status));
     fetch_each_header(fetch, on_field, &h);
     f->bodyless = head || status == 204 || status == 304 || status < 200;
     bool known = length && is_number(length) && !fetch_header(fetch, "transfer-encoding");

@@ -6,12 +6,11 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "egress/decide.h"
-#include "egress/head.h"
+#include "http1/head.h"
 #include "loop/channel.h"
 #include "loop/fetch.h"
 #include "wire/egress.h"
 
-#include <llhttp.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
@@ -92,8 +91,9 @@ struct conn {
     size_t queued;
     struct buf in;
     size_t scanned;
-    llhttp_t parser;
-    struct head head;
+    struct http1_body reader;
+    struct http1_head head;
+    struct http1_field fields[HTTP1_FIELDS_MAX];
     struct buf body;
     uint64_t held_bytes; /* in the sandbox's account, until the request ends */
     struct decision decision;

@@ -4,7 +4,6 @@
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "egress/decide.h"
-#include "egress/head.h"
 #include "egress/hello.h"
 #include "egress/scrub.h"
 #include "unit/unit.h"
@@ -294,41 +293,6 @@ static void test_patterns_match_within_their_segment(void **state) {
             fail_msg("%s %s", cases[i].pattern, cases[i].path);
 }
 
-/* --- heads --- */
-
-/* The parser behind it refuses most of these too; in some release it did not. */
-static void test_the_end_of_a_head_is_found_only_in_clean_lines(void **state) {
-    (void)state;
-    static const struct {
-        const char *text;
-        size_t len;
-        ssize_t end;
-    } cases[] = {
-        {"GET / HTTP/1.1\r\nA: b\r\n\r\nrest", 28, 24},
-        {"GET / HTTP/1.1\r\nA: b\r\n\r", 23, 0},
-        {"GET / HTTP/1.1\nA: b\n\n", 21, -ERR_BAD_REQUEST},
-        {"GET / HTTP/1.1\r\nA: b\n\r\n", 23, -ERR_BAD_REQUEST},
-        {"GET / HTTP/1.1\r\nA: b\rC: d\r\n\r\n", 29, -ERR_BAD_REQUEST},
-        {"GET / HTTP/1.1\r\nA: b\0c\r\n\r\n", 26, -ERR_BAD_REQUEST},
-        {"GET / HTTP/1.1\r\nA: b\r\n c\r\n\r\n", 28, -ERR_BAD_REQUEST},
-        {"GET / HTTP/1.1\r\nA: b\r\n\tc\r\n\r\n", 28, -ERR_BAD_REQUEST},
-        {"\nGET", 4, -ERR_BAD_REQUEST},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct err err;
-        size_t scanned = 0;
-        if (head_find_end(cases[i].text, cases[i].len, &scanned, &err) != cases[i].end)
-            fail_msg("case %zu", i);
-        /* And the same byte by byte. */
-        ssize_t end = 0;
-        scanned = 0;
-        for (size_t n = 1; n <= cases[i].len && end == 0; n++)
-            end = head_find_end(cases[i].text, n, &scanned, &err);
-        if (end != cases[i].end)
-            fail_msg("case %zu in pieces", i);
-    }
-}
-
 /* --- the hello --- */
 
 /* A hello with these extensions, in records of `piece` bytes. */
@@ -475,7 +439,6 @@ int main(void) {
         PLAIN(test_a_policy_comes_back_from_the_wire),
         PLAIN(test_paths_have_one_spelling),
         PLAIN(test_patterns_match_within_their_segment),
-        PLAIN(test_the_end_of_a_head_is_found_only_in_clean_lines),
         PLAIN(test_the_name_in_a_hello_is_found),
         PLAIN(test_a_hello_without_one_clear_name_is_not_taken),
         PLAIN(test_a_secret_is_seen_wherever_it_is_cut),

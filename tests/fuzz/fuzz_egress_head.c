@@ -34,7 +34,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     return 0;
 }
 
-static void check(const struct head *h, const struct decision *d) {
+static void check(const struct http1_head *h, const struct decision *d) {
     bool covered = false;
     for (size_t i = 0; i < policy.nallow; i++)
         covered = covered || egress_allow_covers(&allow[i], d->host, d->port);
@@ -68,13 +68,15 @@ static void check(const struct head *h, const struct decision *d) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct err err;
     size_t scanned = 0;
-    ssize_t end = head_find_end((const char *)data, size, &scanned, &err);
+    ssize_t end = http1_head_find_end((const char *)data, size, &scanned, &err);
     if (end <= 0)
         return 0;
-    static struct head h;
-    llhttp_t parser;
+    struct http1_field fields[HTTP1_FIELDS_MAX];
+    struct http1_head h;
+    struct http1_body body;
+    http1_head_init(&h, fields, 100);
     struct decision d = {0};
-    if (head_parse(&h, &parser, (const char *)data, (size_t)end, 100, &err) == 0) {
+    if (http1_head_parse(&h, &body, (const char *)data, (size_t)end, &err) == 0) {
         for (size_t i = 0; i < h.nfields; i++)
             if (!*h.fields[i].name || strpbrk(h.fields[i].value, "\r\n"))
                 abort();
@@ -82,6 +84,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             check(&h, &d);
         decision_finish(&d);
     }
-    head_finish(&h);
+    http1_head_finish(&h);
     return 0;
 }

@@ -12,21 +12,6 @@ bool field_in_list(const char *name, const char *const *list) {
     return false;
 }
 
-bool field_is_hop_by_hop(const char *name) {
-    static const char *const names[] = {"connection",
-                                        "keep-alive",
-                                        "transfer-encoding",
-                                        "te",
-                                        "trailer",
-                                        "upgrade",
-                                        "proxy-connection",
-                                        "proxy-authenticate",
-                                        "proxy-authorization",
-                                        "http2-settings",
-                                        NULL};
-    return field_in_list(name, names);
-}
-
 bool field_is_ours(const char *name) {
     static const char *const names[] = {"content-length",
                                         "content-type",

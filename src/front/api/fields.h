@@ -6,7 +6,6 @@
 
 /* The list ends with NULL; in any case. */
 bool field_in_list(const char *name, const char *const *list);
-bool field_is_hop_by_hop(const char *name);
 /* Of an answer: ours to send, or reaching over the guest's own origin. */
 bool field_is_ours(const char *name);
 /* The value of a Cookie field without our cookies; NULL if nothing is left. The caller frees. */

@@ -4,6 +4,7 @@
 #include "front/api/fields.h"
 #include "front/guard.h"
 #include "front/run/workers.h"
+#include "http1/field.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -64,7 +65,7 @@ static void on_response(void *ctx, const json_t *head) {
             continue;
         if (strcasecmp(name, "content-type") == 0)
             type = value;
-        else if (!field_is_hop_by_hop(name) && !field_is_ours(name) &&
+        else if (!http1_is_hop_by_hop(name, NULL) && !field_is_ours(name) &&
                  (strcasecmp(name, "set-cookie") != 0 || field_cookie_is_fine(value)))
             http_res_header(req, name, value);
     }

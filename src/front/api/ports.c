@@ -6,6 +6,7 @@
 #include "front/api/fields.h"
 #include "front/api/sandbox.h"
 #include "front/guard.h"
+#include "http1/field.h"
 
 #include <errno.h>
 #include <llhttp.h>
@@ -61,19 +62,6 @@ struct proxy {
 };
 
 /* --- fields --- */
-
-/* True if the value of a Connection field names this field. */
-static bool is_named(const char *connection, const char *name) {
-    size_t n = strlen(name);
-    while (connection && *connection) {
-        connection += strspn(connection, " ,\t");
-        size_t len = strcspn(connection, ", \t");
-        if (len == n && strncasecmp(connection, name, n) == 0)
-            return true;
-        connection += len;
-    }
-    return false;
-}
 
 /* Fields that we set ourselves. */
 static bool is_set_here(const char *name) {
@@ -264,7 +252,7 @@ static void write_head(struct proxy *p) {
                    *http_req_query(req) ? "?" : "", http_req_query(req));
     add_field(p, "Host", http_req_authority(req));
     for (size_t i = 0; http_req_header_at(req, i, &name, &value); i++) {
-        if (field_is_hop_by_hop(name) || is_set_here(name) || is_named(connection, name) ||
+        if (http1_is_hop_by_hop(name, connection) || is_set_here(name) ||
             (strcasecmp(name, "authorization") == 0 && guard_is_our_key(value)))
             continue;
         if (strcasecmp(name, "cookie") == 0) {
@@ -353,8 +341,8 @@ static void each_field(struct proxy *p,
         const char *name = p->head.data + at;
         const char *value = name + strlen(name) + 1;
         at = (size_t)(value - p->head.data) + strlen(value) + 1;
-        if (!is_token(name) || !is_value(value) || field_is_hop_by_hop(name) ||
-            field_is_ours(name) || is_named(connection, name))
+        if (!is_token(name) || !is_value(value) || http1_is_hop_by_hop(name, connection) ||
+            field_is_ours(name))
             continue;
         if (strcasecmp(name, "set-cookie") == 0 && !field_cookie_is_fine(value))
             continue;

@@ -263,7 +263,7 @@ void conn_body_released(struct http_req *req) {
     req->held = 0;
 }
 
-void conn_feed_body(struct http_conn *c, const char *data, size_t len) {
+static void feed_body(struct http_conn *c, const char *data, size_t len) {
     struct http_req *req = c->req;
     if (!req || c->state != CONN_BODY)
         return;
@@ -333,7 +333,7 @@ static size_t take_head(struct http_conn *c, const char *data, size_t len) {
     /* An empty line before a request is tolerated, as RFC 9112 asks. */
     if (c->scanned == 0 && len >= 2 && data[0] == '\r' && data[1] == '\n')
         return 2;
-    ssize_t end = head_find_end(data, len, &c->scanned, &err);
+    ssize_t end = http1_head_find_end(data, len, &c->scanned, &err);
     if (end == 0 && len <= s->opt.limits.head_bytes) {
         return 0;
     }
@@ -360,21 +360,21 @@ static size_t take_head(struct http_conn *c, const char *data, size_t len) {
     }
     /* Owed until the guard and the limits have passed it: they answer in the handler's place. */
     req->owed = true;
-    req->body_done = !req->has_body;
-    c->state = req->has_body ? CONN_BODY : CONN_HANDLE;
-    c->deadline_ms = req->has_body ? now_ms(c) + s->opt.limits.body_timeout_ms : 0;
+    req->body_done = !req->head.has_body;
+    c->state = req->head.has_body ? CONN_BODY : CONN_HANDLE;
+    c->deadline_ms = req->head.has_body ? now_ms(c) + s->opt.limits.body_timeout_ms : 0;
     pace_begin(c);
     if (!router_admit(s, req))
         return (size_t)end;
     size_t max = body_max(req);
-    if ((c->parser.flags & F_CONTENT_LENGTH) && c->parser.content_length > max) {
+    if (req->head.has_length && req->head.content_length > max) {
         (void)err_set(&err, ERR_TOO_LARGE, "the body exceeds %zu bytes (limit body_bytes)", max);
         http_respond_err(req, &err);
         return (size_t)end;
     }
     req->owed = false;
     buf_init(&req->body, max);
-    if (req->expects_continue) {
+    if (req->head.expects_continue) {
         uv_buf_t b = uv_buf_init((char *)"HTTP/1.1 100 Continue\r\n\r\n", 25);
         if (!conn_write(c, &b, 1))
             return len;
@@ -387,22 +387,25 @@ static size_t take_head(struct http_conn *c, const char *data, size_t len) {
     return (size_t)end;
 }
 
+static bool on_body(void *ctx, const char *data, size_t len) {
+    feed_body(ctx, data, len);
+    return true;
+}
+
 static size_t take_body(struct http_conn *c, const char *data, size_t len) {
-    enum llhttp_errno e = llhttp_execute(&c->parser, data, len);
+    bool whole = false;
+    struct err err;
+    ssize_t used =
+        http1_body_feed(&c->body, &(struct http1_body_sink){on_body, c}, data, len, &whole, &err);
     if (c->state != CONN_BODY)
         return len;
-    if (e == HPE_OK)
+    if (used < 0) {
+        fail_body(c, &err);
         return len;
-    if (e == HPE_PAUSED || e == HPE_PAUSED_UPGRADE) {
-        size_t used = (size_t)(llhttp_get_error_pos(&c->parser) - data);
-        message_complete(c);
-        return MIN(used, len);
     }
-    struct err err;
-    (void)err_set(&err, ERR_BAD_REQUEST, "malformed body: %.100s",
-                  llhttp_get_error_reason(&c->parser));
-    fail_body(c, &err);
-    return len;
+    if (whole)
+        message_complete(c);
+    return MIN((size_t)used, len);
 }
 
 static size_t run(struct http_conn *c, const char *data, size_t len) {

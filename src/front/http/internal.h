@@ -3,9 +3,9 @@
 
 #include "base/buf.h"
 #include "front/http/server.h"
+#include "http1/head.h"
 #include "loop/later.h"
 
-#include <llhttp.h>
 #include <uv.h>
 #include <wslay/wslay.h>
 
@@ -21,11 +21,6 @@ enum conn_state {
     CONN_CLOSING,
 };
 
-struct header {
-    const char *name;
-    const char *value;
-};
-
 struct http_conn;
 
 struct http_req {
@@ -35,17 +30,12 @@ struct http_req {
     int64_t start_ns;
     char id[28];
 
-    /* The head: one copy, with NULs written over the separators. */
-    char *head;
-    size_t head_cap;
+    struct http1_head head;
     enum http_method method;
-    struct http_text method_text;
     const char *path;
     const char *query;
     const char *authority;
     char *host;
-    struct header headers[HEADERS_MAX];
-    size_t nheaders;
     char *params[PARAMS_MAX];
     const char *param_names[PARAMS_MAX];
     size_t nparams;
@@ -55,11 +45,8 @@ struct http_req {
     size_t held;    /* of the server's held_bytes, while the body is not whole */
     int64_t length; /* of the answer's body, -1: not known before its end */
     bool keep_alive;
-    bool http10;
-    bool has_body;
     bool body_done;
     bool body_paused;
-    bool expects_continue;
     void (*on_data)(void *ctx, const char *data, size_t len);
     void (*on_end)(void *ctx);
     void *body_ctx;
@@ -74,8 +61,9 @@ struct http_req {
     int status;
     bool streaming; /* the answer's head is out */
     bool chunked;
-    bool bodyless; /* the answer has a head only */
-    bool owed;     /* a handler owes an answer */
+    bool bodyless;                          /* the answer has a head only */
+    bool owed;                              /* a handler owes an answer */
+    struct http1_field fields[HEADERS_MAX]; /* of the head; last, and not initialised */
 };
 
 struct http_conn {
@@ -88,7 +76,7 @@ struct http_conn {
         uv_tcp_t tcp;
         uv_pipe_t pipe;
     } uv;
-    llhttp_t parser;
+    struct http1_body body;
     struct buf in;     /* bytes that wait: a part of a head, or what was pipelined */
     size_t scanned;    /* bytes of a part of a head that hold no end of it */
     size_t write_left; /* unwritten bytes at the last sweep */
@@ -171,13 +159,9 @@ void conn_linger(struct http_conn *c);
 void conn_end_after_writes(struct http_conn *c);
 /* The body of the request is not held any more. */
 void conn_body_released(struct http_req *req);
-void conn_feed_body(struct http_conn *c, const char *data, size_t len);
 
 /* head.c */
-/* Looks for the end of a head in data[0..len), beginning at *scanned. Returns its length with the
- * empty line, 0 if it is not there yet, or negative with err for what is never allowed. */
-ssize_t head_find_end(const char *data, size_t len, size_t *scanned, struct err *err);
-/* Parses a whole head into req (and readies the parser for the body). */
+/* Parses a whole head into req, and readies the connection for the body. */
 int head_parse(struct http_conn *c, struct http_req *req, const char *head, size_t len,
                struct err *err);
 
@@ -211,5 +195,4 @@ void raw_conn_gone(struct http_raw *r);
 /* Frees a destroyed server once nothing of it is open any more. */
 void server_release(struct http_server *s);
 
-const char *status_text(int status);
 const char *server_date(struct http_server *s);

@@ -4,58 +4,13 @@
 #include "base/mem.h"
 #include "front/http/internal.h"
 #include "front/http/url.h"
+#include "http1/field.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <time.h>
-
-static const struct {
-    int status;
-    const char *text;
-} status_texts[] = {
-    {200, "OK"},
-    {101, "Switching Protocols"},
-    {201, "Created"},
-    {202, "Accepted"},
-    {204, "No Content"},
-    {206, "Partial Content"},
-    {301, "Moved Permanently"},
-    {302, "Found"},
-    {303, "See Other"},
-    {304, "Not Modified"},
-    {307, "Temporary Redirect"},
-    {308, "Permanent Redirect"},
-    {400, "Bad Request"},
-    {401, "Unauthorized"},
-    {403, "Forbidden"},
-    {404, "Not Found"},
-    {405, "Method Not Allowed"},
-    {408, "Request Timeout"},
-    {409, "Conflict"},
-    {413, "Content Too Large"},
-    {415, "Unsupported Media Type"},
-    {421, "Misdirected Request"},
-    {422, "Unprocessable Content"},
-    {426, "Upgrade Required"},
-    {429, "Too Many Requests"},
-    {431, "Request Header Fields Too Large"},
-    {499, "Client Closed Request"},
-    {500, "Internal Server Error"},
-    {501, "Not Implemented"},
-    {502, "Bad Gateway"},
-    {503, "Service Unavailable"},
-    {504, "Gateway Timeout"},
-    {507, "Insufficient Storage"},
-};
-
-const char *status_text(int status) {
-    for (size_t i = 0; i < ARRAY_LEN(status_texts); i++)
-        if (status_texts[i].status == status)
-            return status_texts[i].text;
-    return "Status";
-}
 
 static const char *method_names[] = {"GET",   "HEAD",   "POST",    "PUT",
                                      "PATCH", "DELETE", "OPTIONS", "OTHER"};
@@ -95,9 +50,8 @@ enum { EXTRA_MAX = 65536 };
 struct http_req *req_create(struct http_server *s) {
     struct http_req *req = xmalloc(sizeof(*req));
     s->stats.requests++;
-    /* All but the header table, which nheaders bounds. */
-    memset(req, 0, offsetof(struct http_req, headers));
-    memset(&req->nheaders, 0, sizeof(*req) - offsetof(struct http_req, nheaders));
+    memset(req, 0, offsetof(struct http_req, fields));
+    http1_head_init(&req->head, req->fields, HEADERS_MAX);
     req->server = s;
     req->start_ns = clock_mono_ns();
     req->length = -1;
@@ -118,7 +72,8 @@ void req_destroy(struct http_req *req) {
         free(req->params[i]);
     buf_finish(&req->body);
     buf_finish(&req->extra);
-    free(req->head);
+    http1_head_finish(&req->head);
+    free(req->host);
     struct http_server *s = req->server;
     free(req);
     s->stats.requests--;
@@ -147,7 +102,8 @@ enum http_method http_req_method(const struct http_req *req) {
 }
 
 struct http_text http_req_method_text(const struct http_req *req) {
-    return req->method_text;
+    const char *m = req->head.method;
+    return (struct http_text){m, strlen(m)};
 }
 
 const char *http_req_path(const struct http_req *req) {
@@ -167,25 +123,19 @@ const char *http_req_authority(const struct http_req *req) {
 }
 
 const char *http_req_header(const struct http_req *req, const char *name) {
-    for (size_t i = 0; i < req->nheaders; i++)
-        if (strcasecmp(req->headers[i].name, name) == 0)
-            return req->headers[i].value;
-    return NULL;
+    return http1_head_value(&req->head, name);
 }
 
 size_t http_req_header_count(const struct http_req *req, const char *name) {
-    size_t n = 0;
-    for (size_t i = 0; i < req->nheaders; i++)
-        n += strcasecmp(req->headers[i].name, name) == 0;
-    return n;
+    return http1_head_count(&req->head, name);
 }
 
 bool http_req_header_at(const struct http_req *req, size_t i, const char **ret_name,
                         const char **ret_value) {
-    if (i >= req->nheaders)
+    if (i >= req->head.nfields)
         return false;
-    *ret_name = req->headers[i].name;
-    *ret_value = req->headers[i].value;
+    *ret_name = req->head.fields[i].name;
+    *ret_value = req->head.fields[i].value;
     return true;
 }
 
@@ -343,7 +293,7 @@ static size_t make_head(struct http_req *req, char out[HEAD_MAX], int status, co
     char *p = put(out, "HTTP/1.1 ");
     p = put_number(p, (uint64_t)status);
     *p++ = ' ';
-    p = put(p, status_text(status));
+    p = put(p, http1_phrase(status));
     p = put(p, "\r\nDate: ");
     p = put(p, server_date(req->server));
     if (type && strlen(type) <= TYPE_MAX && is_field_value(type)) {
@@ -358,9 +308,9 @@ static size_t make_head(struct http_req *req, char out[HEAD_MAX], int status, co
     }
     p = put(p, "\r\nX-Content-Type-Options: nosniff\r\nX-Request-Id: ");
     p = put(p, req->id);
-    p = put(p, close_after   ? "\r\nConnection: close\r\n"
-               : req->http10 ? "\r\nConnection: keep-alive\r\n"
-                             : "\r\n");
+    p = put(p, close_after        ? "\r\nConnection: close\r\n"
+               : req->head.http10 ? "\r\nConnection: keep-alive\r\n"
+                                  : "\r\n");
     return (size_t)(p - out);
 }
 
@@ -495,8 +445,8 @@ void http_stream_begin(struct http_req *req, int status, const char *type) {
     if (!c)
         return;
     req->bodyless = req->method == HTTP_METHOD_HEAD || has_no_body(status);
-    req->chunked = !req->http10 && !has_no_body(status) && req->length < 0;
-    if (req->http10 && !req->bodyless && req->length < 0)
+    req->chunked = !req->head.http10 && !has_no_body(status) && req->length < 0;
+    if (req->head.http10 && !req->bodyless && req->length < 0)
         req->keep_alive = false;
     char head[HEAD_MAX];
     size_t n = make_head(req, head, status, type, (ssize_t)req->length);

@@ -156,7 +156,7 @@ bool http_req_is_upgrade(const struct http_req *req) {
 static bool check_handshake(struct http_req *req, const char **ret_key, struct err *err) {
     const char *key = http_req_header(req, "sec-websocket-key");
     const char *version = http_req_header(req, "sec-websocket-version");
-    if (req->method != HTTP_METHOD_GET || req->http10 || !req->body_done ||
+    if (req->method != HTTP_METHOD_GET || req->head.http10 || !req->body_done ||
         !http_req_is_upgrade(req) || !has_token(http_req_header(req, "connection"), "upgrade")) {
         (void)err_set(err, ERR_BAD_REQUEST, "this address speaks WebSocket: send an upgrade");
         return false;
