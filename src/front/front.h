@@ -36,7 +36,6 @@ struct front {
     struct door *door; /* the demo model for sandboxes */
     json_t *door_script;
     json_t *private_upstreams;    /* of the models, for cay-egress */
-    struct snapshot *snapshots;   /* those that are being made */
     struct facet_open facet_open; /* how the facets of programs are opened */
     char *urls[8];                /* where it listens, as a person would type it */
     size_t nurls;

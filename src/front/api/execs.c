@@ -16,9 +16,7 @@
 enum {
     CHUNK = 32768,
     INLINE_BYTES = 1 << 20, /* of each stream, in an answer that has all in one */
-    INPUT_HIGH_BYTES = 256 * 1024,
     KEY_CHECK_MS = 1000,
-    INPUT_LOW_BYTES = 16 * 1024, /* while commands have much that they do not read */
     WS_HIGH_BYTES = 256 * 1024,
     SHOWN_BYTES = 4 << 20, /* of a command with the longest words, each byte escaped */
 };
@@ -34,7 +32,7 @@ struct watch {
     struct front *front;
     char key_id[ID_SIZE]; /* of who opened it */
     int64_t checked_ms;   /* when that was last seen to be valid */
-    uint64_t offsets[3];
+    struct exec_cursor cursor;
     bool events; /* else: waits for the end */
     bool full;   /* wait for on_drain */
     bool started_told;
@@ -53,61 +51,38 @@ static bool send_json(struct http_req *req, const char *event, const json_t *j) 
     return http_sse_send(req, event, NULL, b.data, b.len);
 }
 
-/* Whole characters as text; what is no text as base 64. A character that is not whole yet is kept
- * back while more may come. Returns the bytes that were sent. */
-static size_t send_chunk(struct watch *w, int stream, const char *data, size_t len, bool last) {
-    size_t n = len;
-    bool is_text = utf8_is_valid(data, n);
-    for (size_t cut = 1; !is_text && cut <= 3 && cut < len; cut++)
-        if (utf8_is_valid(data, len - cut)) {
-            is_text = true;
-            n = len - cut;
-        }
-    if (!is_text && len < 4 && !last)
-        return 0;
+/* What is no text goes as base 64. */
+static bool send_chunk(struct http_req *req, const struct exec_chunk *c) {
     _cleanup_(buf) struct buf b;
-    buf_init(&b, len * 6 + 256);
+    buf_init(&b, c->len * 6 + 256);
     struct json_writer j;
     json_writer_init(&j, &b);
     json_writer_object_begin(&j);
     json_writer_key(&j, "offset");
-    json_writer_int(&j, (int64_t)w->offsets[stream]);
-    if (is_text) {
+    json_writer_int(&j, (int64_t)c->offset);
+    if (c->is_text) {
         json_writer_key(&j, "data");
-        json_writer_text(&j, data, n);
+        json_writer_text(&j, c->data, c->len);
     } else {
-        _cleanup_(free) char *text = xmalloc(BASE64_SIZE(n));
-        base64_encode(text, data, n);
+        _cleanup_(free) char *text = xmalloc(BASE64_SIZE(c->len));
+        base64_encode(text, c->data, c->len);
         json_writer_key(&j, "data_base64");
-        json_writer_text(&j, text, BASE64_SIZE(n));
+        json_writer_text(&j, text, BASE64_SIZE(c->len));
     }
     json_writer_object_end(&j);
-    w->full =
-        !http_sse_send(w->req, stream == EXEC_STDOUT ? "stdout" : "stderr", NULL, b.data, b.len);
-    return n;
+    return http_sse_send(req, c->stream == EXEC_STDOUT ? "stdout" : "stderr", NULL, b.data, b.len);
 }
 
 /* Everything that is there, until the client's pipe is full. */
 static void send_output(struct watch *w) {
-    static char chunk[CHUNK];
-    bool more = true;
+    struct exec_chunk chunk;
     if (!w->started_told) {
         _cleanup_(json) json_t *j = json_pack("{s:s}", "id", w->exec->id);
         w->started_told = true;
         w->full = !send_json(w->req, "started", j);
     }
-    while (more && !w->full) {
-        more = false;
-        for (int stream = 1; stream < 3 && !w->full; stream++) {
-            w->offsets[stream] = MAX(w->offsets[stream], w->exec->first[stream]);
-            ssize_t n = exec_read(w->exec, stream, w->offsets[stream], chunk, sizeof(chunk));
-            if (n <= 0)
-                continue;
-            size_t sent = send_chunk(w, stream, chunk, (size_t)n, w->exec->ended);
-            w->offsets[stream] += sent;
-            more = more || sent > 0;
-        }
-    }
+    while (!w->full && exec_next(w->exec, &w->cursor, &chunk))
+        w->full = !send_chunk(w->req, &chunk);
 }
 
 static void pump_events(struct watch *w) {
@@ -187,7 +162,7 @@ static void watch_start(struct http_req *req, struct exec *e, const uint64_t off
     *w = (struct watch){.follower = {.on_change = on_change, .ctx = w},
                         .exec = e,
                         .req = req,
-                        .offsets = {0, offsets[1], offsets[2]},
+                        .cursor = {.offsets = {0, offsets[1], offsets[2]}},
                         .events = events};
     exec_follow(e, &w->follower);
     http_req_on_gone(req, on_gone, w);
@@ -353,10 +328,8 @@ static struct exec *running_exec(struct http_req *req, struct front *f) {
     struct exec *e = api_exec(req, f);
     if (!e)
         return NULL;
-    if (e->command && e->sandbox && e->sandbox->state == SANDBOX_RUNNING)
+    if (exec_check_running(e, &err) == 0)
         return e;
-    (void)err_set(&err, ERR_CONFLICT, "%s",
-                  e->command ? "the sandbox is paused or ending" : "the command has ended");
     exec_unref(e);
     http_respond_err(req, &err);
     return NULL;
@@ -365,91 +338,62 @@ static struct exec *running_exec(struct http_req *req, struct front *f) {
 /* --- input --- */
 
 struct input {
-    struct exec *exec;
+    struct exec_input *input;
     struct http_req *req;
     bool eof;
-    bool paused;
 };
 
-static void free_input(struct input *i) {
-    i->exec->on_input = NULL;
-    exec_unref(i->exec);
-    free(i);
+static void on_room(void *ctx) {
+    struct input *i = ctx;
+    http_req_body_resume(i->req);
 }
 
-static void fail_input(struct input *i, const struct err *err) {
+static void on_input_failed(void *ctx, const struct err *err) {
+    struct input *i = ctx;
     http_req_on_gone(i->req, NULL, NULL);
     http_req_on_body(i->req, NULL, NULL, NULL);
     http_respond_err(i->req, err);
-    free_input(i);
-}
-
-/* There is room again, or nobody reads any more. */
-static void on_room(void *ctx) {
-    struct input *i = ctx;
-    struct err err;
-    if (!i->exec->command) {
-        (void)err_set(&err, ERR_CONFLICT, "the command ended before it read all");
-        fail_input(i, &err);
-    } else if (i->paused && sandbox_command_input_queued(i->exec->command) < INPUT_HIGH_BYTES) {
-        i->paused = false;
-        http_req_body_resume(i->req);
-    }
+    free(i);
 }
 
 static void on_input_data(void *ctx, const char *data, size_t len) {
     struct input *i = ctx;
-    struct err err;
-    if (!i->exec->command)
-        return; /* on_room answers */
-    if (!sandbox_command_write(i->exec->command, data, len)) {
-        (void)err_set(&err, ERR_LIMIT, "the command does not read its input");
-        fail_input(i, &err);
-        return;
-    }
-    size_t most =
-        sandboxes_take_input(i->exec->all, i->exec->owner) ? INPUT_HIGH_BYTES : INPUT_LOW_BYTES;
-    if (sandbox_command_input_queued(i->exec->command) >= most) {
-        i->paused = true;
+    if (!exec_input_write(i->input, data, len))
         http_req_body_pause(i->req);
-    }
 }
 
 static void on_input_end(void *ctx) {
     struct input *i = ctx;
-    if (i->eof && i->exec->command)
-        sandbox_command_end_input(i->exec->command);
+    if (!exec_input_is_open(i->input))
+        return; /* on_input_failed answers */
+    exec_input_close(i->input, i->eof);
     http_req_on_gone(i->req, NULL, NULL);
     http_respond_empty(i->req, 204);
-    free_input(i);
+    free(i);
 }
 
 static void on_input_gone(void *ctx) {
     struct input *i = ctx;
+    exec_input_close(i->input, false);
     http_respond_empty(i->req, 499);
-    free_input(i);
+    free(i);
 }
 
 static void stdin_(struct http_req *req, void *ctx) {
+    static const struct exec_input_callbacks callbacks = {on_room, on_input_failed};
     struct err err;
-    struct exec *e = running_exec(req, ctx);
+    struct exec *e = api_exec(req, ctx);
     if (!e)
         return;
-    const char *wrong =
-        !e->wants_input && !sandbox_command_is_terminal(e->command)
-            ? "the command was started without an input: start it with \"stdin\": true"
-        : e->on_input ? "another request is writing to this input"
-                      : NULL;
-    if (wrong) {
-        (void)err_set(&err, ERR_CONFLICT, "%s", wrong);
-        exec_unref(e);
+    struct input *i = xcalloc(1, sizeof(*i));
+    *i = (struct input){.req = req, .eof = api_flag(req, "eof")};
+    int rc = exec_input_open(e, &callbacks, i, &i->input, &err);
+    exec_unref(e);
+    if (rc < 0) {
+        free(i);
         http_respond_err(req, &err);
         return;
     }
-    struct input *i = xcalloc(1, sizeof(*i));
-    *i = (struct input){.exec = e, .req = req, .eof = api_flag(req, "eof")};
-    e->on_input = on_room;
-    e->input_ctx = i;
     http_req_on_gone(req, on_input_gone, i);
     http_req_on_body(req, on_input_data, on_input_end, i);
 }
@@ -564,15 +508,15 @@ static void tty_pump(void *ctx) {
     if (!key_holds(w))
         return;
     while (w->ws && http_ws_queued(w->ws) < WS_HIGH_BYTES) {
-        w->offsets[1] = MAX(w->offsets[1], w->exec->first[1]);
-        ssize_t n = exec_read(w->exec, EXEC_STDOUT, w->offsets[1], chunk, sizeof(chunk));
+        w->cursor.offsets[1] = MAX(w->cursor.offsets[1], w->exec->first[1]);
+        ssize_t n = exec_read(w->exec, EXEC_STDOUT, w->cursor.offsets[1], chunk, sizeof(chunk));
         if (n <= 0)
             break;
-        w->offsets[1] += (uint64_t)n;
+        w->cursor.offsets[1] += (uint64_t)n;
         if (!http_ws_send(w->ws, chunk, (size_t)n, false))
             return; /* on_close comes, or came */
     }
-    if (!w->ws || !w->exec->ended || w->started_told || w->offsets[1] < w->exec->sizes[1])
+    if (!w->ws || !w->exec->ended || w->started_told || w->cursor.offsets[1] < w->exec->sizes[1])
         return;
     w->started_told = true;
     json_t *o = exec_show(w->exec);
@@ -638,7 +582,7 @@ static void tty(struct http_req *req, void *ctx) {
     }
     struct watch *w = xcalloc(1, sizeof(*w));
     *w = (struct watch){.follower = {.on_change = tty_pump, .ctx = w}, .exec = e, .front = ctx};
-    w->offsets[1] = offset;
+    w->cursor.offsets[1] = offset;
     const struct identity *who = front_identity(req);
     (void)snprintf(w->key_id, sizeof(w->key_id), "%s", who ? who->key_id : "");
     w->checked_ms = clock_mono_ms();

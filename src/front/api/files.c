@@ -1,18 +1,13 @@
+#include "front/sandbox/files.h"
 #include "base/base64.h"
 #include "base/cleanup.h"
-#include "base/fd.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "front/api/api.h"
 #include "front/api/sandbox.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Files of a sandbox: carried out inside, as the guest; here bytes only pass through. */
-
-enum { CHUNK = 128 * 1024, ERROR_BYTES = 400, HOLD_BYTES = 64 * 1024 };
 
 static const char *const kinds[] = {"other", "file", "dir", "link", "other"};
 
@@ -40,200 +35,131 @@ static void write_name(struct json_writer *w, const char *key, const char *name)
 /* --- reading --- */
 
 struct download {
-    uv_fs_t fs;
-    struct front *front;
     struct http_req *req;
-    int fd;
-    int64_t at;
-    bool full, gone, reading;
-    char chunk[CHUNK];
+    struct file_reader *reader;
+    bool begun; /* the head of the answer is out */
 };
-
-static void read_more(struct download *d);
-
-static void free_download(struct download *d) {
-    fd_close(&d->fd);
-    free(d);
-}
-
-static void on_read(uv_fs_t *fs) {
-    struct download *d = fs->data;
-    ssize_t n = fs->result;
-    uv_fs_req_cleanup(fs);
-    d->reading = false;
-    if (d->gone) {
-        free_download(d);
-        return;
-    }
-    if (n <= 0) {
-        http_req_on_gone(d->req, NULL, NULL);
-        http_stream_on_drain(d->req, NULL, NULL);
-        if (n < 0)
-            http_stream_break(d->req);
-        else
-            http_stream_end(d->req);
-        free_download(d);
-        return;
-    }
-    d->at += n;
-    d->full = !http_stream_write(d->req, d->chunk, (size_t)n);
-    if (!d->full)
-        read_more(d);
-}
-
-/* On another thread: what a guest hands us may be slow. */
-static void read_more(struct download *d) {
-    uv_buf_t b = uv_buf_init(d->chunk, sizeof(d->chunk));
-    d->fs.data = d;
-    d->reading = true;
-    if (uv_fs_read(d->front->loop, &d->fs, d->fd, &b, 1, d->at, on_read) < 0)
-        abort(); /* only for arguments that are none */
-}
 
 static void on_download_drain(void *ctx) {
     struct download *d = ctx;
-    if (d->full && !d->reading) {
-        d->full = false;
-        read_more(d);
-    }
+    file_reader_resume(d->reader);
 }
 
-static void on_download_gone(void *ctx) {
+static void on_opened(void *ctx, const struct sandbox_stat *stat) {
     struct download *d = ctx;
-    http_stream_end(d->req);
-    d->gone = true;
-    if (!d->reading)
-        free_download(d);
-}
-
-static void on_opened(struct ask *a, struct sandbox_reply *reply) {
-    struct download *d = xcalloc(1, sizeof(*d));
-    d->front = a->front;
-    d->req = a->req;
-    d->fd = steal_fd(&reply->fd);
-    http_req_on_gone(d->req, on_download_gone, d);
+    (void)stat; /* it may grow or shrink meanwhile */
+    d->begun = true;
     http_stream_on_drain(d->req, on_download_drain, d);
     http_res_header(d->req, "Cache-Control", "no-store");
     http_res_header(d->req, "Content-Disposition", "attachment");
     http_stream_begin(d->req, 200, "application/octet-stream");
-    read_more(d);
+}
+
+static bool on_download_data(void *ctx, const char *data, size_t len) {
+    struct download *d = ctx;
+    return http_stream_write(d->req, data, len);
+}
+
+static void on_download_end(void *ctx, const struct err *err) {
+    struct download *d = ctx;
+    http_req_on_gone(d->req, NULL, NULL);
+    if (d->begun)
+        http_stream_on_drain(d->req, NULL, NULL);
+    if (!d->begun)
+        http_respond_err(d->req, err);
+    else if (err)
+        http_stream_break(d->req);
+    else
+        http_stream_end(d->req);
+    free(d);
+}
+
+static void on_download_gone(void *ctx) {
+    struct download *d = ctx;
+    file_reader_cancel(d->reader);
+    if (d->begun)
+        http_stream_end(d->req);
+    else
+        http_respond_empty(d->req, 499);
+    free(d);
+}
+
+static void send_file(struct http_req *req, struct sandbox *s, const char *path) {
+    static const struct file_reader_callbacks callbacks = {on_opened, on_download_data,
+                                                           on_download_end};
+    struct err err;
+    struct download *d = xcalloc(1, sizeof(*d));
+    d->req = req;
+    d->reader = file_read(s, path, &callbacks, d, &err);
+    if (!d->reader) {
+        free(d);
+        http_respond_err(req, &err);
+        return;
+    }
+    http_req_on_gone(req, on_download_gone, d);
 }
 
 static void get(struct http_req *req, void *ctx) {
     struct sandbox *s = api_sandbox(req, ctx, false);
     _cleanup_(free) char *path = s ? api_path(req) : NULL;
-    if (!path)
-        return;
-    struct ask *a = ask_new(ctx, req, on_opened);
-    ask_wait(a, sandbox_box_read(s->box, path, ask_replied, a));
+    if (path)
+        send_file(req, s, path);
 }
 
 /* --- writing --- */
 
-/* Bodies are handed on in pieces, each written before the next is read: memory stays bounded, and a
- * full disk is known at once. */
 struct upload {
-    struct front *front;
-    struct http_req *req; /* NULL when it was answered */
-    char id[ID_SIZE];
+    struct http_req *req;
+    struct file_writer *writer;
     char *path;
-    struct buf piece;
-    struct sandbox_call *call;
-    uint32_t mode, flags;
-    uint64_t written;
-    bool begun, ended, paused;
 };
 
 static void free_upload(struct upload *u) {
-    sandbox_call_cancel(u->call);
-    buf_finish(&u->piece);
     free(u->path);
     free(u);
 }
 
-static void end_upload(struct upload *u, const struct err *err) {
-    struct http_req *req = u->req;
-    http_req_on_gone(req, NULL, NULL);
-    http_req_on_body(req, NULL, NULL, NULL);
+static void on_upload_done(void *ctx, uint64_t written, const struct err *err) {
+    struct upload *u = ctx;
+    http_req_on_gone(u->req, NULL, NULL);
+    http_req_on_body(u->req, NULL, NULL, NULL);
     if (err) {
-        http_respond_err(req, err);
-    } else {
-        struct buf b;
-        buf_init(&b, 16 * SANDBOX_PATH_MAX);
-        struct json_writer w;
-        json_writer_init(&w, &b);
-        json_writer_object_begin(&w);
-        write_name(&w, "path", u->path);
-        json_writer_key(&w, "size");
-        json_writer_int(&w, (int64_t)u->written);
-        json_writer_object_end(&w);
-        http_respond_buf(req, 200, "application/json", &b);
+        http_respond_err(u->req, err);
+        free_upload(u);
+        return;
     }
+    struct buf b;
+    buf_init(&b, 16 * SANDBOX_PATH_MAX);
+    struct json_writer w;
+    json_writer_init(&w, &b);
+    json_writer_object_begin(&w);
+    write_name(&w, "path", u->path);
+    json_writer_key(&w, "size");
+    json_writer_int(&w, (int64_t)written);
+    json_writer_object_end(&w);
+    http_respond_buf(u->req, 200, "application/json", &b);
     free_upload(u);
 }
 
-static void flush(struct upload *u);
-
-static void on_piece(void *ctx, struct sandbox_reply *reply, const struct err *err) {
+static void on_upload_room(void *ctx) {
     struct upload *u = ctx;
-    u->call = NULL;
-    if (err) {
-        end_upload(u, err);
-        return;
-    }
-    u->written += reply->value;
-    if (u->piece.len > 0 && (u->ended || u->piece.len >= SANDBOX_INLINE_MAX)) {
-        flush(u);
-    } else if (u->ended) {
-        end_upload(u, NULL);
-    } else if (u->paused) {
-        u->paused = false;
-        http_req_body_resume(u->req);
-    }
-}
-
-static void flush(struct upload *u) {
-    struct err err;
-    struct sandbox *s = sandboxes_find(u->front->sandboxes, u->id);
-    size_t n = MIN(u->piece.len, (size_t)SANDBOX_INLINE_MAX);
-    struct sandbox_put put = {.path = u->path,
-                              .mode = u->mode,
-                              .flags = u->flags | (u->begun ? SANDBOX_WRITE_APPEND : 0),
-                              .data = u->piece.data,
-                              .len = n,
-                              .fd = -1};
-    u->begun = true;
-    if (s && s->state == SANDBOX_RUNNING)
-        u->call = sandbox_box_write(s->box, &put, on_piece, u);
-    buf_consume(&u->piece, n);
-    if (!u->call) {
-        (void)err_set(&err, ERR_CONFLICT, "the sandbox was paused or ended");
-        end_upload(u, &err);
-    }
+    http_req_body_resume(u->req);
 }
 
 static void on_upload_data(void *ctx, const char *data, size_t len) {
     struct upload *u = ctx;
-    (void)buf_add(&u->piece, data, len);
-    if (u->piece.len < SANDBOX_INLINE_MAX)
-        return;
-    if (!u->paused) {
-        u->paused = true;
+    if (!file_writer_add(u->writer, data, len))
         http_req_body_pause(u->req);
-    }
-    if (!u->call)
-        flush(u);
 }
 
 static void on_upload_end(void *ctx) {
     struct upload *u = ctx;
-    u->ended = true;
-    if (!u->call)
-        flush(u);
+    file_writer_finish(u->writer);
 }
 
 static void on_upload_gone(void *ctx) {
     struct upload *u = ctx;
+    file_writer_cancel(u->writer);
     http_respond_empty(u->req, 499);
     free_upload(u);
 }
@@ -251,6 +177,7 @@ static int read_mode(struct http_req *req, uint32_t *ret, struct err *err) {
 }
 
 static void put(struct http_req *req, void *ctx) {
+    static const struct file_writer_callbacks callbacks = {on_upload_room, on_upload_done};
     struct err err;
     struct sandbox *s = api_sandbox(req, ctx, false);
     _cleanup_(free) char *path = s ? api_path(req) : NULL;
@@ -261,16 +188,13 @@ static void put(struct http_req *req, void *ctx) {
         http_respond_err(req, &err);
         return;
     }
+    struct file_target target = {.path = path, .mode = mode};
+    target.flags = (api_flag(req, "append") ? SANDBOX_WRITE_APPEND : 0U) |
+                   (api_flag(req, "parents") ? SANDBOX_WRITE_PARENTS : 0U);
     struct upload *u = xcalloc(1, sizeof(*u));
-    u->front = ctx;
     u->req = req;
-    memcpy(u->id, s->id, sizeof(u->id));
+    u->writer = file_write(s, &target, &callbacks, u);
     u->path = steal_ptr(&path);
-    u->mode = mode;
-    u->flags = (api_flag(req, "append") ? SANDBOX_WRITE_APPEND : 0U) |
-               (api_flag(req, "parents") ? SANDBOX_WRITE_PARENTS : 0U);
-    /* A pause takes hold between two reads of the connection. */
-    buf_init(&u->piece, 2 * SANDBOX_INLINE_MAX + 128 * 1024);
     http_req_on_gone(req, on_upload_gone, u);
     http_req_on_body(req, on_upload_data, on_upload_end, u);
 }
@@ -420,252 +344,108 @@ static void move(struct http_req *req, void *ctx) {
     ask_wait(a, sandbox_box_move(s->box, from, to, ask_replied, a));
 }
 
-/* --- archives: packed and unpacked by tar inside --- */
+/* --- archives --- */
 
 struct tar {
-    struct front *front;
-    struct http_req *req; /* NULL when the client is gone */
-    struct sandbox_command *command;
-    char id[ID_SIZE];
-    char *path;
-    /* The first bytes: of an upload, until it is known what they are; of a download, so that what
-     * goes wrong in a small one can still be said. */
-    struct buf head;
-    char error[ERROR_BYTES];
-    size_t error_len;
-    bool in, begun, ended, paused;
+    struct http_req *req;
+    struct archive *archive;
+    bool begun; /* the head of the answer is out */
 };
 
-static void free_tar(struct tar *t) {
-    buf_finish(&t->head);
-    free(t->path);
-    free(t);
-}
-
-static void tar_failed(struct tar *t, const struct sandbox_exit *exit, struct err *err) {
-    static const char denied[] = "Permission denied";
-    bool unreadable = !t->in && memmem(t->error, t->error_len, denied, strlen(denied));
-    if (t->error_len > 0)
-        (void)err_set(err, ERR_BAD_REQUEST, "%.*s%s", (int)t->error_len, t->error,
-                      unreadable ? "skip_unreadable=1 leaves such files out" : "");
-    else if (exit)
-        (void)err_set(err, ERR_IO, "tar ended with %s%u", exit->signaled ? "signal " : "",
-                      exit->code);
-}
-
-/* Hands out what was held back. */
-static void begin_tar(struct tar *t) {
-    t->begun = true;
-    http_res_header(t->req, "Cache-Control", "no-store");
-    http_stream_begin(t->req, 200, "application/x-tar");
-    if (!http_stream_write(t->req, t->head.data, t->head.len) && t->command)
-        sandbox_command_pause(t->command, true);
-    buf_clear(&t->head);
-}
-
-static void on_tar_output(void *ctx, int stream, const char *data, size_t len) {
+static bool on_tar_data(void *ctx, const char *data, size_t len) {
     struct tar *t = ctx;
-    if (stream == 2) {
-        size_t n = MIN(len, sizeof(t->error) - t->error_len);
-        memcpy(t->error + t->error_len, data, n);
-        t->error_len += n;
-        return;
+    if (!t->begun) {
+        t->begun = true;
+        http_res_header(t->req, "Cache-Control", "no-store");
+        http_stream_begin(t->req, 200, "application/x-tar");
     }
-    if (!t->req || t->in)
-        return;
-    if (!t->begun && t->head.len + len <= HOLD_BYTES) {
-        (void)buf_add(&t->head, data, len);
-        return;
-    }
-    if (!t->begun)
-        begin_tar(t);
-    if (!http_stream_write(t->req, data, len) && t->command)
-        sandbox_command_pause(t->command, true);
+    return http_stream_write(t->req, data, len);
 }
 
 static void on_tar_drain(void *ctx) {
     struct tar *t = ctx;
-    if (t->command)
-        sandbox_command_pause(t->command, false);
+    archive_resume(t->archive);
 }
 
 static void on_tar_room(void *ctx) {
     struct tar *t = ctx;
-    if (t->paused && t->req) {
-        t->paused = false;
-        http_req_body_resume(t->req);
-    }
+    http_req_body_resume(t->req);
 }
 
-static void on_tar_exit(void *ctx, const struct sandbox_exit *exit, const struct err *why) {
+static void on_tar_end(void *ctx, const struct err *err) {
     struct tar *t = ctx;
     struct http_req *req = t->req;
-    struct err err = {0};
-    /* Packing, 1 says that a file changed while it was read: the archive is whole all the same. */
-    bool ok = exit && !exit->signaled && exit->code <= (t->in ? 0 : 1);
-    t->command = NULL;
-    if (why)
-        err = *why;
-    else if (!ok)
-        tar_failed(t, exit, &err);
-    if (req) {
-        http_req_on_gone(req, NULL, NULL);
-        http_stream_on_drain(req, NULL, NULL);
-        http_req_on_body(req, NULL, NULL, NULL);
-        if (ok && !t->in && !t->begun)
-            begin_tar(t);
-        if (t->begun && !ok)
-            http_stream_break(req); /* the client must see that it is not whole */
-        else if (t->begun)
-            http_stream_end(req);
-        else if (!ok)
-            http_respond_err(req, &err);
-        else
-            http_respond_empty(req, 204);
-    }
-    free_tar(t);
+    http_req_on_gone(req, NULL, NULL);
+    http_stream_on_drain(req, NULL, NULL);
+    http_req_on_body(req, NULL, NULL, NULL);
+    if (t->begun && err)
+        http_stream_break(req); /* the client must see that it is not whole */
+    else if (t->begun)
+        http_stream_end(req);
+    else if (err)
+        http_respond_err(req, err);
+    else
+        http_respond_empty(req, 204);
+    free(t);
 }
 
 static void on_tar_gone(void *ctx) {
     struct tar *t = ctx;
-    struct sandbox *s = sandboxes_find(t->front->sandboxes, t->id);
+    archive_cancel(t->archive);
     if (t->begun)
         http_stream_end(t->req);
     else
         http_respond_empty(t->req, 499);
-    t->req = NULL;
-    if (!t->command) {
-        free_tar(t);
-        return;
-    }
-    if (s && s->box)
-        (void)sandbox_box_signal(s->box, t->command, SIGKILL, true, NULL, NULL);
-    sandbox_command_pause(t->command, false);
-}
-
-/* False: the request is answered and t is gone. */
-static bool tar_start(struct tar *t, const char *const *args, bool input) {
-    struct err err;
-    struct sandbox_exec e = {.cwd = (char *)"/"};
-    struct sandbox *s = sandboxes_find(t->front->sandboxes, t->id);
-    for (size_t i = 0; args[i]; i++)
-        sandbox_strv_add(&e.argv, args[i]);
-    if (s && s->state == SANDBOX_RUNNING)
-        t->command = sandbox_command_start(
-            s->box,
-            &(struct sandbox_command_options){
-                .exec = &e,
-                .input = input,
-                .callbacks = {NULL, on_tar_output, input ? on_tar_room : NULL, on_tar_exit},
-                .ctx = t},
-            &err);
-    else
-        (void)err_set(&err, ERR_CONFLICT, "the sandbox was paused or ended");
-    sandbox_strv_finish(&e.argv);
-    if (t->command)
-        return true;
-    http_req_on_gone(t->req, NULL, NULL);
-    http_req_on_body(t->req, NULL, NULL, NULL);
-    http_respond_err(t->req, &err);
-    free_tar(t);
-    return false;
-}
-
-static struct tar *tar_new(struct front *f, struct http_req *req) {
-    struct sandbox *s = api_sandbox(req, f, false);
-    char *path = s ? api_path(req) : NULL;
-    if (!path)
-        return NULL;
-    struct tar *t = xcalloc(1, sizeof(*t));
-    t->front = f;
-    t->req = req;
-    t->path = path;
-    memcpy(t->id, s->id, sizeof(t->id));
-    buf_init(&t->head, 256 * 1024);
-    http_req_on_gone(req, on_tar_gone, t);
-    return t;
-}
-
-/* Whether a path is that of the root, by its letters. */
-static bool is_root(const char *path) {
-    size_t depth = 0;
-    while (*path) {
-        path += strspn(path, "/");
-        size_t n = strcspn(path, "/");
-        if (n == 2 && memcmp(path, "..", 2) == 0)
-            depth -= depth > 0;
-        else if (n > 0 && !(n == 1 && path[0] == '.'))
-            depth++;
-        path += n;
-    }
-    return depth == 0;
+    free(t);
 }
 
 static void tar_get(struct http_req *req, void *ctx) {
-    struct tar *t = tar_new(ctx, req);
-    if (!t)
+    static const struct archive_callbacks callbacks = {.on_data = on_tar_data,
+                                                       .on_end = on_tar_end};
+    struct err err;
+    struct sandbox *s = api_sandbox(req, ctx, false);
+    _cleanup_(free) char *path = s ? api_path(req) : NULL;
+    if (!path)
         return;
+    struct tar *t = xcalloc(1, sizeof(*t));
+    struct archive_pack what = {.path = path, .skip_unreadable = api_flag(req, "skip_unreadable")};
+    t->req = req;
+    t->archive = archive_pack(s, &what, &callbacks, t, &err);
+    if (!t->archive) {
+        free(t);
+        http_respond_err(req, &err);
+        return;
+    }
+    http_req_on_gone(req, on_tar_gone, t);
     http_stream_on_drain(req, on_tar_drain, t);
-    const char *args[16] = {"tar", "-C", t->path};
-    size_t n = 3;
-    if (api_flag(req, "skip_unreadable"))
-        args[n++] = "--ignore-failed-read";
-    if (!is_root(t->path)) {
-        static const char *const all[] = {"-cf", "-", "--", "."};
-        for (size_t i = 0; i < ARRAY_LEN(all); i++)
-            args[n++] = all[i];
-    } else {
-        /* What the guest has written; the system and /proc are not what anybody wants. */
-        static const char *const all[] = {
-            "--anchored", "--exclude=./[h]ome/.disk", "-cf", "-", "--", "./work", "./home",
-            "./tmp"};
-        for (size_t i = 0; i < ARRAY_LEN(all); i++)
-            args[n++] = all[i];
-    }
-    (void)tar_start(t, args, false);
 }
 
-/* Starts when the first bytes tell whether it is compressed. */
-static bool tar_begin(struct tar *t) {
-    bool gzip = t->head.len >= 2 && memcmp(t->head.data, "\x1f\x8b", 2) == 0;
-    const char *args[] = {
-        "tar", "-C", t->path, gzip ? "-xzf" : "-xf", "-", "--no-same-owner", "--same-permissions",
-        NULL};
-    t->begun = false;
-    if (!tar_start(t, args, true))
-        return false;
-    (void)sandbox_command_write(t->command, t->head.data, t->head.len);
-    buf_clear(&t->head);
-    return true;
-}
-
-static void on_tar_data(void *ctx, const char *data, size_t len) {
+static void on_tar_body(void *ctx, const char *data, size_t len) {
     struct tar *t = ctx;
-    if (!t->command) {
-        (void)buf_add(&t->head, data, len);
-        if (t->head.len >= 2)
-            (void)tar_begin(t);
-        return;
-    }
-    (void)sandbox_command_write(t->command, data, len);
-    if (sandbox_command_input_queued(t->command) > 256 * 1024 && !t->paused) {
-        t->paused = true;
+    if (!archive_add(t->archive, data, len))
         http_req_body_pause(t->req);
-    }
 }
 
-static void on_tar_end(void *ctx) {
+static void on_tar_body_end(void *ctx) {
     struct tar *t = ctx;
-    if (t->command || tar_begin(t))
-        sandbox_command_end_input(t->command); /* on_tar_exit answers */
+    archive_finish(t->archive);
+}
+
+static void take_archive(struct http_req *req, struct sandbox *s, const char *path) {
+    static const struct archive_callbacks callbacks = {.on_room = on_tar_room,
+                                                       .on_end = on_tar_end};
+    struct tar *t = xcalloc(1, sizeof(*t));
+    t->req = req;
+    t->archive = archive_unpack(s, path, &callbacks, t);
+    http_req_on_gone(req, on_tar_gone, t);
+    http_req_on_body(req, on_tar_body, on_tar_body_end, t);
 }
 
 static void tar_put(struct http_req *req, void *ctx) {
-    struct tar *t = tar_new(ctx, req);
-    if (!t)
-        return;
-    t->in = true;
-    http_req_on_body(req, on_tar_data, on_tar_end, t);
+    struct sandbox *s = api_sandbox(req, ctx, false);
+    _cleanup_(free) char *path = s ? api_path(req) : NULL;
+    if (path)
+        take_archive(req, s, path);
 }
 
 void api_files_routes(struct front *f) {

@@ -13,7 +13,6 @@ struct ask {
     struct sandbox_call *call;
     /* The answer: err NULL is success. Responds. */
     void (*on_reply)(struct ask *a, struct sandbox_reply *reply);
-    char id[ID_SIZE];
 };
 
 /* Makes one for a request. */

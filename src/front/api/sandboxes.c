@@ -277,14 +277,48 @@ static void show(struct front *f, struct http_req *req, const char *id) {
         http_respond_json(req, 200, o);
 }
 
-static void on_stats(void *ctx, struct sandbox_reply *reply, const struct err *err) {
-    struct ask *a = ctx;
-    struct sandbox *s = sandboxes_find(a->front->sandboxes, a->id);
-    if (!err && s)
-        s->stats = reply->used;
-    http_req_on_gone(a->req, NULL, NULL);
-    show(a->front, a->req, a->id);
-    free(a);
+/* A request that waits for a change of a sandbox, and then shows it. */
+struct changing {
+    struct front *front;
+    struct http_req *req;
+    struct sandbox_change *change;
+    char id[ID_SIZE];
+};
+
+static void on_changed(void *ctx, const struct err *err) {
+    struct changing *c = ctx;
+    http_req_on_gone(c->req, NULL, NULL);
+    if (err)
+        http_respond_err(c->req, err);
+    else
+        show(c->front, c->req, c->id);
+    free(c);
+}
+
+static void on_changing_gone(void *ctx) {
+    struct changing *c = ctx;
+    sandbox_change_leave(c->change);
+    http_respond_empty(c->req, 499);
+    free(c);
+}
+
+static struct changing *changing_new(struct front *f, struct http_req *req,
+                                     const struct sandbox *s) {
+    struct changing *c = xcalloc(1, sizeof(*c));
+    *c = (struct changing){.front = f, .req = req};
+    memcpy(c->id, s->id, sizeof(c->id));
+    return c;
+}
+
+static void changing_wait(struct changing *c, struct sandbox_change *change,
+                          const struct err *err) {
+    if (change) {
+        c->change = change;
+        http_req_on_gone(c->req, on_changing_gone, c);
+        return;
+    }
+    http_respond_err(c->req, err);
+    free(c);
 }
 
 static void get(struct http_req *req, void *ctx) {
@@ -292,15 +326,13 @@ static void get(struct http_req *req, void *ctx) {
     struct err err;
     const char *id = http_req_param(req, "id");
     struct sandbox *s = sandboxes_use(f->sandboxes, id, front_scope(req), true, &err);
-    struct ask *a = s ? ask_new(f, req, NULL) : NULL;
-    if (a)
-        memcpy(a->id, s->id, sizeof(a->id));
-    struct sandbox_call *call = s ? sandbox_box_stats(s->box, on_stats, a) : NULL;
-    if (call) {
-        ask_wait(a, call);
+    struct changing *c = s ? changing_new(f, req, s) : NULL;
+    struct sandbox_change *change = s ? sandbox_measure(s, on_changed, c, &err) : NULL;
+    if (change) {
+        changing_wait(c, change, NULL);
         return;
     }
-    free(a);
+    free(c);
     show(f, req, id);
 }
 
@@ -375,48 +407,13 @@ static void extend(struct http_req *req, void *ctx) {
     http_respond_json(req, 200, o);
 }
 
-static void set_state(struct ask *a, enum sandbox_state state) {
-    struct sandbox *s = sandboxes_find(a->front->sandboxes, a->id);
-    if (s && s->state != SANDBOX_ENDING) {
-        s->state = state;
-        sandbox_save(s);
-    }
-    show(a->front, a->req, a->id);
-}
-
-static void on_paused(struct ask *a, struct sandbox_reply *reply) {
-    (void)reply;
-    set_state(a, SANDBOX_PAUSED);
-}
-
-static void on_resumed(struct ask *a, struct sandbox_reply *reply) {
-    (void)reply;
-    set_state(a, SANDBOX_RUNNING);
-}
-
-static void on_pause_replied(void *ctx, struct sandbox_reply *reply, const struct err *err) {
-    struct ask *a = ctx;
-    struct sandbox *s = sandboxes_find(a->front->sandboxes, a->id);
-    if (err && s && s->state == SANDBOX_PAUSED && a->on_reply == on_paused)
-        s->state = SANDBOX_RUNNING;
-    ask_replied(ctx, reply, err);
-}
-
 static void pause_or_resume(struct http_req *req, struct front *f, bool pause) {
+    struct err err;
     struct sandbox *s = api_sandbox(req, f, true);
     if (!s)
         return;
-    if (s->state == (pause ? SANDBOX_PAUSED : SANDBOX_RUNNING)) {
-        show(f, req, s->id); /* it is so already */
-        return;
-    }
-    struct ask *a = ask_new(f, req, pause ? on_paused : on_resumed);
-    memcpy(a->id, s->id, sizeof(a->id));
-    /* From here on nothing is sent to it that it could not answer. */
-    if (pause)
-        s->state = SANDBOX_PAUSED;
-    ask_wait(a, pause ? sandbox_box_pause(s->box, on_pause_replied, a)
-                      : sandbox_box_resume(s->box, on_pause_replied, a));
+    struct changing *c = changing_new(f, req, s);
+    changing_wait(c, sandbox_pause(s, pause, on_changed, c, &err), &err);
 }
 
 static void pause_(struct http_req *req, void *ctx) {
@@ -429,66 +426,19 @@ static void resume(struct http_req *req, void *ctx) {
 
 /* --- network --- */
 
-struct change {
-    struct front *front;
-    struct http_req *req; /* NULL when the client is gone */
-    char id[ID_SIZE];
-    json_t *shown;
-};
-
-static void on_changed(void *ctx, const struct err *err) {
-    struct change *c = ctx;
-    struct sandbox *s = sandboxes_find(c->front->sandboxes, c->id);
-    if (!err && s) {
-        (void)json_object_set(s->doc, "network", c->shown);
-        sandbox_save(s);
-    }
-    if (c->req) {
-        http_req_on_gone(c->req, NULL, NULL);
-        if (err)
-            http_respond_err(c->req, err);
-        else
-            show(c->front, c->req, c->id);
-    }
-    json_decref(c->shown);
-    free(c);
-}
-
-static void on_change_gone(void *ctx) {
-    struct change *c = ctx;
-    http_respond_empty(c->req, 499);
-    c->req = NULL;
-}
-
 static void put_network(struct http_req *req, void *ctx) {
-    struct front *f = ctx;
     struct err err;
-    struct sandbox *s = api_sandbox(req, f, true);
+    struct sandbox *s = api_sandbox(req, ctx, true);
     if (!s)
         return;
     _cleanup_(json) json_t *body = NULL;
     _cleanup_(json) json_t *grants = api_grants(req);
-    json_t *shown = NULL;
-    struct egress_policy policy = {0};
-    int rc = api_body(req, &body, &err);
-    if (rc == 0)
-        rc = network_read(sandboxes_network(f->sandboxes), body, grants, &policy, &shown, &err);
-    if (rc == 0 && !s->line) {
-        /* Without a network nothing can be asked for, and nothing is what it has. */
-        egress_policy_finish(&policy);
-        json_decref(shown);
-        show(f, req, s->id);
-        return;
-    }
-    if (rc < 0) {
+    if (api_body(req, &body, &err) < 0) {
         http_respond_err(req, &err);
         return;
     }
-    struct change *c = xcalloc(1, sizeof(*c));
-    *c = (struct change){.front = f, .req = req, .shown = shown};
-    memcpy(c->id, s->id, sizeof(c->id));
-    http_req_on_gone(req, on_change_gone, c);
-    network_line_set(s->line, &policy, on_changed, c);
+    struct changing *c = changing_new(ctx, req, s);
+    changing_wait(c, sandbox_set_network(s, body, grants, on_changed, c, &err), &err);
 }
 
 static void list_events(struct http_req *req, void *ctx) {

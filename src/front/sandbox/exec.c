@@ -6,6 +6,8 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/utf8.h"
+#include "front/sandbox/internal_exec.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +19,7 @@
 #include <unistd.h>
 
 enum {
+    CHUNK = 32768,
     ARGS_MAX = 4096,
     ENV_MAX = 4096,
     ARGS_BYTES = 512 * 1024,
@@ -103,6 +106,42 @@ ssize_t exec_read(const struct exec *e, int stream, uint64_t offset, void *out, 
         return 0;
     len = (size_t)MIN((uint64_t)len, e->sizes[stream] - offset);
     return pread(e->fds[stream], out, len, (off_t)(offset - e->first[stream]));
+}
+
+/* Of what was read, the bytes of whole characters; 0: not one is whole. */
+static size_t whole_text(const char *data, size_t len) {
+    for (size_t cut = 0; cut <= 3 && cut < len; cut++)
+        if (utf8_is_valid(data, len - cut))
+            return len - cut;
+    return 0;
+}
+
+bool exec_next(const struct exec *e, struct exec_cursor *c, struct exec_chunk *ret) {
+    static char chunk[CHUNK];
+    for (int tries = 0; tries < 2; tries++) {
+        int stream = c->last = c->last == EXEC_STDOUT ? EXEC_STDERR : EXEC_STDOUT;
+        uint64_t *offset = &c->offsets[stream];
+        *offset = MAX(*offset, e->first[stream]);
+        ssize_t n = exec_read(e, stream, *offset, chunk, sizeof(chunk));
+        size_t text = n > 0 ? whole_text(chunk, (size_t)n) : 0;
+        if (n <= 0 || (!text && n < 4 && !e->ended))
+            continue;
+        *ret = (struct exec_chunk){.stream = stream,
+                                   .offset = *offset,
+                                   .data = chunk,
+                                   .len = text ? text : (size_t)n,
+                                   .is_text = text > 0};
+        *offset += ret->len;
+        return true;
+    }
+    return false;
+}
+
+int exec_check_running(const struct exec *e, struct err *err) {
+    if (e->command && e->sandbox && e->sandbox->state == SANDBOX_RUNNING)
+        return 0;
+    return err_set(err, ERR_CONFLICT, "%s",
+                   e->command ? "the sandbox is paused or ending" : "the command has ended");
 }
 
 void exec_follow(struct exec *e, struct exec_follower *f) {
@@ -212,8 +251,8 @@ void exec_detach(struct exec *e) {
 
 static void on_input_drained(void *ctx) {
     struct exec *e = ctx;
-    if (e->on_input)
-        e->on_input(e->input_ctx);
+    if (e->input)
+        exec_input_wake(e->input);
 }
 
 /* An end that nobody has seen is not made up: its exit code stays null. */

@@ -36,9 +36,7 @@ struct exec {
     struct sandbox_exit exit;
     struct err err;
     struct exec_follower *followers;
-    /* Who writes to its input, and waits for room or the end; one at a time. */
-    void (*on_input)(void *ctx);
-    void *input_ctx;
+    struct exec_input *input; /* who writes to it; one at a time */
     unsigned refs;
 };
 
@@ -53,6 +51,42 @@ void exec_follow(struct exec *e, struct exec_follower *f);
 void exec_unfollow(struct exec *e, struct exec_follower *f);
 /* Kept bytes from an offset (at least first[]); 0: there are none (yet). */
 ssize_t exec_read(const struct exec *e, int stream, uint64_t offset, void *out, size_t len);
+
+/* Where one who follows a command has come to. */
+struct exec_cursor {
+    uint64_t offsets[3];
+    int last; /* stream that was read last */
+};
+struct exec_chunk {
+    int stream;
+    uint64_t offset;
+    const char *data; /* until the next call */
+    size_t len;
+    bool is_text; /* and has whole characters */
+};
+/* The next piece of output, of the streams in turn; false: there is none (yet). A character that is
+ * not whole is kept back while more may come. */
+bool exec_next(const struct exec *e, struct exec_cursor *c, struct exec_chunk *ret);
+
+/* 0 if the command runs in a sandbox that can answer, else ERR_CONFLICT. */
+int exec_check_running(const struct exec *e, struct err *err);
+
+/* One who writes to a command's input. */
+struct exec_input;
+struct exec_input_callbacks {
+    void (*on_room)(void *ctx);                       /* after a write that said false */
+    void (*on_end)(void *ctx, const struct err *err); /* it takes no more; the pointer is dead */
+};
+/* ERR_CONFLICT if it has no input, or somebody else writes to it. Takes a reference. */
+int exec_input_open(struct exec *e, const struct exec_input_callbacks *callbacks, void *ctx,
+                    struct exec_input **ret, struct err *err);
+/* False: wait for on_room. */
+bool exec_input_write(struct exec_input *i, const char *data, size_t len);
+/* False: on_end is on its way. */
+bool exec_input_is_open(const struct exec_input *i);
+/* Nothing more comes from this one; eof: from nobody. NULL is allowed. */
+void exec_input_close(struct exec_input *i, bool eof);
+
 /* The object that clients see, without output; a new reference. */
 json_t *exec_show(const struct exec *e);
 json_t *exec_show_record(const struct store_record *r);

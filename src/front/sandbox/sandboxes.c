@@ -8,7 +8,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "base/sm.h"
 #include "front/sandbox/exec.h"
+#include "loop/later.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -35,9 +37,11 @@ struct sandboxes {
     struct network *network;
     struct sandbox *list;
     size_t live;
-    int dir; /* data_dir/sandboxes */
-    int snapshots;
+    int dir;               /* data_dir/sandboxes */
+    int snapshots;         /* data_dir/snapshots */
+    struct snapshot *made; /* snapshots that are being made */
     uv_timer_t timer;
+    struct later_queue later;
     int64_t pruned_ms;
     unsigned ended;   /* since then */
     bool prune_again; /* it found some, and there may be more */
@@ -69,6 +73,20 @@ struct setup {
     uint64_t too_long; /* paths */
 };
 
+/* --- states --- */
+
+static const struct sm_state states[] = {
+    [SANDBOX_STARTING] = {"starting", SM_TO(SANDBOX_RUNNING) | SM_TO(SANDBOX_ENDING)},
+    [SANDBOX_RUNNING] = {"running", SM_TO(SANDBOX_PAUSED) | SM_TO(SANDBOX_ENDING)},
+    [SANDBOX_PAUSED] = {"paused", SM_TO(SANDBOX_RUNNING) | SM_TO(SANDBOX_ENDING)},
+    [SANDBOX_ENDING] = {"ending", 0},
+};
+static const struct sm sandbox_sm = {"sandbox", states, ARRAY_LEN(states)};
+
+void sandbox_move(struct sandbox *s, enum sandbox_state to) {
+    s->state = (enum sandbox_state)sm_next(&sandbox_sm, s->state, to);
+}
+
 /* --- folders --- */
 
 int sandboxes_dir(const struct sandboxes *all, const char *id, bool make) {
@@ -88,6 +106,10 @@ int sandboxes_dir(const struct sandboxes *all, const char *id, bool make) {
 
 int sandboxes_snapshots_dir(const struct sandboxes *all) {
     return all->snapshots;
+}
+
+struct snapshot **sandboxes_snapshots(struct sandboxes *all) {
+    return &all->made;
 }
 
 static void remove_dir(const struct sandboxes *all, const char *id) {
@@ -414,7 +436,7 @@ struct sandbox_waiter *sandbox_end(struct sandbox *s, void (*cb)(void *ctx), voi
         s->waiters = w;
     }
     if (s->state != SANDBOX_ENDING) {
-        s->state = SANDBOX_ENDING;
+        sandbox_move(s, SANDBOX_ENDING);
         sandbox_box_destroy(s->box);
     }
     return w;
@@ -628,7 +650,7 @@ static void next_step(struct sandbox *s) {
         begin_file(s);
         return;
     }
-    s->state = SANDBOX_RUNNING;
+    sandbox_move(s, SANDBOX_RUNNING);
     s->setup = NULL;
     sandbox_made made = u->made;
     void *ctx = u->ctx;
@@ -1073,8 +1095,6 @@ int sandboxes_open(const struct sandboxes_options *o, struct sandboxes **ret, st
     int64_t interrupted = 0;
     all->opt = *o;
     all->dir = all->snapshots = -1;
-    (void)uv_timer_init(o->loop, &all->timer);
-    all->timer.data = all;
     int rc = open_dir(o->data_dir, "sandboxes", &all->dir, err);
     if (rc == 0)
         rc = open_dir(o->data_dir, "snapshots", &all->snapshots, err);
@@ -1092,9 +1112,12 @@ int sandboxes_open(const struct sandboxes_options *o, struct sandboxes **ret, st
     if (rc < 0) {
         fd_close(&all->dir);
         fd_close(&all->snapshots);
-        free(all); /* the loop never ran: its timer is of no interest */
+        free(all);
         return rc;
     }
+    (void)uv_timer_init(o->loop, &all->timer);
+    all->timer.data = all;
+    later_queue_init(&all->later, o->loop);
     if (interrupted > 0)
         log_warn("sandboxes.interrupted", "count", interrupted);
     sweep_dirs(all);
@@ -1119,15 +1142,20 @@ int sandboxes_open(const struct sandboxes_options *o, struct sandboxes **ret, st
     return 0;
 }
 
-static void on_part_closed(void *ctx) {
-    struct sandboxes *all = ctx;
-    if (--all->parts > 0)
-        return;
+static void on_all_closed(uv_handle_t *h) {
+    struct sandboxes *all = h->data;
     if (all->on_closed)
         all->on_closed(all->closed_ctx);
     fd_close(&all->dir);
     fd_close(&all->snapshots);
     free(all);
+}
+
+/* The queue is the last: what ends has something to tell. */
+static void on_part_closed(void *ctx) {
+    struct sandboxes *all = ctx;
+    if (--all->parts == 0)
+        later_queue_close(&all->later, on_all_closed, all);
 }
 
 static void on_timer_closed(uv_handle_t *h) {
@@ -1218,6 +1246,10 @@ const struct sandbox_settings *sandboxes_settings(const struct sandboxes *all) {
 
 uv_loop_t *sandboxes_loop(const struct sandboxes *all) {
     return all->opt.loop;
+}
+
+struct later_queue *sandboxes_later(struct sandboxes *all) {
+    return &all->later;
 }
 
 struct network *sandboxes_network(const struct sandboxes *all) {

@@ -18,6 +18,8 @@
 #include <uv.h>
 
 struct exec;
+struct later_queue;
+struct snapshot;
 struct sandboxes;
 
 struct sandboxes_options {
@@ -102,10 +104,14 @@ void sandboxes_children(const struct sandboxes *all,
 struct store *sandboxes_store(const struct sandboxes *all);
 const struct sandbox_settings *sandboxes_settings(const struct sandboxes *all);
 uv_loop_t *sandboxes_loop(const struct sandboxes *all);
+/* For what is told later in the turn. */
+struct later_queue *sandboxes_later(struct sandboxes *all);
 struct network *sandboxes_network(const struct sandboxes *all);
 /* The folder of a sandbox's output, opened (made if `make`), or -1 with errno. */
 int sandboxes_dir(const struct sandboxes *all, const char *id, bool make);
 int sandboxes_snapshots_dir(const struct sandboxes *all);
+/* Those that are being made: snapshot.c's. */
+struct snapshot **sandboxes_snapshots(struct sandboxes *all);
 
 /* What the server itself adds to a sandbox that it makes for its own ends; borrowed. */
 struct sandbox_extra {
@@ -146,6 +152,25 @@ void sandbox_save(struct sandbox *s);
 int sandbox_extend(struct sandbox *s, int64_t timeout_s, struct err *err);
 /* Ends it; cb (may be NULL) when it is gone. */
 struct sandbox_waiter *sandbox_end(struct sandbox *s, void (*cb)(void *ctx), void *ctx);
+
+/* Something of it that takes a while; it may be gone before that is done. */
+struct sandbox_change;
+/* err NULL: it is so now. The pointer is dead afterwards. */
+typedef void (*sandbox_changed)(void *ctx, const struct err *err);
+/* Each returns NULL with err if it cannot be asked for. */
+struct sandbox_change *sandbox_pause(struct sandbox *s, bool pause, sandbox_changed cb, void *ctx,
+                                     struct err *err);
+/* network: as network_read() takes it. */
+struct sandbox_change *sandbox_set_network(struct sandbox *s, const json_t *network,
+                                           const json_t *grants, sandbox_changed cb, void *ctx,
+                                           struct err *err);
+/* Looks at what it uses now; an answer that does not come is no error. */
+struct sandbox_change *sandbox_measure(struct sandbox *s, sandbox_changed cb, void *ctx,
+                                       struct err *err);
+/* Nobody waits for it any more: it goes on all the same. */
+void sandbox_change_leave(struct sandbox_change *c);
+/* For the parts of a sandbox: the one place that writes its state. */
+void sandbox_move(struct sandbox *s, enum sandbox_state to);
 void sandbox_visit(struct sandbox *s, struct sandbox_visitor *v);
 void sandbox_leave(struct sandbox *s, struct sandbox_visitor *v);
 /* Forgets a sandbox that is gone, with all that is remembered of it. */

@@ -1,0 +1,120 @@
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "front/sandbox/sandboxes.h"
+#include "loop/later.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* It may be gone before the answer comes: it is known by its id. */
+struct sandbox_change {
+    struct sandboxes *all;
+    char id[ID_SIZE];
+    sandbox_changed cb; /* NULL: nobody waits */
+    void *ctx;
+    bool pause;
+    json_t *network; /* what is shown of it */
+    struct later later;
+};
+
+static struct sandbox_change *new_change(struct sandbox *s, sandbox_changed cb, void *ctx) {
+    struct sandbox_change *c = xcalloc(1, sizeof(*c));
+    *c = (struct sandbox_change){.all = s->all, .cb = cb, .ctx = ctx};
+    memcpy(c->id, s->id, sizeof(c->id));
+    return c;
+}
+
+static void tell(struct sandbox_change *c, const struct err *err) {
+    if (c->cb)
+        c->cb(c->ctx, err);
+    json_decref(c->network);
+    free(c);
+}
+
+static void tell_later(void *ctx) {
+    tell(ctx, NULL);
+}
+
+static struct sandbox_change *wait_for(struct sandbox_change *c, const struct sandbox_call *call,
+                                       struct err *err) {
+    if (call)
+        return c;
+    (void)err_set(err, ERR_UNAVAILABLE, "the sandbox takes no requests now");
+    free(c);
+    return NULL;
+}
+
+void sandbox_change_leave(struct sandbox_change *c) {
+    c->cb = NULL;
+}
+
+static void on_paused(void *ctx, struct sandbox_reply *reply, const struct err *err) {
+    struct sandbox_change *c = ctx;
+    struct sandbox *s = sandboxes_find(c->all, c->id);
+    (void)reply;
+    bool runs = c->pause == (err != NULL);
+    if (s && s->state != SANDBOX_ENDING && s->state != (runs ? SANDBOX_RUNNING : SANDBOX_PAUSED))
+        sandbox_move(s, runs ? SANDBOX_RUNNING : SANDBOX_PAUSED);
+    if (s && !err)
+        sandbox_save(s);
+    tell(c, err);
+}
+
+struct sandbox_change *sandbox_pause(struct sandbox *s, bool pause, sandbox_changed cb, void *ctx,
+                                     struct err *err) {
+    struct sandbox_change *c = new_change(s, cb, ctx);
+    c->pause = pause;
+    if (s->state == (pause ? SANDBOX_PAUSED : SANDBOX_RUNNING)) {
+        later_post(sandboxes_later(s->all), &c->later, tell_later, c);
+        return c;
+    }
+    if (!pause)
+        return wait_for(c, sandbox_box_resume(s->box, on_paused, c), err);
+    const struct sandbox_call *call = sandbox_box_pause(s->box, on_paused, c);
+    if (call) /* from here on nothing is sent to it that it could not answer */
+        sandbox_move(s, SANDBOX_PAUSED);
+    return wait_for(c, call, err);
+}
+
+static void on_network(void *ctx, const struct err *err) {
+    struct sandbox_change *c = ctx;
+    struct sandbox *s = sandboxes_find(c->all, c->id);
+    if (!err && s) {
+        (void)json_object_set(s->doc, "network", c->network);
+        sandbox_save(s);
+    }
+    tell(c, err);
+}
+
+struct sandbox_change *sandbox_set_network(struct sandbox *s, const json_t *network,
+                                           const json_t *grants, sandbox_changed cb, void *ctx,
+                                           struct err *err) {
+    struct egress_policy policy = {0};
+    json_t *shown = NULL;
+    if (network_read(sandboxes_network(s->all), network, grants, &policy, &shown, err) < 0)
+        return NULL;
+    struct sandbox_change *c = new_change(s, cb, ctx);
+    c->network = shown;
+    if (s->line) {
+        network_line_set(s->line, &policy, on_network, c);
+        return c;
+    }
+    /* Without a network nothing can be asked for, and nothing is what it has. */
+    egress_policy_finish(&policy);
+    later_post(sandboxes_later(s->all), &c->later, tell_later, c);
+    return c;
+}
+
+static void on_measured(void *ctx, struct sandbox_reply *reply, const struct err *err) {
+    struct sandbox_change *c = ctx;
+    struct sandbox *s = sandboxes_find(c->all, c->id);
+    if (!err && s)
+        s->stats = reply->used;
+    tell(c, NULL);
+}
+
+struct sandbox_change *sandbox_measure(struct sandbox *s, sandbox_changed cb, void *ctx,
+                                       struct err *err) {
+    struct sandbox_change *c = new_change(s, cb, ctx);
+    return wait_for(c, sandbox_box_stats(s->box, on_measured, c), err);
+}

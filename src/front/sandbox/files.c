@@ -1,0 +1,233 @@
+#include "front/sandbox/files.h"
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "loop/later.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK = 128 * 1024 };
+
+static void set_gone(struct err *err) {
+    (void)err_set(err, ERR_CONFLICT, "the sandbox was paused or ended");
+}
+
+/* --- reading --- */
+
+struct file_reader {
+    uv_fs_t fs;
+    uv_loop_t *loop;
+    struct file_reader_callbacks callbacks;
+    void *ctx;
+    struct sandbox_call *call;
+    int fd;
+    int64_t at;
+    bool reading; /* a thread is at work on it */
+    bool full;
+    bool cancelled;
+    char chunk[CHUNK];
+};
+
+static void free_reader(struct file_reader *r) {
+    fd_close(&r->fd);
+    free(r);
+}
+
+static void end_reader(struct file_reader *r, const struct err *err) {
+    struct file_reader_callbacks callbacks = r->callbacks;
+    void *ctx = r->ctx;
+    free_reader(r);
+    callbacks.on_end(ctx, err);
+}
+
+static void read_more(struct file_reader *r);
+
+static void on_read(uv_fs_t *fs) {
+    struct file_reader *r = fs->data;
+    struct err err;
+    ssize_t n = fs->result;
+    uv_fs_req_cleanup(fs);
+    r->reading = false;
+    if (r->cancelled) {
+        free_reader(r);
+        return;
+    }
+    if (n <= 0) {
+        if (n < 0)
+            (void)err_set(&err, ERR_IO, "read the file: %s", uv_strerror((int)n));
+        end_reader(r, n < 0 ? &err : NULL);
+        return;
+    }
+    r->at += n;
+    r->full = !r->callbacks.on_data(r->ctx, r->chunk, (size_t)n);
+    if (!r->full)
+        read_more(r);
+}
+
+/* On another thread: what a guest hands us may be slow. */
+static void read_more(struct file_reader *r) {
+    uv_buf_t b = uv_buf_init(r->chunk, sizeof(r->chunk));
+    r->fs.data = r;
+    r->reading = true;
+    if (uv_fs_read(r->loop, &r->fs, r->fd, &b, 1, r->at, on_read) < 0)
+        abort(); /* only for arguments that are none */
+}
+
+static void on_opened(void *ctx, struct sandbox_reply *reply, const struct err *err) {
+    struct file_reader *r = ctx;
+    r->call = NULL;
+    if (err) {
+        end_reader(r, err);
+        return;
+    }
+    r->fd = steal_fd(&reply->fd);
+    r->callbacks.on_open(r->ctx, &reply->stat);
+    read_more(r);
+}
+
+struct file_reader *file_read(struct sandbox *s, const char *path,
+                              const struct file_reader_callbacks *callbacks, void *ctx,
+                              struct err *err) {
+    struct file_reader *r = xcalloc(1, sizeof(*r));
+    r->loop = sandboxes_loop(s->all);
+    r->callbacks = *callbacks;
+    r->ctx = ctx;
+    r->fd = -1;
+    r->call = sandbox_box_read(s->box, path, on_opened, r);
+    if (r->call)
+        return r;
+    (void)err_set(err, ERR_UNAVAILABLE, "the sandbox takes no requests now");
+    free(r);
+    return NULL;
+}
+
+void file_reader_resume(struct file_reader *r) {
+    if (!r->full || r->reading)
+        return;
+    r->full = false;
+    read_more(r);
+}
+
+void file_reader_cancel(struct file_reader *r) {
+    sandbox_call_cancel(r->call);
+    r->cancelled = true;
+    if (!r->reading)
+        free_reader(r);
+}
+
+/* --- writing --- */
+
+struct file_writer {
+    struct sandboxes *all;
+    char id[ID_SIZE];
+    struct file_writer_callbacks callbacks;
+    void *ctx;
+    char *path;
+    uint32_t mode, flags;
+    struct buf piece;
+    struct sandbox_call *call;
+    uint64_t written;
+    bool begun;
+    bool finished; /* nothing more comes */
+    bool full;
+    struct err err;
+    struct later later;
+};
+
+void file_writer_cancel(struct file_writer *w) {
+    later_cancel(&w->later);
+    sandbox_call_cancel(w->call);
+    buf_finish(&w->piece);
+    free(w->path);
+    free(w);
+}
+
+static void end_writer(struct file_writer *w, const struct err *err) {
+    struct file_writer_callbacks callbacks = w->callbacks;
+    void *ctx = w->ctx;
+    uint64_t written = w->written;
+    file_writer_cancel(w);
+    callbacks.on_end(ctx, written, err);
+}
+
+static void on_writer_failed(void *ctx) {
+    struct file_writer *w = ctx;
+    struct err err = w->err;
+    end_writer(w, &err);
+}
+
+static void flush(struct file_writer *w);
+
+static void on_piece(void *ctx, struct sandbox_reply *reply, const struct err *err) {
+    struct file_writer *w = ctx;
+    w->call = NULL;
+    if (err) {
+        struct err copy = *err;
+        end_writer(w, &copy);
+        return;
+    }
+    w->written += reply->value;
+    if (w->piece.len > 0 && (w->finished || w->piece.len >= SANDBOX_INLINE_MAX)) {
+        flush(w);
+    } else if (w->finished) {
+        end_writer(w, NULL);
+    } else if (w->full) {
+        w->full = false;
+        w->callbacks.on_room(w->ctx);
+    }
+}
+
+static void flush(struct file_writer *w) {
+    struct sandbox *s = sandboxes_find(w->all, w->id);
+    size_t n = MIN(w->piece.len, (size_t)SANDBOX_INLINE_MAX);
+    struct sandbox_put put = {.path = w->path,
+                              .mode = w->mode,
+                              .flags = w->flags | (w->begun ? SANDBOX_WRITE_APPEND : 0),
+                              .data = w->piece.data,
+                              .len = n,
+                              .fd = -1};
+    w->begun = true;
+    if (s && s->state == SANDBOX_RUNNING)
+        w->call = sandbox_box_write(s->box, &put, on_piece, w);
+    buf_consume(&w->piece, n);
+    if (!w->call) {
+        set_gone(&w->err);
+        later_post(sandboxes_later(w->all), &w->later, on_writer_failed, w);
+    }
+}
+
+struct file_writer *file_write(struct sandbox *s, const struct file_target *target,
+                               const struct file_writer_callbacks *callbacks, void *ctx) {
+    struct file_writer *w = xcalloc(1, sizeof(*w));
+    *w = (struct file_writer){.all = s->all,
+                              .callbacks = *callbacks,
+                              .ctx = ctx,
+                              .path = xstrdup(target->path),
+                              .mode = target->mode,
+                              .flags = target->flags};
+    memcpy(w->id, s->id, sizeof(w->id));
+    /* A pause takes hold between two reads of the connection. */
+    buf_init(&w->piece, 2 * SANDBOX_INLINE_MAX + 128 * 1024);
+    return w;
+}
+
+bool file_writer_add(struct file_writer *w, const char *data, size_t len) {
+    if (w->err.code)
+        return true; /* on_end comes */
+    (void)buf_add(&w->piece, data, len);
+    if (w->piece.len < SANDBOX_INLINE_MAX)
+        return true;
+    w->full = true;
+    if (!w->call)
+        flush(w);
+    return false;
+}
+
+void file_writer_finish(struct file_writer *w) {
+    w->finished = true;
+    if (!w->call && !w->err.code)
+        flush(w);
+}
