@@ -29,11 +29,15 @@ enum {
     CARE_AGED,
     CARE_OLDEST,
     CARE_DELETE,
+    CARE_WATCH,
+    CARE_UNWATCH,
 };
 
 /* The length is of no interest, but to tell it the text is read: now, not in the step that keeps
  * others out. */
-#define FIND "SELECT id, bytes, length(detail) FROM runs "
+#define FIND "SELECT id, bytes, length(detail) FROM "
+/* The newest stays, so that no later one gets its rowid: run_watch goes by these. */
+#define MAY_GO "status <> 'running' AND rowid < (SELECT max(rowid) FROM runs)"
 
 static const char *const sql[] = {
     [CARE_BEGIN] = "BEGIN IMMEDIATE",
@@ -42,11 +46,21 @@ static const char *const sql[] = {
     [CARE_TOTAL] = "SELECT coalesce(sum(runs), 0), coalesce(sum(bytes), 0) FROM run_sums",
     [CARE_MOST_RUNS] = "SELECT owner FROM run_sums ORDER BY runs DESC LIMIT 1",
     [CARE_MOST_BYTES] = "SELECT owner FROM run_sums ORDER BY bytes DESC LIMIT 1",
-    [CARE_AGED] = FIND "WHERE id < ?1 AND status <> 'running'"
-                       " ORDER BY id LIMIT ?2",
-    [CARE_OLDEST] = FIND "WHERE owner = ?1 AND status <> 'running'"
-                         " ORDER BY id LIMIT ?2",
-    [CARE_DELETE] = "DELETE FROM runs WHERE id = ?1 AND status <> 'running'",
+    [CARE_AGED] = FIND
+    "runs WHERE rowid IN (SELECT rowid FROM runs WHERE rowid > 0 ORDER BY rowid LIMIT 1000)"
+    " AND created_ms < ?1 AND " MAY_GO " ORDER BY rowid LIMIT ?2",
+    [CARE_OLDEST] = STORE_KINDS_OF("?1") FIND
+    "kinds CROSS JOIN runs ON owner = ?1 AND kind = its AND runs.rowid <= coalesce((SELECT rowid"
+    " FROM runs AS r WHERE r.owner = ?1 AND r.kind = its AND r.status <> 'running'"
+    " ORDER BY r.rowid LIMIT 1 OFFSET ?2 - 1), 9223372036854775807) AND runs." MAY_GO
+    " ORDER BY runs.rowid LIMIT ?2",
+    [CARE_DELETE] = "DELETE FROM runs WHERE id = ?1 AND " MAY_GO,
+    [CARE_WATCH] = "INSERT INTO run_watch SELECT rowid FROM runs"
+                   " WHERE rowid > (SELECT max(run) FROM run_watch)"
+                   " AND (status = 'running' OR rowid = (SELECT max(rowid) FROM runs))",
+    [CARE_UNWATCH] = "DELETE FROM run_watch WHERE run < (SELECT max(run) FROM run_watch)"
+                     " AND NOT EXISTS (SELECT 1 FROM runs WHERE rowid = run"
+                     " AND status = 'running')",
 };
 
 const struct store_statements store_care_statements = {sql, ARRAY_LEN(sql)};
@@ -159,10 +173,8 @@ static int read_step(struct store *s, sqlite3_stmt *st, int64_t most, struct ste
 }
 
 static int find_aged(struct store *s, struct step *step, struct err *err) {
-    char floor[ID_SIZE];
     sqlite3_stmt *st = store_ready(s, STORE_CARE, CARE_AGED);
-    (void)id_floor("run", clock_wall_ms() - s->settings.keep_s * 1000, floor);
-    store_bind_str(st, 1, floor);
+    store_bind_int(st, 1, clock_wall_ms() - s->settings.keep_s * 1000);
     return read_step(s, st, STEP_RUNS, step, err);
 }
 
@@ -220,8 +232,18 @@ static int forget_runs(struct store *s, struct err *err) {
     return 0;
 }
 
+/* So that a start after a crash need not look at all runs. */
+static int watch_runs(struct store *s, struct err *err) {
+    int rc = store_step(store_ready(s, STORE_CARE, CARE_WATCH), "watch runs", NULL, err);
+    if (rc == 0)
+        rc = store_step(store_ready(s, STORE_CARE, CARE_UNWATCH), "watch runs", NULL, err);
+    return rc;
+}
+
 int store_care(struct store *s, struct err *err) {
-    int rc = forget_runs(s, err);
+    int rc = watch_runs(s, err);
+    if (rc == 0)
+        rc = forget_runs(s, err);
     checkpoint(s);
     return rc;
 }

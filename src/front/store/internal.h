@@ -14,6 +14,14 @@ struct sqlite3_stmt;
 /* Sorts behind every id. */
 #define STORE_AFTER_ALL_IDS "~"
 
+/* Before a SELECT: kinds (its), the kinds of run that an owner has. With the index by owner and
+ * kind that costs one step for each; so what is looked for in each kind and then put together needs
+ * no index by owner alone, which would be one more page to write for every run. */
+#define STORE_KINDS_OF(owner_)                                                                     \
+    "WITH RECURSIVE kinds (its) AS (SELECT min(kind) FROM runs WHERE owner = " owner_              \
+    " UNION ALL SELECT (SELECT min(kind) FROM runs WHERE owner = " owner_                          \
+    " AND kind > its) FROM kinds WHERE its IS NOT NULL) "
+
 enum store_subject {
     STORE_KEYS,
     STORE_RUNS,

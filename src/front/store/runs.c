@@ -10,6 +10,7 @@ enum {
     RUN_BEGIN,
     RUN_END,
     RUN_GET,
+    RUN_PLACE,
     RUN_LIST,
     RUN_LIST_OF_KIND,
     RUN_LIST_OF_OWNER,
@@ -25,7 +26,8 @@ enum { ROW_BYTES = 512, EVENT_BYTES = 64 };
 #define RUN_COLUMNS                                                                                \
     "id, owner, kind, status, title, error_code, error_message, created_ms, finished_ms"
 /* One statement for each index: with "?1 OR owner = ?2" SQLite would take none of them. */
-#define LIST "SELECT " RUN_COLUMNS ", NULL FROM runs "
+#define LIST         "SELECT " RUN_COLUMNS ", NULL FROM runs "
+#define NEWEST_FIRST " AND runs.rowid < ?1 ORDER BY runs.rowid DESC LIMIT ?2"
 
 static const char *const sql[] = {
     [RUN_BEGIN] = "INSERT INTO runs (id, owner, kind, status, title, detail, created_ms, bytes)"
@@ -34,15 +36,26 @@ static const char *const sql[] = {
                 " detail = coalesce(?5, detail), finished_ms = ?6, bytes = coalesce(?7, bytes)"
                 " WHERE id = ?1 AND status = 'running'",
     [RUN_GET] = "SELECT " RUN_COLUMNS ", detail FROM runs WHERE id = ?1 AND (?2 OR owner = ?3)",
-    [RUN_LIST] = LIST "WHERE id < ?1 ORDER BY id DESC LIMIT ?2",
-    [RUN_LIST_OF_KIND] = LIST "WHERE kind = ?4 AND id < ?1 ORDER BY id DESC LIMIT ?2",
-    [RUN_LIST_OF_OWNER] = LIST "WHERE owner = ?3 AND id < ?1 ORDER BY id DESC LIMIT ?2",
-    [RUN_LIST_OF_OWNER_AND_KIND] =
-        LIST "WHERE owner = ?3 AND kind = ?4 AND id < ?1 ORDER BY id DESC LIMIT ?2",
+    /* Of one that is gone meanwhile: behind all that began with it or before, as their ids tell by
+       the millisecond. */
+    [RUN_PLACE] = "SELECT coalesce((SELECT rowid FROM runs WHERE id = ?1),"
+                  " (SELECT max(rowid) + 1 FROM (SELECT rowid FROM runs WHERE ?1 GLOB 'run_*'"
+                  " AND id < substr(?1, 1, 14) || '~' ORDER BY id DESC LIMIT 100)), 0)",
+    [RUN_LIST] = LIST "WHERE true" NEWEST_FIRST,
+    [RUN_LIST_OF_KIND] = LIST "WHERE kind = ?4" NEWEST_FIRST,
+    /* The newest of each kind, and of these the newest. */
+    [RUN_LIST_OF_OWNER] = STORE_KINDS_OF(
+        "?3") "SELECT " RUN_COLUMNS ", NULL FROM kinds CROSS JOIN runs"
+              " ON owner = ?3 AND kind = its AND runs.rowid >= coalesce((SELECT rowid FROM runs AS "
+              "r"
+              " WHERE r.owner = ?3 AND r.kind = its AND r.rowid < ?1 ORDER BY r.rowid DESC"
+              " LIMIT 1 OFFSET ?2 - 1), 0)" NEWEST_FIRST,
+    [RUN_LIST_OF_OWNER_AND_KIND] = LIST "WHERE owner = ?3 AND kind = ?4" NEWEST_FIRST,
     [RUN_INTERRUPT] = "UPDATE runs SET status = 'interrupted', finished_ms = ?1,"
                       " error_code = 'interrupted',"
                       " error_message = 'the server ended while this was running'"
-                      " WHERE status = 'running'",
+                      " WHERE status = 'running' AND (rowid IN (SELECT run FROM run_watch)"
+                      " OR rowid > (SELECT max(run) FROM run_watch))",
     [EVENT_LAST] =
         "SELECT seq, total_bytes FROM events WHERE run_id = ?1 ORDER BY seq DESC LIMIT 1",
     [EVENT_ADD] = "INSERT INTO events (run_id, time_ms, type, data, seq, total_bytes)"
@@ -79,7 +92,7 @@ static void read_run(sqlite3_stmt *st, struct store_run *r) {
     r->detail = store_column_dup(st, 9);
 }
 
-/* What a run with that detail takes, about: its row and its places in five indexes. */
+/* What a run with that detail takes, about: its row and its places in three indexes. */
 static int64_t weigh(size_t detail_len) {
     return ROW_BYTES + (int64_t)detail_len;
 }
@@ -139,20 +152,36 @@ int store_run_get(struct store *s, const char *id, struct store_scope scope,
     return e;
 }
 
+/* Where a list goes on that ended with that run (NULL: from the newest). */
+static int find_place(struct store *s, const char *before, int64_t *ret_rowid, struct err *err) {
+    *ret_rowid = INT64_MAX;
+    if (!before)
+        return 0;
+    sqlite3_stmt *st = store_ready(s, STORE_RUNS, RUN_PLACE);
+    store_bind_str(st, 1, before);
+    int e = sqlite3_step(st) == SQLITE_ROW ? 0 : store_error(s->db, err, "list runs");
+    *ret_rowid = sqlite3_column_int64(st, 0);
+    (void)sqlite3_reset(st);
+    return e;
+}
+
 int store_run_list(struct store *s, const struct store_run_query *query,
                    void (*on_run)(void *ctx, const struct store_run *run), void *ctx,
                    struct err *err) {
     bool of_owner = !query->scope.all;
+    int64_t before;
+    int rc = find_place(s, query->before, &before, err);
+    if (rc < 0)
+        return rc;
     int which = of_owner && query->kind ? RUN_LIST_OF_OWNER_AND_KIND
                 : of_owner              ? RUN_LIST_OF_OWNER
                 : query->kind           ? RUN_LIST_OF_KIND
                                         : RUN_LIST;
     sqlite3_stmt *st = store_ready(s, STORE_RUNS, which);
-    store_bind_str(st, 1, query->before ? query->before : STORE_AFTER_ALL_IDS);
+    store_bind_int(st, 1, before);
     store_bind_int(st, 2, (int64_t)query->limit);
     store_bind_str(st, 3, query->scope.owner ? query->scope.owner : "");
     store_bind_str(st, 4, query->kind);
-    int rc;
     while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
         struct store_run r;
         read_run(st, &r);
