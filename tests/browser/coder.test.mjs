@@ -1,7 +1,15 @@
 // The coder: steps appear while it works, a reload goes on, stop stops, the diff is shown.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { assertFits, openPage, screenshot, startBrowser, startServer, until, viewports } from './support.mjs';
+import {
+  assertFits,
+  openPage,
+  screenshot,
+  startBrowser,
+  startServer,
+  until,
+  viewports,
+} from './support.mjs';
 
 const limit = { timeout: 90_000 };
 let cay;
@@ -40,7 +48,10 @@ test('the agent works step by step, and shows what it changed', limit, async () 
     await screenshot(page, `coder-${name}`);
   }
   await page.getByRole('link', { name: 'Start another' }).click();
-  await page.getByRole('link', { name: /hello world/ }).first().waitFor();
+  await page
+    .getByRole('link', { name: /hello world/ })
+    .first()
+    .waitFor();
   await screenshot(page, 'coder-start');
   assert.deepEqual(problems, []);
   await context.close();

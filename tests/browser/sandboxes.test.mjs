@@ -1,7 +1,7 @@
 // Sandboxes in the page: made, used by a terminal, commands and files, reached, ended. What a guest
 // says stays text, and the page keeps to its policy all the while.
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import { after, afterEach, before, test } from 'node:test';
 import {
   assertFits,
   getJson,
@@ -39,7 +39,17 @@ async function call(method, path, body) {
   return text ? JSON.parse(text) : null;
 }
 
-const create = (body = {}) => call('POST', '/v1/sandboxes', body);
+const made = [];
+async function create(body = {}) {
+  const box = await call('POST', '/v1/sandboxes', body);
+  made.push(box.id);
+  return box;
+}
+// A key may have so many at a time.
+afterEach(async () => {
+  for (const id of made.splice(0))
+    await fetch(`${cay.url}/v1/sandboxes/${id}`, { method: 'DELETE' });
+});
 const tab = (page, name) => page.getByRole('tab', { name });
 const rows = (page) => page.locator('.xterm-rows');
 
@@ -66,6 +76,8 @@ test('one is made by the form, listed, extended and deleted', limit, async () =>
     mimeType: 'text/plain',
     buffer: Buffer.from('echo "hello $WHO"\n'),
   });
+  assert.equal(await page.locator('.curl').count(), 0, 'the calls are hidden until asked for');
+  await page.evaluate(() => document.querySelector('.curl-switch').click());
   await dialog.getByRole('button', { name: 'curl: create' }).click();
   const curl = await dialog.getByRole('region', { name: /with curl: create/ }).innerText();
   assert.match(curl, /"memory_mb":128/);
@@ -83,7 +95,7 @@ test('one is made by the form, listed, extended and deleted', limit, async () =>
   await page.getByRole('link', { name: 'Sandboxes' }).first().click();
   await page.getByRole('row', { name: /by hand/ }).waitFor();
   const before = Date.parse((await getJson(`${cay.url}/v1/sandboxes/${id}`)).expires_at);
-  await page.getByRole('button', { name: 'Give by hand 15 minutes from now' }).click();
+  await page.getByRole('button', { name: 'Extend by hand by 15 minutes' }).click();
   await until('it lives longer', async () => {
     const now = await getJson(`${cay.url}/v1/sandboxes/${id}`);
     return Date.parse(now.expires_at) > before + 600_000;
@@ -99,6 +111,208 @@ test('one is made by the form, listed, extended and deleted', limit, async () =>
   await page.getByRole('button', { name: 'Delete: sure? by hand' }).click();
   await page.getByRole('heading', { level: 1, name: 'Sandboxes' }).waitFor();
   assert.equal((await getJson(`${cay.url}/v1/sandboxes/${id}`)).status, 'stopped');
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test(
+  'extending adds; what ends soon is said, and what has ended can be had again',
+  limit,
+  async () => {
+    const box = await create({ name: 'short', timeout_s: 3000, memory_mb: 200 });
+    const { context, page, problems } = await openPage(browser, cay.url);
+    const endOf = async (id) =>
+      Date.parse((await getJson(`${cay.url}/v1/sandboxes/${id}`)).expires_at);
+    const before = await endOf(box.id);
+    await openBox(page, box, 'commands');
+    await page.getByRole('combobox', { name: 'How much longer it lives' }).selectOption('300');
+    await page.getByRole('button', { name: 'Extend', exact: true }).click();
+    await until('it lives longer', async () => (await endOf(box.id)) > before + 290_000);
+    assert.equal(await page.getByText(/^It ends in/).count(), 0);
+
+    await call('POST', `/v1/sandboxes/${box.id}/extend`, { timeout_s: 60 });
+    await page.getByText(/^It ends in/).waitFor();
+    await page.getByRole('button', { name: 'Give it 30 min more' }).click();
+    await until('it lives longer', async () => (await endOf(box.id)) > Date.now() + 1_800_000);
+    await page.getByText(/^It ends in/).waitFor({ state: 'detached' });
+
+    await call('POST', `/v1/sandboxes/${box.id}/extend`, { timeout_s: 1 });
+    await page.getByText('Its time was over').waitFor();
+    assert.equal(await page.getByRole('button', { name: 'Extend', exact: true }).count(), 0);
+    await page.getByRole('button', { name: 'Create one like it' }).click();
+    await until('it is another', () => !page.url().includes(box.id));
+    const again = await getJson(
+      `${cay.url}/v1/sandboxes/${page.url().split('/').at(-1).split('#')[0]}`,
+    );
+    assert.deepEqual(
+      [again.name, again.limits.memory_mb, again.limits.timeout_s, again.status],
+      ['short', 200, 3000, 'running'],
+    );
+    assert.deepEqual(problems, []);
+    await context.close();
+  },
+);
+
+const shellsOf = async (box) =>
+  (await getJson(`${cay.url}/v1/sandboxes/${box.id}/execs`)).execs.filter(
+    (it) => it.tty && it.status === 'running',
+  ).length;
+
+test('a page that is loaded again finds its shells, and starts no others', limit, async () => {
+  const box = await create();
+  const { context, page, problems } = await openPage(browser, cay.url);
+  await openBox(page, box);
+  await page.getByText('Connected.').waitFor();
+  // What a program asked the terminal is not answered again when its output is shown again.
+  await page.keyboard.type("printf '\\033[c'; read -rsn7 -t2 x; KEPT=yes; echo as''ked ${#x}");
+  await page.keyboard.press('Enter');
+  await until('it was answered once', async () =>
+    (await rows(page).innerText()).includes('asked 7'),
+  );
+  for (let visit = 0; visit < 3; visit++) {
+    await page.reload();
+    await page.getByText('Connected.').waitFor();
+  }
+  assert.equal(await shellsOf(box), 1);
+  await page.keyboard.type('clear; echo "kept $KEPT"');
+  await page.keyboard.press('Enter');
+  await until('the shell is the same', async () =>
+    /^kept yes\s*$/m.test((await rows(page).innerText()).replaceAll('\u00a0', ' ')),
+  );
+  assert.doesNotMatch(await rows(page).innerText(), /1;2c|\[\?/);
+
+  await page.getByRole('button', { name: 'New shell' }).click();
+  await page.getByRole('button', { name: 'Shell 2', pressed: true }).waitFor();
+  await until('there are two', async () => (await shellsOf(box)) === 2);
+  await page.getByRole('button', { name: 'Close this one' }).click();
+  await until('there is one', async () => (await shellsOf(box)) === 1);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test('a paused sandbox says so, and goes on where it was', limit, async () => {
+  const box = await create({ files: [{ path: '/work/there.txt', content: 'x' }] });
+  const { context, page, problems } = await openPage(browser, cay.url);
+  await call('POST', `/v1/sandboxes/${box.id}/pause`);
+  await openBox(page, box);
+  await page.getByText('The sandbox is paused: resume it to have a shell.').waitFor();
+  await tab(page, 'Files').click();
+  await page.getByText('It is paused').waitFor();
+  await page.getByRole('button', { name: 'Resume', exact: true }).click();
+  await page.getByRole('button', { name: 'there.txt', exact: true }).waitFor();
+  await tab(page, 'Terminal').click();
+  await page.getByText('Connected.').waitFor();
+  await page.getByRole('button', { name: 'Pause', exact: true }).click();
+  await page.getByText('nothing moves until it is resumed').waitFor();
+  await page.getByRole('button', { name: 'Resume', exact: true }).click();
+  await page.getByText('Connected.').waitFor();
+  await page.locator('.terminal-host').click();
+  await page.keyboard.type('echo goes-$((40+2))');
+  await page.keyboard.press('Enter');
+  await until('it goes on', async () => (await rows(page).innerText()).includes('goes-42'));
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test(
+  'a terminal fits the window, takes the whole of it, and has keys for fingers',
+  limit,
+  async () => {
+    const box = await create();
+    const wide = await openPage(browser, cay.url, { viewport: { width: 1440, height: 900 } });
+    await openBox(wide.page, box);
+    await wide.page.getByText('Connected.').waitFor();
+    const edge = () =>
+      wide.page.evaluate(
+        () => document.querySelector('.terminal-line').getBoundingClientRect().bottom,
+      );
+    assert.ok((await edge()) <= 900, `it ends at ${await edge()}`);
+    assert.equal(await wide.page.getByRole('button', { name: 'Ctrl' }).count(), 0);
+    await wide.page.getByRole('button', { name: 'Full screen' }).click();
+    const { width, height } = await wide.page.locator('.terminal-frame').boundingBox();
+    assert.deepEqual([width, height], [1440, 900]);
+    await wide.context.close();
+
+    const phone = await openPage(browser, cay.url, {
+      viewport: { width: 390, height: 844 },
+      isMobile: true,
+      hasTouch: true,
+    });
+    await openBox(phone.page, box);
+    await phone.page.getByText('Connected.').waitFor();
+    const frame = await phone.page.locator('.terminal-frame').boundingBox();
+    assert.ok(frame.height <= 844, `it is ${frame.height} high`);
+    await phone.page.keyboard.type('cat');
+    await phone.page.keyboard.press('Enter');
+    await phone.page.getByRole('button', { name: 'Ctrl' }).tap();
+    await phone.page.keyboard.type('c');
+    await until('cat is interrupted', async () =>
+      (await rows(phone.page).innerText()).includes('^C'),
+    );
+    await screenshot(phone.page, 'sandbox-terminal-390');
+    await phone.context.close();
+  },
+);
+
+test('no name that a guest gives puts a control character onto the clipboard', limit, async () => {
+  const name = "x\nid > pwned\r\u001b[201~'y";
+  const box = await create({ files: [{ path: `/work/${name}`, content: 'x' }] });
+  const { context, page } = await openPage(browser, cay.url, {
+    permissions: ['clipboard-read', 'clipboard-write'],
+  });
+  await page.addInitScript(() => localStorage.setItem('cay.curl', '1'));
+  await openBox(page, box, 'files');
+  await page.getByRole('button', { name: /^curl: download x/ }).click();
+  await page.getByRole('button', { name: 'Copy', exact: true }).click();
+  await page.getByRole('button', { name: 'Copied' }).waitFor();
+  const text = await page.evaluate(() => navigator.clipboard.readText());
+  assert.match(text, /^curl -f /);
+  assert.doesNotMatch(text.replaceAll(' \\\n', ' '), /[\x00-\x1f\x7f]/);
+  await context.close();
+});
+
+test('an upload that is cut leaves nothing behind, and says what was wrong', limit, async () => {
+  const box = await create({ disk_mb: 16, files: [{ path: '/work/big.bin', content: 'old' }] });
+  const { context, page } = await openPage(browser, cay.url, { expected: [/507|413|409|42\d/] });
+  await call('POST', `/v1/sandboxes/${box.id}/exec`, {
+    command: 'head -c 15M /dev/zero > fill',
+  });
+  await openBox(page, box, 'files');
+  const names = async () =>
+    (await getJson(`${cay.url}/v1/sandboxes/${box.id}/files/list?path=/work`)).entries.map(
+      (it) => it.name,
+    );
+  await page.locator('.file-button input').setInputFiles({
+    name: 'big.bin',
+    mimeType: 'application/octet-stream',
+    buffer: Buffer.alloc(2 << 20),
+  });
+  await page.getByText(/The disk of the sandbox is full/).waitFor();
+  await until('nothing is left', async () => (await names()).sort().join() === 'big.bin,fill');
+  const kept = await fetch(`${cay.url}/v1/sandboxes/${box.id}/files?path=/work/big.bin`);
+  assert.equal(await kept.text(), 'old');
+  await context.close();
+});
+
+test('what was written into a file and not saved is there after a reload', limit, async () => {
+  const box = await create({ files: [{ path: '/work/note.txt', content: 'one' }] });
+  const { context, page, problems } = await openPage(browser, cay.url);
+  await openBox(page, box, 'files');
+  const open = async () => {
+    await page.getByRole('button', { name: 'note.txt', exact: true }).click();
+    const text = page.getByRole('textbox', { name: 'Text of /work/note.txt' });
+    await text.waitFor();
+    return text;
+  };
+  await (await open()).fill('one and two');
+  await page.reload();
+  assert.equal(await (await open()).inputValue(), 'one and two');
+  await page.getByRole('button', { name: 'Save', exact: true }).click();
+  await page.getByRole('button', { name: 'Saved' }).waitFor();
+  await page.getByRole('button', { name: 'Rename note.txt' }).click();
+  await page.getByRole('textbox', { name: 'New name of note.txt' }).fill('notes.md');
+  await page.keyboard.press('Enter');
+  await page.getByRole('button', { name: 'notes.md', exact: true }).waitFor();
   assert.deepEqual(problems, []);
   await context.close();
 });
@@ -202,7 +416,7 @@ test('files: made, edited, uploaded, downloaded, deleted', limit, async () => {
   const box = await create();
   const { context, page, problems } = await openPage(browser, cay.url);
   await openBox(page, box, 'files');
-  await page.getByText('This folder is empty.').waitFor();
+  await page.getByText('This folder is empty.', { exact: false }).waitFor();
   await page.getByRole('button', { name: 'New folder' }).click();
   await page.getByRole('textbox', { name: 'Name of the new folder' }).fill('notes');
   await page.keyboard.press('Enter');
@@ -333,6 +547,8 @@ test('by keyboard alone, from the list to a command', limit, async () => {
   await page.keyboard.press('Enter');
   await page.locator('.output').getByText('by keys').waitFor();
   // The curl beside an action opens, is read, and closes.
+  await page.getByRole('button', { name: 'curl', exact: true }).focus();
+  await page.keyboard.press('Enter');
   await reach('a curl', () => document.activeElement?.classList.contains('curl-toggle'));
   await page.keyboard.press('Enter');
   await page
@@ -351,7 +567,7 @@ test('one that is not there, or has ended, says so', limit, async () => {
   const box = await create({ name: 'ended' });
   await call('DELETE', `/v1/sandboxes/${box.id}`);
   await openBox(page, box);
-  await page.getByText('It has ended.').waitFor();
+  await page.getByText('It has ended', { exact: true }).waitFor();
   await tab(page, 'Files').click();
   await page.getByText('Its files can be seen while it runs.').waitFor();
   await page.getByRole('button', { name: 'Forget ended', exact: true }).click();

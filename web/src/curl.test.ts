@@ -37,9 +37,20 @@ test('the key is named, never shown, and only this server is told it', () => {
 test('a hostile name of a file stays a word', () => {
   const path = `/v1/x?${new URLSearchParams({ path: "/work/'; rm -rf ~ #" })}`;
   expect(words({ path, to: "'; rm -rf ~ #" })).toEqual([
+    '-f',
     `http://127.0.0.1:1${path}`,
     '-o',
     "'; rm -rf ~ #",
     '',
   ]);
+});
+
+test('no control character gets onto a clipboard, and a shell still reads the word', () => {
+  const name = "a\nrm -rf ~\r\x1b[200~b'c\\d\x7f\u009b31m\u202e0 é";
+  const text = quote(name);
+  expect(text).not.toMatch(/[\x00-\x1f\x7f-\x9f\u202a-\u202e]/);
+  expect(execFileSync('bash', ['-c', `printf %s ${text}`], { encoding: 'utf8' })).toBe(name);
+  const line = curl({ path: '/a', to: 'x\n\x1b]0;y' }, 'http://h', false);
+  expect(line.replaceAll(' \\\n', '')).not.toMatch(/[\x00-\x1f]/);
+  expect(line).toContain("-o 'x__]0;y'");
 });

@@ -387,7 +387,7 @@ static void bury(struct sandbox *s, const struct err *why) {
         exec_detach(s->execs);
     if (s->expired)
         (void)err_set(&err, ERR_TIMEOUT,
-                      "its time was over: extend it, or ask for more (timeout_s)");
+                      "its time was over: make another, and ask for more (timeout_s)");
     if (err.code)
         (void)json_object_set_new(s->doc, "error", error_object(&err));
     struct err ignored;

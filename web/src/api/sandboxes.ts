@@ -25,9 +25,12 @@ export type Sandbox = {
   network: Policy;
   memoryMb: number | null;
   diskMb: number | null;
+  timeoutS: number | null;
   usage: Usage;
   metadata: Record<string, unknown>;
   error: string | null;
+  /** It was ended because its time was over. */
+  expired: boolean;
 };
 
 export type ExecStatus = 'running' | 'exited' | 'interrupted' | 'failed';
@@ -42,6 +45,7 @@ export type Exec = {
   oom: boolean;
   timedOut: boolean;
   truncated: boolean;
+  stdoutBytes: number;
   startedAt: string;
   endedAt: string | null;
   error: string | null;
@@ -98,6 +102,7 @@ export function readSandbox(value: unknown): Sandbox {
     network: readPolicy(it.network),
     memoryMb: numberOrNull(limits.memory_mb),
     diskMb: numberOrNull(limits.disk_mb),
+    timeoutS: numberOrNull(limits.timeout_s),
     usage: {
       memoryBytes: numberOrNull(usage.memory_bytes),
       memoryPeakBytes: numberOrNull(usage.memory_peak_bytes),
@@ -106,6 +111,7 @@ export function readSandbox(value: unknown): Sandbox {
     },
     metadata: object(it.metadata),
     error: problem(it.error),
+    expired: object(it.error).code === 'timeout',
   };
 }
 
@@ -140,6 +146,7 @@ export function readExec(value: unknown): Exec {
     oom: it.oom === true,
     timedOut: it.timed_out === true,
     truncated: it.truncated === true,
+    stdoutBytes: number(it.stdout_bytes),
     startedAt: time(it.started_at) ?? '',
     endedAt: time(it.ended_at),
     error: problem(it.error),
@@ -246,7 +253,7 @@ export const calls = {
   }),
   networkEvents: (id: string): Call => ({ path: of(id, '/network/events') }),
   exec: (id: string, body: unknown): Call => ({ path: of(id, '/exec'), body }),
-  execs: (id: string): Call => ({ path: of(id, '/execs?limit=50') }),
+  execs: (id: string): Call => ({ path: of(id, '/execs?limit=100') }),
   execOutput: (id: string, exec: string, stdout = 0, stderr = 0): Call => ({
     path: of(id, `/execs/${encodeURIComponent(exec)}/output?stdout=${stdout}&stderr=${stderr}`),
     stream: true,
@@ -271,6 +278,10 @@ export const calls = {
   removeFile: (id: string, path: string, recursive: boolean): Call => ({
     method: 'DELETE',
     path: of(id, '/files') + withPath(path, recursive ? { recursive: '1' } : {}),
+  }),
+  move: (id: string, from: string, to: string): Call => ({
+    path: of(id, '/files/move'),
+    body: { from, to },
   }),
   mkdir: (id: string, path: string): Call => ({
     path: of(id, '/files/mkdir'),

@@ -1,11 +1,61 @@
-import { useEffect, useId, useRef, useState } from 'react';
+import { useEffect, useId, useRef, useState, useSyncExternalStore } from 'react';
 import { useFeed } from '../api/feed.ts';
 import { curl, type Call } from '../curl.ts';
 import { plainText } from './ansi.ts';
 import './Curl.css';
 
-/** The call behind an action, as a line for a terminal: folded away, to be seen and copied. */
-export function Curl({ call, of }: { call: Call; of: string }) {
+/** Whether the calls are shown beside what makes them: one switch for the whole page. */
+const shownKey = 'cay.curl';
+function readShown(): boolean {
+  try {
+    return localStorage.getItem(shownKey) === '1';
+  } catch {
+    return false;
+  }
+}
+let shown = readShown();
+const listeners = new Set<() => void>();
+
+function subscribe(listener: () => void): () => void {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+function setShown(value: boolean): void {
+  shown = value;
+  try {
+    localStorage.setItem(shownKey, value ? '1' : '0');
+  } catch {
+    // It holds until the page is left.
+  }
+  for (const listener of listeners) listener();
+}
+
+const useShown = (): boolean => useSyncExternalStore(subscribe, () => shown);
+
+export function CurlSwitch() {
+  const on = useShown();
+  return (
+    <button
+      type="button"
+      className="curl-switch"
+      aria-pressed={on}
+      title={on ? 'Hide the calls' : 'Show, beside each action, the call that does the same'}
+      onClick={() => setShown(!on)}
+    >
+      curl
+    </button>
+  );
+}
+
+type CurlProps = { call: Call; of: string };
+
+/** The call behind an action, as a line for a terminal, to be seen and copied. */
+export function Curl(props: CurlProps) {
+  return useShown() ? <CurlShown {...props} /> : null;
+}
+
+function CurlShown({ call, of }: CurlProps) {
   const { status } = useFeed();
   const [open, setOpen] = useState(false);
   const [copied, setCopied] = useState(false);

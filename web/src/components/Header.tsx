@@ -1,9 +1,11 @@
 import { useState } from 'react';
 import { api } from '../api/client.ts';
 import { useFeed } from '../api/feed.ts';
+import { forgetKept } from '../kept.ts';
 import { Link } from '../router.tsx';
 import { ThemeToggle } from '../theme/ThemeToggle.tsx';
 import { isCurrent, views, type View } from '../views.ts';
+import { CurlSwitch } from './Curl.tsx';
 import { Mark } from './Icon.tsx';
 import './Header.css';
 
@@ -22,6 +24,7 @@ export function Header({ current }: { current: View | undefined }) {
   async function signOut() {
     try {
       await api.signOut();
+      forgetKept();
       // A new page knows nothing of what the old one was shown.
       location.assign('/');
     } catch {
@@ -62,6 +65,7 @@ export function Header({ current }: { current: View | undefined }) {
               <span className="visually-hidden"> {status.key.name}</span>
             </button>
           )}
+          <CurlSwitch />
           <ThemeToggle />
         </div>
       </div>

@@ -1,6 +1,7 @@
-import { useEffect, useState } from 'react';
+import { useEffect, useRef, useState } from 'react';
 import { ApiError } from '../../api/client.ts';
 import { calls, joinPath, sandboxes, send, type Entry } from '../../api/sandboxes.ts';
+import type { Call } from '../../curl.ts';
 import { plainText } from '../../components/ansi.ts';
 import { Confirm } from '../../components/Confirm.tsx';
 import { Curl } from '../../components/Curl.tsx';
@@ -8,7 +9,9 @@ import { Loading } from '../../components/Loading.tsx';
 import { Notice } from '../../components/Notice.tsx';
 import { formatBytes, formatTime } from '../../format.ts';
 import { useLoad } from '../../hooks.ts';
+import { readKept, writeKept } from '../../kept.ts';
 import { asText } from './text.ts';
+import { upload } from './upload.ts';
 
 /** More is downloaded rather than edited in a page. */
 export const maxEditBytes = 512 * 1024;
@@ -17,14 +20,27 @@ const home = '/work';
 const message = (cause: unknown) =>
   cause instanceof ApiError ? cause.message : 'Something went wrong';
 
-export function Files({ id, live }: { id: string; live: boolean }) {
+/** What an answer of the server means for the person who waits for it. */
+const uploadProblem = (cause: unknown): string =>
+  /no space|is full/i.test(message(cause))
+    ? 'The disk of the sandbox is full: delete something, or make one with a larger disk'
+    : message(cause);
+
+type Sending = { name: string; part: number; stop: () => void };
+type Naming =
+  { what: 'folder' | 'file'; name: string } | { what: 'rename'; name: string; of: string };
+
+export function Files({ id, live, paused }: { id: string; live: boolean; paused: boolean }) {
   const [dir, setDir] = useState(home);
   const [open, setOpen] = useState<string | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
-  const [folder, setFolder] = useState<string | null>(null);
+  const [naming, setNaming] = useState<Naming | null>(null);
+  const [sending, setSending] = useState<Sending | null>(null);
+  const [over, setOver] = useState(false);
+  const usable = live && !paused;
   const { data, error, reload } = useLoad(
-    async (signal) => (live ? sandboxes.files(id, dir, signal) : { entries: [], more: false }),
-    [id, dir, live],
+    async (signal) => (usable ? sandboxes.files(id, dir, signal) : null),
+    [id, dir, usable],
   );
 
   /** Does it, shows what is there then, or says why not. */
@@ -38,16 +54,65 @@ export function Files({ id, live }: { id: string; live: boolean }) {
     reload();
   }
 
+  async function sendAll(files: readonly File[]) {
+    setProblem(null);
+    for (const file of files) {
+      const abort = new AbortController();
+      const show = (part: number) =>
+        setSending({ name: file.name, part, stop: () => abort.abort() });
+      show(0);
+      try {
+        await upload(id, dir, file, show, abort.signal);
+      } catch (cause) {
+        setProblem(`${plainText(file.name)} was not uploaded: ${uploadProblem(cause)}.`);
+        break;
+      }
+    }
+    setSending(null);
+    reload();
+  }
+
   function enter(path: string) {
     setOpen(null);
     setProblem(null);
     setDir(path);
   }
 
+  function named() {
+    if (!naming || naming.name === '') return;
+    const path = joinPath(dir, naming.name);
+    setNaming(null);
+    if (naming.what === 'folder') void act(() => send(calls.mkdir(id, path)));
+    else if (naming.what === 'rename') void act(() => send(calls.move(id, naming.of, path)));
+    else if (data?.entries.some(({ name }) => name === naming.name))
+      setProblem(`There is a ${plainText(naming.name)} already.`);
+    else
+      void act(async () => {
+        await sandboxes.writeFile(id, path, '');
+        setOpen(path);
+      });
+  }
+
   if (!live) return <p className="panel-empty">Its files can be seen while it runs.</p>;
+  if (paused)
+    return <p className="panel-empty">It is paused: its files can be seen when it goes on.</p>;
 
   return (
-    <div className="files">
+    <div
+      className="files"
+      data-over={over || undefined}
+      onDragOver={(event) => {
+        if (!event.dataTransfer.types.includes('Files')) return;
+        event.preventDefault();
+        setOver(true);
+      }}
+      onDragLeave={() => setOver(false)}
+      onDrop={(event) => {
+        event.preventDefault();
+        setOver(false);
+        void sendAll([...event.dataTransfer.files]);
+      }}
+    >
       <div className="files-bar">
         <Crumbs dir={dir} onEnter={enter} />
         <div className="files-actions">
@@ -64,15 +129,23 @@ export function Files({ id, live }: { id: string; live: boolean }) {
               onChange={(event) => {
                 const picked = [...(event.target.files ?? [])];
                 event.target.value = '';
-                void act(async () => {
-                  for (const file of picked)
-                    await sandboxes.writeFile(id, joinPath(dir, file.name), file);
-                });
+                void sendAll(picked);
               }}
             />
           </label>
           <Curl call={calls.writeFile(id, joinPath(dir, 'FILE'), 'FILE')} of="upload" />
-          <button type="button" className="button" onClick={() => setFolder(folder ?? '')}>
+          <button
+            type="button"
+            className="button"
+            onClick={() => setNaming({ what: 'file', name: '' })}
+          >
+            New file
+          </button>
+          <button
+            type="button"
+            className="button"
+            onClick={() => setNaming({ what: 'folder', name: '' })}
+          >
             New folder
           </button>
           <a className="button" href={calls.tar(id, dir, '').path} download={`${base(dir)}.tar`}>
@@ -81,28 +154,30 @@ export function Files({ id, live }: { id: string; live: boolean }) {
           <Curl call={calls.tar(id, dir, `${base(dir)}.tar`)} of="download as an archive" />
         </div>
       </div>
-      {folder !== null && (
-        <form
-          className="inline-form fields"
-          onSubmit={(event) => {
-            event.preventDefault();
-            if (folder === '') return;
-            void act(() => send(calls.mkdir(id, joinPath(dir, folder))));
-            setFolder(null);
-          }}
-        >
-          <input
-            autoFocus
-            aria-label="Name of the new folder"
-            value={folder}
-            onChange={(event) => setFolder(event.target.value)}
-            onKeyDown={(event) => event.key === 'Escape' && setFolder(null)}
-          />
-          <button type="submit" className="button primary">
-            Make
+      {sending && (
+        <div className="upload">
+          <span>Uploading {plainText(sending.name)}</span>
+          <progress aria-label={`Upload of ${plainText(sending.name)}`} value={sending.part} />
+          <span>{Math.floor(sending.part * 100)} %</span>
+          <button type="button" className="button quiet" onClick={sending.stop}>
+            Stop the upload
           </button>
-          <Curl call={calls.mkdir(id, joinPath(dir, folder || 'NAME'))} of="make a folder" />
-        </form>
+        </div>
+      )}
+      {naming !== null && (
+        <NameForm
+          naming={naming}
+          onChange={(name) => setNaming({ ...naming, name })}
+          onDone={named}
+          onCancel={() => setNaming(null)}
+          call={
+            naming.what === 'folder'
+              ? calls.mkdir(id, joinPath(dir, naming.name || 'NAME'))
+              : naming.what === 'rename'
+                ? calls.move(id, naming.of, joinPath(dir, naming.name || 'NAME'))
+                : calls.writeFile(id, joinPath(dir, naming.name || 'NAME'), 'FILE')
+          }
+        />
       )}
       {problem !== null && <Notice tone="bad" title={problem} />}
       {!data && !error && <Loading />}
@@ -126,6 +201,7 @@ export function Files({ id, live }: { id: string; live: boolean }) {
               isOpen={open === joinPath(dir, entry.name)}
               onEnter={enter}
               onOpen={setOpen}
+              onRename={(path) => setNaming({ what: 'rename', name: entry.name, of: path })}
               onRemove={(path) => {
                 if (open === path) setOpen(null);
                 void act(() => send(calls.removeFile(id, path, entry.kind === 'dir')));
@@ -134,10 +210,52 @@ export function Files({ id, live }: { id: string; live: boolean }) {
           ))}
         </ul>
       )}
-      {data?.entries.length === 0 && <p className="panel-empty">This folder is empty.</p>}
+      {data?.entries.length === 0 && (
+        <p className="panel-empty">This folder is empty. Files can be dropped here.</p>
+      )}
       {data?.more && <p className="panel-empty">There is more than is shown here.</p>}
       {open !== null && <FileText key={open} id={id} path={open} onSaved={reload} />}
     </div>
+  );
+}
+
+type NameProps = {
+  naming: Naming;
+  call: Call;
+  onChange: (name: string) => void;
+  onDone: () => void;
+  onCancel: () => void;
+};
+
+function NameForm({ naming, call, onChange, onDone, onCancel }: NameProps) {
+  const label =
+    naming.what === 'rename'
+      ? `New name of ${plainText(base(naming.of))}`
+      : `Name of the new ${naming.what}`;
+  return (
+    <form
+      className="inline-form fields"
+      onSubmit={(event) => {
+        event.preventDefault();
+        onDone();
+      }}
+    >
+      <input
+        autoFocus
+        aria-label={label}
+        placeholder={label}
+        value={naming.name}
+        onChange={(event) => onChange(event.target.value)}
+        onKeyDown={(event) => event.key === 'Escape' && onCancel()}
+      />
+      <button type="submit" className="button primary">
+        {naming.what === 'rename' ? 'Rename' : 'Make'}
+      </button>
+      <Curl call={call} of={label} />
+      <button type="button" className="button quiet" onClick={onCancel}>
+        Cancel
+      </button>
+    </form>
   );
 }
 
@@ -173,10 +291,11 @@ type RowProps = {
   isOpen: boolean;
   onEnter: (path: string) => void;
   onOpen: (path: string | null) => void;
+  onRename: (path: string) => void;
   onRemove: (path: string) => void;
 };
 
-function Row({ id, path, entry, isOpen, onEnter, onOpen, onRemove }: RowProps) {
+function Row({ id, path, entry, isOpen, onEnter, onOpen, onRename, onRemove }: RowProps) {
   const name = plainText(entry.name);
   const isDir = entry.kind === 'dir';
   const download = isDir ? calls.tar(id, path, `${entry.name}.tar`) : calls.readFile(id, path);
@@ -190,10 +309,10 @@ function Row({ id, path, entry, isOpen, onEnter, onOpen, onRemove }: RowProps) {
         onClick={() => (isDir ? onEnter(path) : onOpen(isOpen ? null : path))}
       >
         {name}
-        {isDir ? '/' : entry.kind === 'link' ? ' →' : ''}
+        {isDir ? '/' : entry.kind === 'link' ? ' →' : entry.kind === 'other' ? ' (no file)' : ''}
       </button>
       <span className="file-fact mono">{entry.mode}</span>
-      <span className="file-fact">{isDir ? '' : formatBytes(entry.size)}</span>
+      <span className="file-fact">{entry.kind === 'file' ? formatBytes(entry.size) : ''}</span>
       <span className="file-fact file-time">{formatTime(entry.mtime)}</span>
       <span className="file-row-actions">
         {entry.kind !== 'other' && (
@@ -209,6 +328,14 @@ function Row({ id, path, entry, isOpen, onEnter, onOpen, onRemove }: RowProps) {
             <Curl call={{ ...download, to: download.to ?? entry.name }} of={`download ${name}`} />
           </>
         )}
+        <button
+          type="button"
+          className="button quiet"
+          aria-label={`Rename ${name}`}
+          onClick={() => onRename(path)}
+        >
+          Rename
+        </button>
         <Confirm label="Delete" of={name} quiet onConfirm={() => onRemove(path)} />
         <Curl call={calls.removeFile(id, path, isDir)} of={`delete ${name}`} />
       </span>
@@ -224,6 +351,14 @@ function FileText({ id, path, onSaved }: TextProps) {
   const [saved, setSaved] = useState<string | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
   const [busy, setBusy] = useState(false);
+  const draft = `file ${id} ${path}`;
+  const latest = useRef<string | null>(null);
+  latest.current = text;
+
+  function change(next: string) {
+    setText(next);
+    writeKept(draft, next === saved ? null : next);
+  }
 
   useEffect(() => {
     const abort = new AbortController();
@@ -234,7 +369,7 @@ function FileText({ id, path, onSaved }: TextProps) {
         const read = asText(bytes);
         if (read === null) return setProblem('It is not text: download it instead.');
         setSaved(read);
-        return setText(read);
+        return setText(readKept(draft) ?? read);
       },
       (cause: unknown) => {
         if (!abort.signal.aborted) setProblem(message(cause));
@@ -250,6 +385,8 @@ function FileText({ id, path, onSaved }: TextProps) {
     try {
       await sandboxes.writeFile(id, path, text);
       setSaved(text);
+      // What was typed while it was being saved is not saved yet.
+      if (latest.current === text) writeKept(draft, null);
       onSaved();
     } catch (cause) {
       setProblem(message(cause));
@@ -259,7 +396,7 @@ function FileText({ id, path, onSaved }: TextProps) {
 
   return (
     <section className="file-text fields" aria-label={plainText(path)}>
-      <h3 className="mono">{plainText(path)}</h3>
+      <h2 className="mono">{plainText(path)}</h2>
       {problem !== null && <Notice tone="warn" title={problem} />}
       {text === null && problem === null && <Loading />}
       {text !== null && (
@@ -269,7 +406,7 @@ function FileText({ id, path, onSaved }: TextProps) {
             rows={Math.min(24, Math.max(6, text.split('\n').length + 1))}
             spellCheck={false}
             value={text}
-            onChange={(event) => setText(event.target.value)}
+            onChange={(event) => change(event.target.value)}
             onKeyDown={(event) => {
               if (event.key !== 's' || !(event.ctrlKey || event.metaKey)) return;
               event.preventDefault();
@@ -285,6 +422,11 @@ function FileText({ id, path, onSaved }: TextProps) {
             >
               {text === saved ? 'Saved' : 'Save'}
             </button>
+            {text !== saved && saved !== null && (
+              <button type="button" className="button quiet" onClick={() => change(saved)}>
+                Back to what is there
+              </button>
+            )}
             <Curl call={calls.writeFile(id, path, 'FILE')} of="save" />
           </div>
         </>

@@ -93,10 +93,10 @@ function Events({ id, shown }: { id: string; shown: boolean }) {
   );
   return (
     <section className="network-events" aria-label="What it tried">
-      <h3>
+      <h2>
         What it tried
         <Curl call={calls.networkEvents(id)} of="what it tried" />
-      </h3>
+      </h2>
       {error && !data && <Notice tone="warn" title={`${error.message}.`} />}
       {data?.length === 0 && <p className="panel-empty">Nothing yet.</p>}
       <ul>

@@ -1,26 +1,27 @@
 import { FitAddon } from '@xterm/addon-fit';
 import { Terminal as Xterm, type ITheme } from '@xterm/xterm';
 import '@xterm/xterm/css/xterm.css';
-import { useEffect, useRef, useState } from 'react';
+import { useCallback, useEffect, useRef, useState } from 'react';
+import { backoffMs } from '../../api/backoff.ts';
 import { ApiError } from '../../api/client.ts';
-import { sandboxes, type Exec } from '../../api/sandboxes.ts';
+import { calls, sandboxes, send, type Exec } from '../../api/sandboxes.ts';
 import { useMedia } from '../../hooks.ts';
+import { readKept, writeKept } from '../../kept.ts';
 import { letSpansBeStyled, TerminalDocument } from './terminalDocument.ts';
 import { Tty, type TtyState } from './tty.ts';
 
 letSpansBeStyled();
 
-/** bash where there is one. */
+/** bash where there is one. By this text the page knows its shells again. */
+export const shellCommand = 'if command -v bash >/dev/null; then exec bash; else exec sh; fi';
+
 export const shellBody = (cols: number, rows: number) => ({
-  command: 'if command -v bash >/dev/null; then exec bash; else exec sh; fi',
+  command: shellCommand,
   env: { TERM: 'xterm-256color' },
   tty: true,
   cols,
   rows,
 });
-
-/** The shell of each sandbox, so that coming back to its page comes back to it. */
-const shells = new Map<string, string>();
 
 const color = (name: string) =>
   getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -95,15 +96,214 @@ function useDark(): boolean {
   return theme ? theme === 'dark' : system;
 }
 
-export default function Terminal({ id, live }: { id: string; live: boolean }) {
+/** Those that run already, which a page that comes back, or another one, attaches to. */
+async function findShells(id: string, signal: AbortSignal): Promise<Exec[]> {
+  const all = await sandboxes.execs(id, signal);
+  return all
+    .filter((it) => it.tty && it.status === 'running' && it.command === shellCommand)
+    .reverse();
+}
+
+type Shells = {
+  list: readonly Exec[];
+  /** null while none is known yet. */
+  current: Exec | null;
+  problem: string | null;
+  choose: (shell: Exec) => void;
+  add: () => void;
+  drop: (shell: Exec) => void;
+  /** It goes with the next that is started. */
+  ended: (shell: Exec) => void;
+};
+
+const firstSize = { cols: 80, rows: 24 };
+
+/** The shells of a sandbox: one is started only if there is none. */
+function useShells(id: string, usable: boolean): Shells {
+  const [list, setList] = useState<readonly Exec[]>([]);
+  const [chosen, setChosen] = useState<string | null>(null);
+  const [problem, setProblem] = useState<string | null>(null);
+  const begun = useRef(false);
+  const over = useRef(new Set<string>());
+
+  const add = useCallback(async () => {
+    try {
+      setProblem(null);
+      const made = await sandboxes.start(id, shellBody(firstSize.cols, firstSize.rows));
+      setList((before) => [...before.filter((it) => !over.current.has(it.id)), made]);
+      setChosen(made.id);
+    } catch (cause) {
+      setProblem(cause instanceof ApiError ? cause.message : 'Something went wrong');
+    }
+  }, [id]);
+
+  useEffect(() => {
+    if (!usable || begun.current) return;
+    const abort = new AbortController();
+    findShells(id, abort.signal).then(
+      (found) => {
+        if (abort.signal.aborted) return;
+        begun.current = true;
+        setProblem(null);
+        setList(found);
+        if (found.length === 0) void add();
+      },
+      (cause: unknown) => {
+        if (!abort.signal.aborted)
+          setProblem(cause instanceof ApiError ? cause.message : 'Something went wrong');
+      },
+    );
+    return () => abort.abort();
+  }, [id, usable, add]);
+
+  const drop = (shell: Exec) => {
+    setList((before) => before.filter((it) => it.id !== shell.id));
+    // One that ignores it is ended the hard way by whoever looks at the commands.
+    send(calls.signal(id, shell.id, 'HUP')).catch(() => {});
+  };
+  return {
+    list,
+    current: list.find((it) => it.id === chosen) ?? list[0] ?? null,
+    problem,
+    choose: (shell) => setChosen(shell.id),
+    add: () => void add(),
+    drop,
+    ended: (shell) => over.current.add(shell.id),
+  };
+}
+
+type Props = { id: string; live: boolean; paused: boolean };
+
+const readerKey = 'screen-reader';
+
+/** The terminals of a sandbox. */
+export default function Terminal({ id, live, paused }: Props) {
+  const shells = useShells(id, live && !paused);
+  const [full, setFull] = useState(false);
+  const [reader, setReader] = useState(() => readKept(readerKey) === '1');
+  const { list, current } = shells;
+  return (
+    <div className="terminal-frame" data-full={full || undefined}>
+      <div className="terminal-bar" role="group" aria-label="Shells">
+        {list.map((shell, at) => (
+          <button
+            key={shell.id}
+            type="button"
+            className="button quiet"
+            aria-pressed={shell === current}
+            onClick={() => shells.choose(shell)}
+          >
+            Shell {at + 1}
+          </button>
+        ))}
+        <button
+          type="button"
+          className="button quiet terminal-leave"
+          disabled={!live || paused}
+          onClick={shells.add}
+        >
+          New shell
+        </button>
+        {current && list.length > 1 && (
+          <button type="button" className="button quiet" onClick={() => shells.drop(current)}>
+            Close this one
+          </button>
+        )}
+        <span className="terminal-bar-end">
+          <button
+            type="button"
+            className="button quiet"
+            aria-pressed={reader}
+            onClick={() => {
+              writeKept(readerKey, reader ? null : '1');
+              setReader(!reader);
+            }}
+          >
+            Screen reader
+          </button>
+          <button
+            type="button"
+            className="button quiet"
+            aria-pressed={full}
+            onClick={() => setFull(!full)}
+          >
+            Full screen
+          </button>
+        </span>
+      </div>
+      {current ? (
+        <Screen
+          key={`${current.id} ${reader ? 'read' : ''}`}
+          id={id}
+          shell={current}
+          live={live}
+          paused={paused}
+          reader={reader}
+          onEnded={() => shells.ended(current)}
+        />
+      ) : (
+        <p className="terminal-line" role="status">
+          {paused
+            ? 'The sandbox is paused: resume it to have a shell.'
+            : (shells.problem ?? (live ? 'Connecting…' : 'It has ended.'))}
+        </p>
+      )}
+    </div>
+  );
+}
+
+/** What a phone's keyboard lacks; Ctrl holds for the next key. */
+const touchKeys = [
+  ['Esc', '\x1b'],
+  ['Tab', '\t'],
+  ['↑', '\x1b[A'],
+  ['↓', '\x1b[B'],
+  ['←', '\x1b[D'],
+  ['→', '\x1b[C'],
+  ['|', '|'],
+  ['~', '~'],
+  ['/', '/'],
+  ['-', '-'],
+] as const;
+const keyNames: Record<string, string> = {
+  '↑': 'Up',
+  '↓': 'Down',
+  '←': 'Left',
+  '→': 'Right',
+  '|': 'Pipe',
+  '~': 'Tilde',
+  '/': 'Slash',
+  '-': 'Minus',
+};
+
+type ScreenProps = Props & { shell: Exec; reader: boolean; onEnded: () => void };
+
+/** One shell on the screen. Its line is made again when it is lost. */
+function Screen({ id, shell, live, paused, reader, onEnded }: ScreenProps) {
   const host = useRef<HTMLDivElement>(null);
   const term = useRef<Xterm | null>(null);
-  const [turn, setTurn] = useState(0);
+  const line = useRef<Tty | null>(null);
   const [state, setState] = useState<TtyState>('connecting');
-  const [exec, setExec] = useState<Exec | null>(null);
-  const [problem, setProblem] = useState<string | null>(null);
+  const [ended, setEnded] = useState<Exec | null>(null);
+  const [turn, setTurn] = useState(0);
+  const attempts = useRef(0);
+  const ctrl = useRef(false);
+  const [ctrlHeld, setCtrlHeld] = useState(false);
   const dark = useDark();
   const firstTheme = useRef(dark);
+
+  const hold = (on: boolean) => {
+    ctrl.current = on;
+    setCtrlHeld(on);
+  };
+
+  const typed = (text: string) => {
+    if (!ctrl.current || text.length !== 1) return line.current?.write(text);
+    hold(false);
+    return line.current?.write(String.fromCharCode(text.toUpperCase().charCodeAt(0) & 0x1f));
+  };
+  const latestTyped = useRef(typed);
+  latestTyped.current = typed;
 
   useEffect(() => {
     if (!host.current) return;
@@ -115,7 +315,7 @@ export default function Terminal({ id, live }: { id: string; live: boolean }) {
       lineHeight: 1.2,
       cursorBlink: true,
       scrollback: 5000,
-      screenReaderMode: false,
+      screenReaderMode: reader,
       theme: themeOf(firstTheme.current),
     });
     const fit = new FitAddon();
@@ -124,107 +324,134 @@ export default function Terminal({ id, live }: { id: string; live: boolean }) {
     // A way out for those without a mouse: Tab belongs to the shell in here.
     xterm.attachCustomKeyEventHandler((event) => {
       if (event.type !== 'keydown' || event.key !== 'Escape' || !event.ctrlKey) return true;
-      host.current?.parentElement?.querySelector<HTMLElement>('.terminal-leave')?.focus();
+      host.current
+        ?.closest('.terminal-frame')
+        ?.querySelector<HTMLElement>('.terminal-leave')
+        ?.focus();
       return false;
     });
     term.current = xterm;
-    let tty: Tty | null = null;
-    const abort = new AbortController();
-
     const size = new ResizeObserver(() => {
       // A panel that is not shown has no size, and a shell must not be told so.
       if (host.current && host.current.clientWidth > 0) fit.fit();
     });
     size.observe(host.current);
     fit.fit();
-
-    const connect = (name: string) => {
-      let opened = false;
-      tty = new Tty(id, name, {
-        onBytes: (bytes) => xterm.write(bytes),
-        onState: (next, ended) => {
-          setState(next);
-          setExec(ended);
-          if (next === 'open') {
-            opened = true;
-            tty?.resize(xterm.cols, xterm.rows);
-            xterm.focus();
-          }
-          // One that does not answer at all is gone: the next try is another.
-          if (next === 'ended' || (next === 'lost' && !opened)) shells.delete(id);
-        },
-      });
-    };
-    const start = async () => {
-      setProblem(null);
-      setExec(null);
-      try {
-        let name = shells.get(id);
-        if (name === undefined) {
-          name = (await sandboxes.start(id, shellBody(xterm.cols, xterm.rows))).id;
-          shells.set(id, name);
-        }
-        if (!abort.signal.aborted) connect(name);
-      } catch (cause) {
-        if (abort.signal.aborted) return;
-        setState('lost');
-        setProblem(cause instanceof ApiError ? cause.message : 'Something went wrong');
-      }
-    };
-    xterm.onData((text) => tty?.write(text));
-    xterm.onBinary((text) => tty?.writeBinary(text));
-    xterm.onResize(({ cols, rows }) => tty?.resize(cols, rows));
-    void start();
-
     return () => {
-      abort.abort();
       size.disconnect();
-      tty?.close();
       xterm.dispose();
       made.finish();
       term.current = null;
     };
-  }, [id, turn]);
+  }, [reader]);
+
+  useEffect(() => {
+    const xterm = term.current;
+    if (!xterm) return;
+    // What was printed before comes again: a terminal would answer its questions a second time.
+    let old = shell.stdoutBytes;
+    let quiet = old > 0;
+    xterm.reset();
+    const tty = new Tty(id, shell.id, {
+      onBytes: (bytes) => {
+        old -= bytes.length;
+        const last = quiet && old <= 0;
+        xterm.write(bytes, () => {
+          if (last) quiet = false;
+        });
+      },
+      onState: (next, exec) => {
+        setState(next);
+        setEnded(exec);
+        if (next === 'ended') onEnded();
+        if (next !== 'open') return;
+        attempts.current = 0;
+        tty.resize(xterm.cols, xterm.rows);
+        xterm.focus();
+      },
+    });
+    line.current = tty;
+    const listening = [
+      xterm.onData((text) => {
+        if (!quiet) latestTyped.current(text);
+      }),
+      xterm.onBinary((text) => {
+        if (!quiet) tty.writeBinary(text);
+      }),
+      xterm.onResize(({ cols, rows }) => tty.resize(cols, rows)),
+    ];
+    return () => {
+      for (const it of listening) it.dispose();
+      tty.close();
+      line.current = null;
+    };
+  }, [id, shell.id, turn, reader]);
+
+  // By itself, with patience; at once when the sandbox goes on.
+  useEffect(() => {
+    if (state !== 'lost' || !live || paused) return;
+    const timer = setTimeout(() => setTurn((n) => n + 1), backoffMs(attempts.current++));
+    return () => clearTimeout(timer);
+  }, [state, live, paused, turn]);
 
   useEffect(() => {
     if (term.current) term.current.options.theme = themeOf(dark);
   }, [dark]);
 
-  const again = (fresh: boolean) => {
-    if (fresh) shells.delete(id);
-    setTurn((n) => n + 1);
-  };
-
   return (
-    <div className="terminal-frame">
-      <div className="terminal-host" ref={host} data-state={state} />
+    <>
+      <div
+        className="terminal-host"
+        ref={host}
+        data-state={state}
+        data-paused={paused || undefined}
+      />
+      <div className="terminal-keys" role="group" aria-label="Keys">
+        <button
+          type="button"
+          className="button"
+          aria-pressed={ctrlHeld}
+          onClick={() => {
+            hold(!ctrl.current);
+            term.current?.focus();
+          }}
+        >
+          Ctrl
+        </button>
+        {touchKeys.map(([name, bytes]) => (
+          <button
+            key={name}
+            type="button"
+            className="button"
+            aria-label={keyNames[name] ?? name}
+            onClick={() => {
+              typed(bytes);
+              term.current?.focus();
+            }}
+          >
+            {name}
+          </button>
+        ))}
+      </div>
       <div className="terminal-line">
         <span role="status">
-          {state === 'connecting' && 'Connecting…'}
-          {state === 'open' && 'Connected.'}
-          {state === 'ended' && `The shell has ended${exec ? ` (${ending(exec)})` : ''}.`}
-          {state === 'lost' && (problem ?? 'The connection was lost.')}
+          {!paused && state === 'connecting' && 'Connecting…'}
+          {!paused && state === 'open' && 'Connected.'}
+          {paused &&
+            state !== 'ended' &&
+            'The sandbox is paused: nothing moves until it is resumed.'}
+          {state === 'ended' && `The shell has ended${ended ? ` (${ending(ended)})` : ''}.`}
+          {!paused &&
+            state === 'lost' &&
+            (live ? 'The line was lost; trying again…' : 'It has ended.')}
         </span>
         {state === 'open' && (
           <span className="terminal-hint">
             <kbd>Ctrl</kbd>+<kbd>Esc</kbd> leaves the terminal
           </span>
         )}
-        {state === 'lost' && live && (
-          <button type="button" className="button" onClick={() => again(false)}>
-            Connect again
-          </button>
-        )}
-        <button
-          type="button"
-          className="button quiet terminal-leave"
-          disabled={!live}
-          onClick={() => again(true)}
-        >
-          New shell
-        </button>
       </div>
-    </div>
+    </>
   );
 }
 

@@ -12,7 +12,7 @@ import { formatAge, formatBytes, formatTime } from '../../format.ts';
 import { useLoad, useNow } from '../../hooks.ts';
 import { Link, navigate } from '../../router.tsx';
 import type { ViewProps } from '../../views.ts';
-import { formatCores, isLive, timeLeft, useCores } from '../sandboxes/live.ts';
+import { againBody, extendBy, formatCores, isLive, timeLeft, useCores } from '../sandboxes/live.ts';
 import { SandboxBadge } from '../sandboxes/StatusBadge.tsx';
 import { Commands } from './Commands.tsx';
 import { Files } from './Files.tsx';
@@ -29,6 +29,7 @@ const extensions = [
   ['30 min', 1800],
   ['2 h', 7200],
 ] as const;
+const warnMs = 120_000;
 const tabNames = ['terminal', 'commands', 'files', 'ports', 'network'];
 
 /** One sandbox: what it uses, and everything that can be done with it. */
@@ -88,8 +89,10 @@ function Shown({ sandbox, reload, gone }: ShownProps) {
         <h1>{sandbox.name || id}</h1>
         {sandbox.name && <p className="mono">{id}</p>}
       </div>
-      {sandbox.error && <Notice tone="bad" title={sandbox.error} />}
+      {sandbox.error && !sandbox.expired && <Notice tone="bad" title={sandbox.error} />}
       {gone && <Notice tone="warn" title="It is gone" />}
+      {live && <EndsSoon sandbox={sandbox} reload={reload} />}
+      {!live && <Again sandbox={sandbox} />}
       <div className="card sandbox-top">
         <Record sandbox={sandbox} />
         <div className="figures">
@@ -110,6 +113,58 @@ function Shown({ sandbox, reload, gone }: ShownProps) {
       </div>
       <Panels sandbox={sandbox} live={live} reload={reload} />
     </>
+  );
+}
+
+const failure = (cause: unknown): string =>
+  cause instanceof ApiError ? cause.message : 'Something went wrong';
+
+/** Said in time to do something about it. */
+function EndsSoon({ sandbox, reload }: { sandbox: Sandbox; reload: () => void }) {
+  const now = useNow(1000);
+  const [problem, setProblem] = useState<string | null>(null);
+  const left = timeLeft(sandbox, now);
+  if (left === null || left > warnMs) return null;
+  const extend = async () => {
+    try {
+      setProblem(null);
+      await send(extendBy(sandbox, extensions[1][1], Date.now()));
+    } catch (cause) {
+      setProblem(failure(cause));
+    }
+    reload();
+  };
+  return (
+    <Notice
+      tone="warn"
+      title={`It ends in ${formatAge(left)}`}
+      action={{ label: `Give it ${extensions[1][0]} more`, run: () => void extend() }}
+    >
+      {problem ?? 'What is in it goes with it, unless a snapshot keeps it.'}
+    </Notice>
+  );
+}
+
+/** One that has ended cannot go on; another like it can be had. */
+function Again({ sandbox }: { sandbox: Sandbox }) {
+  const [problem, setProblem] = useState<string | null>(null);
+  const create = async () => {
+    try {
+      setProblem(null);
+      const made = await sandboxes.create(againBody(sandbox));
+      navigate(`/sandboxes/${encodeURIComponent(made.id)}`);
+    } catch (cause) {
+      setProblem(failure(cause));
+    }
+  };
+  return (
+    <Notice
+      tone={sandbox.expired ? 'warn' : 'plain'}
+      title={sandbox.expired ? 'Its time was over' : 'It has ended'}
+      action={{ label: 'Create one like it', run: () => void create() }}
+    >
+      {problem ?? 'Its files are gone; its commands and their output can still be read.'}
+    </Notice>
   );
 }
 
@@ -188,13 +243,13 @@ function Actions({ sandbox, live, reload }: ActionsProps) {
           </span>
           <span className="action fields">
             <select
-              aria-label="How long it lives from now"
+              aria-label="How much longer it lives"
               value={extension}
               onChange={(event) => setExtension(Number(event.target.value))}
             >
               {extensions.map(([name, value]) => (
                 <option key={value} value={value}>
-                  {name}
+                  + {name}
                 </option>
               ))}
             </select>
@@ -202,11 +257,11 @@ function Actions({ sandbox, live, reload }: ActionsProps) {
               type="button"
               className="button"
               disabled={busy}
-              onClick={() => void act(() => send(calls.extend(id, extension)))}
+              onClick={() => void act(() => send(extendBy(sandbox, extension, Date.now())))}
             >
               Extend
             </button>
-            <Curl call={calls.extend(id, extension)} of="extend" />
+            <Curl call={extendBy(sandbox, extension, Date.now())} of="extend" />
           </span>
           <span className="action">
             <button
@@ -259,15 +314,32 @@ function Panels({
   reload: () => void;
 }) {
   const { id } = sandbox;
+  const paused = sandbox.status === 'paused';
   const [tab, setTab] = useState(() => {
     const asked = location.hash.slice(1);
     return tabNames.includes(asked) ? asked : 'terminal';
   });
+  // The address may change under an open page: Back, or a link to another panel.
+  useEffect(() => {
+    const follow = () => {
+      const asked = location.hash.slice(1);
+      if (tabNames.includes(asked)) show(asked);
+    };
+    addEventListener('hashchange', follow);
+    addEventListener('popstate', follow);
+    return () => {
+      removeEventListener('hashchange', follow);
+      removeEventListener('popstate', follow);
+    };
+  }, []);
   // A panel begins when it is first seen; a shell nobody looked at is not started.
   const [seen, setSeen] = useState<ReadonlySet<string>>(new Set([tab]));
-  function change(to: string) {
+  function show(to: string) {
     setTab(to);
     setSeen((before) => new Set([...before, to]));
+  }
+  function change(to: string) {
+    show(to);
     history.replaceState(null, '', `#${to}`);
   }
   const panel = (name: string, content: () => React.ReactNode) =>
@@ -286,7 +358,7 @@ function Panels({
             panel: panel('terminal', () =>
               live || seen.size > 1 ? (
                 <Suspense fallback={<Loading what="Loading the terminal" />}>
-                  <Terminal id={id} live={live} />
+                  <Terminal id={id} live={live} paused={paused} />
                 </Suspense>
               ) : (
                 <p className="panel-empty">It has ended.</p>
@@ -303,7 +375,7 @@ function Panels({
           {
             id: 'files',
             label: 'Files',
-            panel: panel('files', () => <Files id={id} live={live} />),
+            panel: panel('files', () => <Files id={id} live={live} paused={paused} />),
           },
           {
             id: 'ports',

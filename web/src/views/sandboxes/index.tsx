@@ -11,7 +11,7 @@ import { formatAge, formatBytes } from '../../format.ts';
 import { useLoad, useNow } from '../../hooks.ts';
 import { Link } from '../../router.tsx';
 import { Create } from './Create.tsx';
-import { formatCores, isLive, liveFirst, timeLeft, useCores } from './live.ts';
+import { extendBy, formatCores, isLive, liveFirst, timeLeft, useCores } from './live.ts';
 import { SandboxBadge } from './StatusBadge.tsx';
 import './sandboxes.css';
 
@@ -28,7 +28,7 @@ export default function SandboxesView() {
   async function extend(item: Sandbox) {
     try {
       setProblem(null);
-      await send(calls.extend(item.id, extendS));
+      await send(extendBy(item, extendS, Date.now()));
       reload();
     } catch (cause) {
       setProblem(cause instanceof ApiError ? cause.message : 'Something went wrong');
@@ -71,13 +71,13 @@ export default function SandboxesView() {
             <button
               type="button"
               className="button quiet"
-              aria-label={`Give ${it.name || it.id} 15 minutes from now`}
-              title="15 minutes from now"
+              aria-label={`Extend ${it.name || it.id} by 15 minutes`}
+              title="15 minutes more"
               onClick={() => void extend(it)}
             >
               Extend
             </button>
-            <Curl call={calls.extend(it.id, extendS)} of={`extend ${it.name || it.id}`} />
+            <Curl call={extendBy(it, extendS, now)} of={`extend ${it.name || it.id}`} />
           </span>
         );
       },
@@ -120,7 +120,12 @@ export default function SandboxesView() {
             columns={columns}
             rows={liveFirst(data)}
             rowKey={(it) => it.id}
-            empty="There is none yet. Make one here, with `cay sandbox create`, or by the API."
+            empty={
+              <>
+                There is none yet. Make one here, with <code>cay sandbox create</code>, or by the
+                API.
+              </>
+            }
           />
         </div>
       )}

@@ -1,6 +1,7 @@
 /** What is derived from one look at a sandbox to the next. */
 import { useEffect, useRef, useState } from 'react';
-import type { Sandbox } from '../../api/sandboxes.ts';
+import { calls, type Sandbox } from '../../api/sandboxes.ts';
+import type { Call } from '../../curl.ts';
 
 type Look = { at: number; cpuMs: number };
 
@@ -45,4 +46,23 @@ export const liveFirst = (items: readonly Sandbox[]): Sandbox[] => [
 export function timeLeft(sandbox: Sandbox, now: number): number | null {
   const end = sandbox.expiresAt === null ? NaN : Date.parse(sandbox.expiresAt);
   return isLive(sandbox) && !Number.isNaN(end) ? Math.max(0, end - now) : null;
+}
+
+/** So many seconds more than it has: the API counts from now, and would shorten what is left. */
+export function extendBy(sandbox: Sandbox, seconds: number, now: number): Call {
+  const left = Math.ceil((timeLeft(sandbox, now) ?? 0) / 1000);
+  return calls.extend(sandbox.id, left + seconds);
+}
+
+/** What makes one like it. Environment and files were never told to anybody, so they are missing. */
+export function againBody(it: Sandbox): object {
+  const { name, root, network, memoryMb, diskMb, timeoutS } = it;
+  return {
+    ...(name ? { name } : {}),
+    ...(root ? { root } : {}),
+    ...(memoryMb ? { memory_mb: memoryMb } : {}),
+    ...(diskMb ? { disk_mb: diskMb } : {}),
+    ...(timeoutS ? { timeout_s: timeoutS } : {}),
+    ...(network.allow.length + network.routes.length > 0 ? { network } : {}),
+  };
 }
