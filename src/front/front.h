@@ -21,6 +21,9 @@ struct front {
     const struct config *config;
     const struct secrets *secrets;
     struct store *store;
+    struct keyring *keys;
+    struct ledger_db *ledger_db;
+    struct ledger *ledger;
     struct jobs *jobs;
     struct http_server *http;
     struct metrics *metrics;

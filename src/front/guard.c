@@ -238,12 +238,12 @@ static int identify(struct front *f, const struct http_req *req, struct identity
         const char *key = bearer_of(auth);
         if (!key)
             return err_set(err, ERR_UNAUTHORIZED, "send the key as \"Authorization: Bearer KEY\"");
-        int rc = key_check(f->store, key, who, err);
+        int rc = key_check(f->keys, key, who, err);
         return rc < 0 ? rc : 1;
     }
     const struct session *s = session_find(f, req, "cay_session", "");
     if (s) {
-        int rc = key_identity(f->store, s->key_id, who, err);
+        int rc = key_identity(f->keys, s->key_id, who, err);
         return rc < 0 ? rc : 1;
     }
     if (http_req_is_local(req) && !f->config->require_key && !f->beyond_loopback) {
@@ -287,14 +287,14 @@ static int take_token(struct front *f, const struct identity *who, int64_t *ret_
 
 int guard_check_key(struct front *f, const char *key_id, struct err *err) {
     struct identity who;
-    return *key_id ? key_identity(f->store, key_id, &who, err) : 0;
+    return *key_id ? key_identity(f->keys, key_id, &who, err) : 0;
 }
 
 int guard_admit(struct front *f, const char *key_id, int64_t *ret_wait_s, struct err *err) {
     struct identity who;
     if (!*key_id)
         return 0;
-    int rc = key_identity(f->store, key_id, &who, err);
+    int rc = key_identity(f->keys, key_id, &who, err);
     return rc < 0 ? rc : take_token(f, &who, ret_wait_s, err);
 }
 
@@ -344,10 +344,10 @@ static void identify_guest(struct front *f, struct http_req *req) {
     const struct session *pass =
         is_own_doing(req) ? session_find(f, req, "cay_pass", http_req_host(req)) : NULL;
     if (auth && guard_is_our_key(auth)) {
-        if (key_check(f->store, bearer_of(auth), &who, NULL) == 0)
+        if (key_check(f->keys, bearer_of(auth), &who, NULL) == 0)
             set_identity(req, &who);
     } else if (pass) {
-        if (key_identity(f->store, pass->key_id, &who, NULL) == 0)
+        if (key_identity(f->keys, pass->key_id, &who, NULL) == 0)
             set_identity(req, &who);
     } else if (http_req_is_local(req) && !f->config->require_key && !f->beyond_loopback) {
         who = (struct identity){.operator_ = true, .name = "operator", .scope = KEY_SCOPE_ADMIN};

@@ -5,10 +5,12 @@
 #include "base/mem.h"
 #include "base/rand.h"
 #include "base/utf8.h"
+#include "front/ledger/db.h"
 
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { SECRET_BYTES = 20, NAME_MAX_BYTES = 60 };
@@ -44,16 +46,16 @@ static int check_request(const struct key_request *r, struct err *err) {
     return 0;
 }
 
-int key_create(struct store *s, const struct key_request *request, char ret_text[KEY_TEXT_SIZE],
-               struct store_key *ret_key, struct err *err) {
+int key_create(struct ledger_db *db, const struct key_request *request,
+               char ret_text[KEY_TEXT_SIZE], struct ledger_key *ret_key, struct err *err) {
     int rc = check_request(request, err);
     if (rc < 0)
         return rc;
-    struct store_key k = {.name = xstrdup(request->name),
-                          .scope = xstrdup(request->scope),
-                          .rate_per_minute = request->rate_per_minute,
-                          .grants = request->grants ? xstrdup(request->grants) : NULL,
-                          .created_ms = clock_wall_ms()};
+    struct ledger_key k = {.name = xstrdup(request->name),
+                           .scope = xstrdup(request->scope),
+                           .rate_per_minute = request->rate_per_minute,
+                           .grants = request->grants ? xstrdup(request->grants) : NULL,
+                           .created_ms = clock_wall_ms()};
     id_new("key", k.id);
     unsigned char secret[SECRET_BYTES];
     rand_bytes(secret, sizeof(secret));
@@ -62,9 +64,9 @@ int key_create(struct store *s, const struct key_request *request, char ret_text
         n += snprintf(ret_text + n, KEY_TEXT_SIZE - (size_t)n, "%02x", secret[i]);
     (void)SHA256((const unsigned char *)ret_text, (size_t)n, k.hash);
     mem_wipe(secret, sizeof(secret));
-    rc = store_key_add(s, &k, err);
+    rc = ledger_db_key_add(db, &k, err);
     if (rc < 0) {
-        store_key_finish(&k);
+        ledger_key_finish(&k);
         return rc;
     }
     *ret_key = k;
@@ -76,7 +78,7 @@ static int refuse(struct err *err) {
                    "that is not a valid key; `cay key create` makes one on the server's machine");
 }
 
-static void fill(const struct store_key *k, struct identity *id) {
+static void fill(const struct ledger_key *k, struct identity *id) {
     *id = (struct identity){.rate_per_minute = k->rate_per_minute};
     (void)snprintf(id->key_id, sizeof(id->key_id), "%s", k->id);
     (void)snprintf(id->name, sizeof(id->name), "%s", k->name);
@@ -85,41 +87,136 @@ static void fill(const struct store_key *k, struct identity *id) {
         id->scope = KEY_SCOPE_READ;
 }
 
-int key_check(struct store *s, const char *text, struct identity *ret_identity, struct err *err) {
+/* --- the copy --- */
+
+struct keyring {
+    struct ledger_key *keys; /* by id */
+    size_t n;
+    uint64_t version;
+    int64_t (*now_ms)(void);
+    int64_t fresh_ms; /* when it was told or confirmed */
+    void (*look)(void *ctx);
+    void *ctx;
+};
+
+static void drop(struct ledger_key *keys, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        ledger_key_finish(&keys[i]);
+    free(keys);
+}
+
+struct keyring *keyring_create(int64_t (*now_ms)(void)) {
+    struct keyring *k = xcalloc(1, sizeof(*k));
+    k->now_ms = now_ms;
+    return k;
+}
+
+void keyring_destroy(struct keyring *k) {
+    if (!k)
+        return;
+    drop(k->keys, k->n);
+    free(k);
+}
+
+size_t keyring_count(const struct keyring *k) {
+    return k->n;
+}
+
+void keyring_on_stale(struct keyring *k, void (*look)(void *ctx), void *ctx) {
+    k->look = look;
+    k->ctx = ctx;
+}
+
+static int by_id(const void *a, const void *b) {
+    return strcmp(((const struct ledger_key *)a)->id, ((const struct ledger_key *)b)->id);
+}
+
+/* What comes late is older than what is here. */
+static void on_keys(void *ctx, struct ledger_key *keys, size_t n, uint64_t version) {
+    struct keyring *k = ctx;
+    if (version <= k->version) {
+        drop(keys, n);
+        return;
+    }
+    if (n > 0)
+        qsort(keys, n, sizeof(*keys), by_id);
+    drop(k->keys, k->n);
+    k->keys = keys;
+    k->n = n;
+    k->version = version;
+    k->fresh_ms = k->now_ms();
+}
+
+static void on_confirmed(void *ctx, uint64_t version) {
+    struct keyring *k = ctx;
+    if (version == k->version)
+        k->fresh_ms = k->now_ms();
+}
+
+struct ledger_watch keyring_watch(struct keyring *k) {
+    return (struct ledger_watch){.on_keys = on_keys, .on_confirmed = on_confirmed, .ctx = k};
+}
+
+static bool is_stale(const struct keyring *k) {
+    return k->version == 0 || k->now_ms() - k->fresh_ms > LEDGER_STALE_MS;
+}
+
+/* NULL with err: there is none, or nobody knows. */
+static const struct ledger_key *find(struct keyring *k, const char *id, struct err *err) {
+    if (is_stale(k) && k->look)
+        k->look(k->ctx); /* the whole process may have been asleep */
+    if (is_stale(k)) {
+        (void)err_set(err, ERR_UNAVAILABLE,
+                      "the ledger with the keys does not answer: try again in some seconds");
+        return NULL;
+    }
+    size_t low = 0;
+    size_t high = k->n;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        int c = strcmp(k->keys[mid].id, id);
+        if (c == 0)
+            return &k->keys[mid];
+        *(c < 0 ? &low : &high) = c < 0 ? mid + 1 : mid;
+    }
+    (void)refuse(err);
+    return NULL;
+}
+
+static int failed(const struct err *err) {
+    return -(int)err->code;
+}
+
+int key_check(struct keyring *k, const char *text, struct identity *ret_identity, struct err *err) {
     /* "cay_" id "_" secret */
     const char *sep = strncmp(text, "cay_", 4) == 0 ? strchr(text + 4, '_') : NULL;
     size_t len = strlen(text);
     char id[ID_SIZE];
+    struct err why = {0};
+    if (!err)
+        err = &why;
     if (!sep || len >= KEY_TEXT_SIZE || (size_t)(sep - text) - 4 > 26)
         return refuse(err);
     (void)snprintf(id, sizeof(id), "key_%.*s", (int)(sep - text - 4), text + 4);
-    struct store_key k;
-    int rc = store_key_get(s, id, &k, err);
-    if (rc == -ERR_NOT_FOUND)
-        return refuse(err);
-    if (rc < 0)
-        return rc;
-    unsigned char hash[STORE_HASH_SIZE];
+    const struct ledger_key *key = find(k, id, err);
+    if (!key)
+        return failed(err);
+    unsigned char hash[LEDGER_HASH_SIZE];
     (void)SHA256((const unsigned char *)text, len, hash);
-    bool same = CRYPTO_memcmp(hash, k.hash, sizeof(hash)) == 0;
-    bool valid = same && k.revoked_ms == 0;
-    if (valid)
-        fill(&k, ret_identity);
-    store_key_finish(&k);
-    return valid ? 0 : refuse(err);
+    if (CRYPTO_memcmp(hash, key->hash, sizeof(hash)) != 0)
+        return refuse(err);
+    fill(key, ret_identity);
+    return 0;
 }
 
-int key_identity(struct store *s, const char *key_id, struct identity *ret_identity,
+int key_identity(struct keyring *k, const char *key_id, struct identity *ret_identity,
                  struct err *err) {
-    struct store_key k;
-    int rc = store_key_get(s, key_id, &k, err);
-    if (rc == -ERR_NOT_FOUND)
-        return refuse(err);
-    if (rc < 0)
-        return rc;
-    bool valid = k.revoked_ms == 0;
-    if (valid)
-        fill(&k, ret_identity);
-    store_key_finish(&k);
-    return valid ? 0 : refuse(err);
+    struct err why = {0};
+    if (!err)
+        err = &why;
+    const struct ledger_key *key = find(k, key_id, err);
+    if (!key)
+        return failed(err);
+    fill(key, ret_identity);
+    return 0;
 }

@@ -1,9 +1,13 @@
 #pragma once
-/* API keys: "cay_" + the key's id + "_" + a secret. The store has only the SHA-256 of the whole;
- * the secret has 160 random bits, so no slow hash is needed. */
+/* API keys: "cay_" + the key's id + "_" + a secret. The ledger has only the SHA-256 of the whole;
+ * the secret has 160 random bits, so no slow hash is needed.
+ *
+ * The keyring is the front's copy of the keys that are valid: every request is checked against it,
+ * without a call of the ledger, which tells it what changes. When the ledger has been silent for
+ * too long, nobody gets in until it is back. */
 
 #include "base/err.h"
-#include "front/store/store.h"
+#include "front/ledger/ledger.h"
 
 #include <stdbool.h>
 
@@ -33,11 +37,23 @@ struct key_request {
     const char *grants; /* NULL: whatever it makes itself */
 };
 
+struct ledger_db;
 /* Makes a key and writes its text, which is shown once and never again. */
-int key_create(struct store *s, const struct key_request *request, char ret_text[KEY_TEXT_SIZE],
-               struct store_key *ret_key, struct err *err);
-/* ERR_UNAUTHORIZED unless the text is a valid key. */
-int key_check(struct store *s, const char *text, struct identity *ret_identity, struct err *err);
+int key_create(struct ledger_db *db, const struct key_request *request,
+               char ret_text[KEY_TEXT_SIZE], struct ledger_key *ret_key, struct err *err);
+
+struct keyring;
+/* now_ms: clock_mono_ms, but for tests. */
+struct keyring *keyring_create(int64_t (*now_ms)(void));
+void keyring_destroy(struct keyring *k);
+/* For ledger_open(). */
+struct ledger_watch keyring_watch(struct keyring *k);
+/* How it asks the ledger to tell or confirm, before it refuses everybody. */
+void keyring_on_stale(struct keyring *k, void (*look)(void *ctx), void *ctx);
+size_t keyring_count(const struct keyring *k);
+
+/* ERR_UNAUTHORIZED unless the text is a valid key; ERR_UNAVAILABLE if the ledger is silent. */
+int key_check(struct keyring *k, const char *text, struct identity *ret_identity, struct err *err);
 /* The identity of a valid key by its id; ERR_UNAUTHORIZED if it was revoked. */
-int key_identity(struct store *s, const char *key_id, struct identity *ret_identity,
+int key_identity(struct keyring *k, const char *key_id, struct identity *ret_identity,
                  struct err *err);

@@ -1,46 +1,100 @@
 #include "front/keys.h"
+#include "front/ledger/db.h"
 #include "unit/unit.h"
 
+#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static struct store *store;
+static uv_loop_t loop;
+static struct ledger_db *db;
+static struct ledger *ledger;
+static struct keyring *ring;
+static int64_t now;
 static struct err e;
 
 static char dir[] = "/tmp/cay-keys-XXXXXX";
-static char path[sizeof(dir) + 8];
+static char path[sizeof(dir) + 16];
+
+static int64_t now_ms(void) {
+    return now;
+}
+
+static int open_all(void) {
+    if (ledger_db_open(dir, &db, &e) < 0 || uv_loop_init(&loop) != 0)
+        return -1;
+    ring = keyring_create(now_ms);
+    struct ledger_watch watch = keyring_watch(ring);
+    return ledger_open(&loop, db, &watch, &ledger, &e);
+}
+
+static void close_all(void) {
+    ledger_close(ledger);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    ledger_db_close(db);
+    keyring_destroy(ring);
+}
 
 static int setup(void **state) {
     (void)state;
+    now = 1000;
     memcpy(dir + sizeof(dir) - 7, "XXXXXX", 6);
     if (!mkdtemp(dir))
         return -1;
-    (void)snprintf(path, sizeof(path), "%s/cay.db", dir);
-    return store_open(path, &store, &e);
+    return open_all();
 }
 
 static int teardown(void **state) {
     (void)state;
-    store_close(store);
+    close_all();
+    (void)snprintf(path, sizeof(path), "%s/cay.db", dir);
+    (void)unlink(path);
+    (void)snprintf(path, sizeof(path), "%s/ledger.db", dir);
     return unlink(path) == 0 && rmdir(dir) == 0 ? 0 : -1;
 }
 
+/* As `cay key` does: a process of its own, a connection of its own. */
+static void elsewhere(int (*change)(struct ledger_db *other, void *ctx), void *ctx) {
+    struct ledger_db *other;
+    assert_int_equal(ledger_db_open(dir, &other, &e), 0);
+    assert_int_equal(change(other, ctx), 0);
+    ledger_db_close(other);
+}
+
+struct making {
+    struct key_request request;
+    char *text;
+    struct ledger_key *key;
+};
+
+static int add_one(struct ledger_db *other, void *ctx) {
+    struct making *m = ctx;
+    return key_create(other, &m->request, m->text, m->key, &e);
+}
+
+static int revoke_one(struct ledger_db *other, void *ctx) {
+    return ledger_db_key_revoke(other, ctx, &e);
+}
+
 static void make(const char *name, const char *scope, char text[KEY_TEXT_SIZE],
-                 struct store_key *k) {
-    struct key_request r = {.name = name, .scope = scope, .rate_per_minute = 5};
-    assert_int_equal(key_create(store, &r, text, k, &e), 0);
+                 struct ledger_key *k) {
+    struct making m = {
+        .request = {.name = name, .scope = scope, .rate_per_minute = 5}, .text = text, .key = k};
+    elsewhere(add_one, &m);
+    (void)uv_run(&loop, UV_RUN_NOWAIT);
 }
 
 static void test_a_key_is_known_by_its_text_only(void **state) {
     (void)state;
     char text[KEY_TEXT_SIZE];
-    struct store_key k;
+    struct ledger_key k;
     struct identity who;
     make("me", "read", text, &k);
     assert_int_equal(strncmp(text, "cay_", 4), 0);
-    assert_int_equal(key_check(store, text, &who, &e), 0);
+    assert_int_equal(key_check(ring, text, &who, &e), 0);
     assert_string_equal(who.key_id, k.id);
     assert_string_equal(who.name, "me");
     assert_int_equal(who.scope, KEY_SCOPE_READ);
@@ -51,26 +105,26 @@ static void test_a_key_is_known_by_its_text_only(void **state) {
         char bad[KEY_TEXT_SIZE];
         memcpy(bad, text, sizeof(bad));
         bad[i] = bad[i] == '0' ? '1' : '0';
-        assert_int_equal(key_check(store, bad, &who, &e), -ERR_UNAUTHORIZED);
+        assert_int_equal(key_check(ring, bad, &who, &e), -ERR_UNAUTHORIZED);
         memcpy(bad, text, sizeof(bad));
         bad[i] = 0;
-        assert_int_equal(key_check(store, bad, &who, &e), -ERR_UNAUTHORIZED);
+        assert_int_equal(key_check(ring, bad, &who, &e), -ERR_UNAUTHORIZED);
     }
     char longer[200];
     (void)snprintf(longer, sizeof(longer), "%s0", text);
-    assert_int_equal(key_check(store, longer, &who, &e), -ERR_UNAUTHORIZED);
+    assert_int_equal(key_check(ring, longer, &who, &e), -ERR_UNAUTHORIZED);
     memset(longer, '_', sizeof(longer) - 1);
     memcpy(longer, "cay_", 4);
     longer[sizeof(longer) - 1] = 0;
-    assert_int_equal(key_check(store, longer, &who, &e), -ERR_UNAUTHORIZED);
-    assert_int_equal(key_check(store, "", &who, &e), -ERR_UNAUTHORIZED);
-    assert_int_equal(key_check(store, "cay_", &who, &e), -ERR_UNAUTHORIZED);
-    assert_int_equal(key_check(store, "cay__", &who, &e), -ERR_UNAUTHORIZED);
-    store_key_finish(&k);
+    assert_int_equal(key_check(ring, longer, &who, &e), -ERR_UNAUTHORIZED);
+    assert_int_equal(key_check(ring, "", &who, &e), -ERR_UNAUTHORIZED);
+    assert_int_equal(key_check(ring, "cay_", &who, &e), -ERR_UNAUTHORIZED);
+    assert_int_equal(key_check(ring, "cay__", &who, &e), -ERR_UNAUTHORIZED);
+    ledger_key_finish(&k);
 }
 
-static void on_key(void *ctx, const struct store_key *k) {
-    /* The store has no part of the secret. */
+static void on_key(void *ctx, const struct ledger_key *k) {
+    /* The ledger has no part of the secret. */
     const char *secret = ctx;
     assert_null(memmem(k->hash, sizeof(k->hash), secret, 8));
     assert_null(strstr(k->id, secret));
@@ -80,31 +134,29 @@ static void on_key(void *ctx, const struct store_key *k) {
 static void test_the_secret_is_not_kept(void **state) {
     (void)state;
     char text[KEY_TEXT_SIZE];
-    struct store_key k;
+    struct ledger_key k;
     make("me", "run", text, &k);
-    assert_int_equal(store_key_list(store, on_key, strrchr(text, '_') + 1, &e), 0);
-    store_key_finish(&k);
+    assert_int_equal(ledger_db_key_list(db, false, on_key, strrchr(text, '_') + 1, &e), 0);
+    ledger_key_finish(&k);
 }
 
 static void test_a_revoked_key_is_nobody(void **state) {
     (void)state;
     char text[KEY_TEXT_SIZE];
-    struct store_key k;
+    struct ledger_key k;
     struct identity who;
-    int64_t n;
     make("me", "admin", text, &k);
-    assert_int_equal(key_identity(store, k.id, &who, &e), 0);
+    assert_int_equal(key_identity(ring, k.id, &who, &e), 0);
     assert_int_equal(who.scope, KEY_SCOPE_ADMIN);
-    assert_int_equal(store_key_count(store, &n, &e), 0);
-    assert_int_equal(n, 1);
-    assert_int_equal(store_key_revoke(store, k.id, &e), 0);
-    assert_int_equal(store_key_revoke(store, k.id, &e), -ERR_NOT_FOUND);
-    assert_int_equal(key_check(store, text, &who, &e), -ERR_UNAUTHORIZED);
-    assert_int_equal(key_identity(store, k.id, &who, &e), -ERR_UNAUTHORIZED);
-    assert_int_equal(key_identity(store, "key_nope", &who, &e), -ERR_UNAUTHORIZED);
-    assert_int_equal(store_key_count(store, &n, &e), 0);
-    assert_int_equal(n, 0);
-    store_key_finish(&k);
+    assert_int_equal(keyring_count(ring), 1);
+    elsewhere(revoke_one, k.id);
+    assert_int_equal(ledger_db_key_revoke(db, k.id, &e), -ERR_NOT_FOUND);
+    (void)uv_run(&loop, UV_RUN_NOWAIT);
+    assert_int_equal(key_check(ring, text, &who, &e), -ERR_UNAUTHORIZED);
+    assert_int_equal(key_identity(ring, k.id, &who, &e), -ERR_UNAUTHORIZED);
+    assert_int_equal(key_identity(ring, "key_nope", &who, &e), -ERR_UNAUTHORIZED);
+    assert_int_equal(keyring_count(ring), 0);
+    ledger_key_finish(&k);
 }
 
 static void test_bad_requests_are_refused(void **state) {
@@ -119,9 +171,129 @@ static void test_bad_requests_are_refused(void **state) {
         {.name = "a", .scope = ""},        {.name = "a", .scope = "run", .rate_per_minute = -1},
     };
     char text[KEY_TEXT_SIZE];
-    struct store_key k;
+    struct ledger_key k;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        assert_int_equal(key_create(store, &bad[i], text, &k, &e), -ERR_BAD_REQUEST);
+        assert_int_equal(key_create(db, &bad[i], text, &k, &e), -ERR_BAD_REQUEST);
+}
+
+/* --- a ledger that answers late, out of order, twice, or not at all --- */
+
+static struct ledger_key *list_of(const struct ledger_key *k) {
+    struct ledger_key *list = calloc(1, sizeof(*list));
+    *list = *k;
+    list->name = strdup(k->name);
+    list->scope = strdup(k->scope);
+    list->grants = NULL;
+    return list;
+}
+
+static int looks;
+static void on_look(void *ctx) {
+    (void)ctx;
+    looks++;
+}
+
+static void test_a_silent_ledger_lets_nobody_in_and_says_so(void **state) {
+    (void)state;
+    char text[KEY_TEXT_SIZE];
+    struct ledger_key k;
+    struct identity who;
+    make("me", "run", text, &k);
+    struct keyring *fake = keyring_create(now_ms);
+    struct ledger_watch w = keyring_watch(fake);
+    looks = 0;
+    keyring_on_stale(fake, on_look, NULL);
+    /* not yet at all */
+    assert_int_equal(key_check(fake, text, &who, &e), -ERR_UNAVAILABLE);
+    assert_int_equal(key_identity(fake, k.id, &who, NULL), -ERR_UNAVAILABLE);
+    assert_int_equal(err_http_status(e.code), 503);
+    assert_int_equal(looks, 2);
+    w.on_keys(w.ctx, list_of(&k), 1, 5);
+    assert_int_equal(key_check(fake, text, &who, &e), 0);
+    /* twice, and an earlier one after it: nothing changes */
+    w.on_keys(w.ctx, list_of(&k), 1, 5);
+    w.on_keys(w.ctx, NULL, 0, 4);
+    assert_int_equal(key_check(fake, text, &who, &e), 0);
+    /* silence, and a confirmation of something old, which is none */
+    now += LEDGER_STALE_MS;
+    assert_int_equal(key_check(fake, text, &who, &e), 0);
+    now += 1;
+    w.on_confirmed(w.ctx, 4);
+    assert_int_equal(key_check(fake, text, &who, &e), -ERR_UNAVAILABLE);
+    /* it is back */
+    w.on_confirmed(w.ctx, 5);
+    assert_int_equal(key_check(fake, text, &who, &e), 0);
+    /* a revocation that comes late holds from then on */
+    w.on_keys(w.ctx, NULL, 0, 6);
+    w.on_keys(w.ctx, list_of(&k), 1, 5);
+    assert_int_equal(key_check(fake, text, &who, &e), -ERR_UNAUTHORIZED);
+    keyring_destroy(fake);
+    ledger_key_finish(&k);
+}
+
+static void test_keys_of_many_are_found_by_their_ids(void **state) {
+    (void)state;
+    enum { N = 300 };
+    static char texts[N][KEY_TEXT_SIZE];
+    struct ledger_key k;
+    struct identity who;
+    for (int i = 0; i < N; i++) {
+        struct key_request r = {.name = "n", .scope = "run", .rate_per_minute = i};
+        assert_int_equal(key_create(db, &r, texts[i], &k, &e), 0);
+        ledger_key_finish(&k);
+    }
+    make("last", "run", texts[0], &k); /* from elsewhere, so that all are read again */
+    ledger_key_finish(&k);
+    assert_int_equal(keyring_count(ring), N + 1);
+    for (int i = 1; i < N; i++) {
+        assert_int_equal(key_check(ring, texts[i], &who, &e), 0);
+        assert_int_equal(who.rate_per_minute, i);
+    }
+}
+
+static void test_a_process_that_slept_looks_before_it_refuses(void **state) {
+    (void)state;
+    char text[KEY_TEXT_SIZE];
+    struct ledger_key k;
+    struct identity who;
+    make("me", "run", text, &k);
+    keyring_on_stale(ring, ledger_refresh, ledger);
+    now += 10 * LEDGER_STALE_MS;
+    assert_int_equal(key_check(ring, text, &who, &e), 0);
+    ledger_key_finish(&k);
+}
+
+static void test_the_keys_of_an_earlier_cay_are_taken_over(void **state) {
+    (void)state;
+    char text[KEY_TEXT_SIZE];
+    struct ledger_key k;
+    struct identity who;
+    make("me", "run", text, &k);
+    close_all();
+    (void)snprintf(path, sizeof(path), "%s/ledger.db", dir);
+    assert_int_equal(unlink(path), 0);
+    (void)snprintf(path, sizeof(path), "%s/cay.db", dir);
+    sqlite3 *old;
+    assert_int_equal(sqlite3_open(path, &old), SQLITE_OK);
+    char *sql = sqlite3_mprintf(
+        "CREATE TABLE keys (id TEXT PRIMARY KEY, name TEXT, scope TEXT, hash BLOB,"
+        " rate_per_minute INTEGER, grants TEXT, created_ms INTEGER, revoked_ms INTEGER);"
+        "INSERT INTO keys VALUES (%Q, 'me', 'run', zeroblob(32), 7, NULL, 1, 0),"
+        " ('key_gone', 'x', 'run', zeroblob(32), 7, NULL, 1, 9)",
+        k.id);
+    assert_int_equal(sqlite3_exec(old, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_free(sql);
+    (void)sqlite3_close(old);
+    assert_int_equal(open_all(), 0);
+    assert_int_equal(key_identity(ring, k.id, &who, &e), 0);
+    assert_int_equal(who.rate_per_minute, 7);
+    assert_int_equal(key_identity(ring, "key_gone", &who, &e), -ERR_UNAUTHORIZED);
+    /* Once only: what is revoked here does not come back from there. */
+    assert_int_equal(ledger_db_key_revoke(db, k.id, &e), 0);
+    close_all();
+    assert_int_equal(open_all(), 0);
+    assert_int_equal(key_identity(ring, k.id, &who, &e), -ERR_UNAUTHORIZED);
+    ledger_key_finish(&k);
 }
 
 int main(void) {
@@ -130,6 +302,10 @@ int main(void) {
         UNIT(test_the_secret_is_not_kept),
         UNIT(test_a_revoked_key_is_nobody),
         UNIT(test_bad_requests_are_refused),
+        UNIT(test_a_silent_ledger_lets_nobody_in_and_says_so),
+        UNIT(test_keys_of_many_are_found_by_their_ids),
+        UNIT(test_a_process_that_slept_looks_before_it_refuses),
+        UNIT(test_the_keys_of_an_earlier_cay_are_taken_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,7 @@
 #include "front/cli/cli.h"
 #include "front/config.h"
 #include "front/keys.h"
-#include "front/store/store.h"
+#include "front/ledger/db.h"
 
 #include <getopt.h>
 #include <grp.h>
@@ -58,7 +58,7 @@ static int become_owner(const char *dir, struct err *err) {
     return 0;
 }
 
-static int open_store(const struct args *a, struct store **ret_store, struct err *err) {
+static int open_ledger(const struct args *a, struct ledger_db **ret_db, struct err *err) {
     struct config c;
     config_init(&c);
     int rc = config_load(&c, a->config, err);
@@ -72,33 +72,31 @@ static int open_store(const struct args *a, struct store **ret_store, struct err
     }
     if (rc == 0)
         rc = become_owner(c.data_dir, err);
-    if (rc == 0) {
-        _cleanup_(free) char *file = path_join(c.data_dir, "cay.db");
-        rc = store_open(file, ret_store, err);
-    }
+    if (rc == 0)
+        rc = ledger_db_open(c.data_dir, ret_db, err);
     config_finish(&c);
     return rc;
 }
 
-static int create(struct store *s, const struct args *a, struct err *err) {
+static int create(struct ledger_db *db, const struct args *a, struct err *err) {
     struct key_request r = {.name = a->name ? a->name : "",
                             .scope = a->scope ? a->scope : "run",
                             .rate_per_minute = a->rate};
     _cleanup_(free) char *grants = a->grants ? json_dumps(a->grants, JSON_COMPACT) : NULL;
     r.grants = grants;
     char text[KEY_TEXT_SIZE];
-    struct store_key k;
-    int rc = key_create(s, &r, text, &k, err);
+    struct ledger_key k;
+    int rc = key_create(db, &r, text, &k, err);
     if (rc < 0)
         return rc;
     (void)printf("%s\n", text);
     (void)fprintf(stderr, "Key %s (\"%s\", scope %s). It is not shown again: keep it safe.\n", k.id,
                   k.name, k.scope);
-    store_key_finish(&k);
+    ledger_key_finish(&k);
     return 0;
 }
 
-static void print_key(void *ctx, const struct store_key *k) {
+static void print_key(void *ctx, const struct ledger_key *k) {
     char time[CLOCK_RFC3339_SIZE];
     char rate[32] = "no limit";
     if (k->rate_per_minute)
@@ -115,9 +113,9 @@ static void print_key(void *ctx, const struct store_key *k) {
     (void)json_array_append_new(ctx, j);
 }
 
-static int list(struct store *s, const struct args *a, struct err *err) {
+static int list(struct ledger_db *db, const struct args *a, struct err *err) {
     _cleanup_(json) json_t *out = a->json ? json_array() : NULL;
-    int rc = store_key_list(s, print_key, out, err);
+    int rc = ledger_db_key_list(db, false, print_key, out, err);
     if (rc == 0 && out) {
         _cleanup_(free) char *text = json_dumps(out, JSON_INDENT(2));
         (void)printf("%s\n", text);
@@ -199,13 +197,13 @@ int cli_key(int argc, char **argv) {
         return cli_usage("key", "say which key; `cay key list` shows their ids");
     (void)umask(077);
     struct err err;
-    struct store *s = NULL;
-    int rc = open_store(&a, &s, &err);
+    struct ledger_db *db = NULL;
+    int rc = open_ledger(&a, &db, &err);
     if (rc == 0)
-        rc = is_create   ? create(s, &a, &err)
-             : is_revoke ? store_key_revoke(s, id, &err)
-                         : list(s, &a, &err);
-    store_close(s);
+        rc = is_create   ? create(db, &a, &err)
+             : is_revoke ? ledger_db_key_revoke(db, id, &err)
+                         : list(db, &a, &err);
+    ledger_db_close(db);
     if (rc < 0)
         return cli_fail(&err);
     if (is_revoke)

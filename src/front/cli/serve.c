@@ -14,6 +14,7 @@
 #include "front/guard.h"
 #include "front/http/asset.h"
 #include "front/job/job.h"
+#include "front/ledger/db.h"
 #include "front/run/tails.h"
 #include "front/run/workers.h"
 #include "front/sandbox/sandboxes.h"
@@ -500,6 +501,19 @@ static int drop_privileges(struct serve *s, struct err *err) {
     return 0;
 }
 
+static int open_ledger(struct serve *s, struct err *err) {
+    struct front *f = &s->front;
+    int rc = ledger_db_open(s->config.data_dir, &f->ledger_db, err);
+    if (rc < 0)
+        return rc;
+    f->keys = keyring_create(clock_mono_ms);
+    struct ledger_watch watch = keyring_watch(f->keys);
+    rc = ledger_open(&s->loop, f->ledger_db, &watch, &f->ledger, err);
+    if (rc == 0)
+        keyring_on_stale(f->keys, ledger_refresh, f->ledger);
+    return rc;
+}
+
 static int open_data(struct serve *s, struct err *err) {
     int rc = lock_data_dir(s, err);
     if (rc < 0)
@@ -509,16 +523,15 @@ static int open_data(struct serve *s, struct err *err) {
     if (rc < 0)
         return rc;
     store_configure(s->front.store, &s->config.store);
-    int64_t keys = 0;
+    rc = open_ledger(s, err);
     int64_t interrupted = 0;
-    rc = store_key_count(s->front.store, &keys, err);
     if (rc == 0)
         rc = store_run_interrupt_all(s->front.store, &interrupted, err);
     if (rc < 0)
         return rc;
     if (interrupted > 0)
         log_warn("runs.interrupted", "count", interrupted);
-    if (keys == 0 && (s->front.beyond_loopback || s->config.require_key))
+    if (keyring_count(s->front.keys) == 0 && (s->front.beyond_loopback || s->config.require_key))
         return err_set(err, ERR_FORBIDDEN,
                        "%s, but there is no key yet: make one with `cay key create --name NAME "
                        "--data-dir %s`",
@@ -621,6 +634,7 @@ static void on_drained(void *ctx) {
     for (size_t i = 0; i < ARRAY_LEN(s->signals); i++)
         uv_close((uv_handle_t *)&s->signals[i], NULL);
     caretaker_close(s->caretaker);
+    ledger_close(s->front.ledger);
 }
 
 static void on_signal(uv_signal_t *h, int signo) {
@@ -749,6 +763,8 @@ static void finish(struct serve *s) {
     json_decref(f->door_script);
     json_decref(f->private_upstreams);
     store_close(f->store);
+    keyring_destroy(f->keys);
+    ledger_db_close(f->ledger_db);
     metrics_destroy(f->metrics);
     sessions_destroy(f->sessions);
     for (size_t i = 0; i < f->nurls; i++) {
@@ -814,6 +830,10 @@ int cli_serve(int argc, char **argv) {
     }
     if (rc == 0)
         rc = open_data(s, &err);
+    if (rc < 0 && s->front.ledger) {
+        ledger_close(s->front.ledger);
+        (void)uv_run(&s->loop, UV_RUN_NOWAIT);
+    }
     if (rc == 0)
         rc = run(s, &err);
     finish(s);

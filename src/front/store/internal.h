@@ -4,6 +4,7 @@
  * tables are a new migration. */
 
 #include "base/cleanup.h"
+#include "front/store/sql.h"
 #include "front/store/store.h"
 
 #include <stdatomic.h>
@@ -23,7 +24,6 @@ struct sqlite3_stmt;
     " AND kind > its) FROM kinds WHERE its IS NOT NULL) "
 
 enum store_subject {
-    STORE_KEYS,
     STORE_RUNS,
     STORE_WORKERS,
     STORE_RECORDS,
@@ -37,7 +37,6 @@ struct store_statements {
     size_t n;
 };
 
-extern const struct store_statements store_key_statements;
 extern const struct store_statements store_run_statements;
 extern const struct store_statements store_worker_statements;
 extern const struct store_statements store_record_statements;
@@ -80,14 +79,5 @@ int store_write_end(struct store *s, const char *id, const struct store_run_end 
                     int64_t finished_ms, struct err *err);
 int store_write_record(struct store *s, const char *kind, const struct store_record *r,
                        struct err *err);
-/* The connection's last failure. */
-int store_error(struct sqlite3 *db, struct err *err, const char *what);
 /* The statement, fresh: what is bound stays the caller's until it is reset. */
 struct sqlite3_stmt *store_ready(struct store *s, enum store_subject subject, int which);
-/* Runs a statement that returns no rows; ret_changes may be NULL. */
-int store_step(struct sqlite3_stmt *st, const char *what, int64_t *ret_changes, struct err *err);
-/* NULL leaves it null. */
-void store_bind_str(struct sqlite3_stmt *st, int i, const char *v);
-void store_bind_int(struct sqlite3_stmt *st, int i, int64_t v);
-char *store_column_dup(struct sqlite3_stmt *st, int i);
-void store_column_id(struct sqlite3_stmt *st, int i, char out[ID_SIZE]);

@@ -132,69 +132,10 @@ const char *const store_migrations[] = {
 const int store_migration_count = ARRAY_LEN(store_migrations);
 
 const struct store_statements *const store_statements[STORE_SUBJECTS] = {
-    [STORE_KEYS] = &store_key_statements,        [STORE_RUNS] = &store_run_statements,
-    [STORE_WORKERS] = &store_worker_statements,  [STORE_RECORDS] = &store_record_statements,
-    [STORE_NETWORK] = &store_network_statements, [STORE_CARE] = &store_care_statements,
+    [STORE_RUNS] = &store_run_statements,       [STORE_WORKERS] = &store_worker_statements,
+    [STORE_RECORDS] = &store_record_statements, [STORE_NETWORK] = &store_network_statements,
+    [STORE_CARE] = &store_care_statements,
 };
-
-int store_error(sqlite3 *db, struct err *err, const char *what) {
-    int sys = errno; /* sqlite3_system_errno() is not set by a commit that fails */
-    int code = sqlite3_extended_errcode(db) & 0xff;
-    if (code != SQLITE_IOERR)
-        sys = 0;
-    if (code == SQLITE_FULL || sys == ENOSPC || sys == EDQUOT || sys == EFBIG)
-        return err_set(err, ERR_FULL,
-                       "store: %s: the disk is full: make room where --data-dir lies, or keep less "
-                       "(\"store\" in cay.json); the server then goes on by itself",
-                       what);
-    return err_set(err, ERR_IO, "store: %s: %s", what, sqlite3_errmsg(db));
-}
-
-static int exec(sqlite3 *db, const char *sql, struct err *err, const char *what) {
-    errno = 0;
-    if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK)
-        return store_error(db, err, what);
-    return 0;
-}
-
-static int user_version(sqlite3 *db) {
-    sqlite3_stmt *st = NULL;
-    int v = -1;
-    if (sqlite3_prepare_v2(db, "PRAGMA user_version", -1, &st, NULL) == SQLITE_OK &&
-        sqlite3_step(st) == SQLITE_ROW)
-        v = sqlite3_column_int(st, 0);
-    (void)sqlite3_finalize(st);
-    return v;
-}
-
-static int migrate(struct store *s, struct err *err) {
-    int rc = exec(s->db, "BEGIN IMMEDIATE", err, "lock the database");
-    if (rc < 0)
-        return rc;
-    int version = user_version(s->db);
-    int latest = store_migration_count;
-    if (version < 0)
-        rc = err_set(err, ERR_IO,
-                     "the schema version cannot be read, or is none of ours: the file is damaged "
-                     "or not cay's; choose another --data-dir");
-    if (version > latest)
-        rc = err_set(err, ERR_IO,
-                     "the database was written by a newer cay (schema %d, this one knows %d): "
-                     "update cay, or choose another --data-dir",
-                     version, latest);
-    for (int i = version; rc == 0 && i < latest; i++) {
-        rc = exec(s->db, store_migrations[i], err, "migrate");
-        char *sql = sqlite3_mprintf("PRAGMA user_version = %d", i + 1);
-        if (rc == 0)
-            rc = exec(s->db, sql, err, "migrate");
-        sqlite3_free(sql);
-    }
-    if (rc == 0)
-        rc = exec(s->db, "COMMIT", err, "migrate");
-    if (rc < 0)
-        (void)sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
-    return rc;
-}
 
 static int prepare(struct store *s, int subject, struct err *err) {
     const struct store_statements *all = store_statements[subject];
@@ -216,13 +157,13 @@ int store_open(const char *path, struct store **ret_store, struct err *err) {
         sqlite3_busy_timeout(s->db, 5000) != SQLITE_OK)
         rc = store_error(s->db, err, "open the database");
     if (rc == 0)
-        rc = exec(s->db,
-                  "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
-                  "PRAGMA wal_autocheckpoint = 0; PRAGMA foreign_keys = ON;"
-                  "PRAGMA journal_size_limit = 33554432; PRAGMA trusted_schema = OFF;",
-                  err, "set up the database");
+        rc = store_exec(s->db,
+                        "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
+                        "PRAGMA wal_autocheckpoint = 0; PRAGMA foreign_keys = ON;"
+                        "PRAGMA journal_size_limit = 33554432; PRAGMA trusted_schema = OFF;",
+                        err, "set up the database");
     if (rc == 0)
-        rc = migrate(s, err);
+        rc = store_migrate(s->db, store_migrations, store_migration_count, NULL, NULL, err);
     if (rc == 0 &&
         (sqlite3_open_v2(path, &s->care_db, flags, NULL) != SQLITE_OK ||
          sqlite3_exec(s->care_db, "PRAGMA synchronous = NORMAL", NULL, NULL, NULL) != SQLITE_OK))
@@ -257,8 +198,6 @@ void store_close(struct store *s) {
     free(s);
 }
 
-/* --- small helpers around a prepared statement --- */
-
 sqlite3_stmt *store_ready(struct store *s, enum store_subject subject, int which) {
     sqlite3_stmt *st = s->statements[subject][which];
     if (subject != STORE_CARE)
@@ -267,42 +206,4 @@ sqlite3_stmt *store_ready(struct store *s, enum store_subject subject, int which
     (void)sqlite3_clear_bindings(st);
     errno = 0; /* for store_error() */
     return st;
-}
-
-void store_bind_str(sqlite3_stmt *st, int i, const char *v) {
-    if (v)
-        (void)sqlite3_bind_text(st, i, v, -1, SQLITE_STATIC);
-}
-
-void store_bind_int(sqlite3_stmt *st, int i, int64_t v) {
-    (void)sqlite3_bind_int64(st, i, v);
-}
-
-char *store_column_dup(sqlite3_stmt *st, int i) {
-    const char *v = (const char *)sqlite3_column_text(st, i);
-    return v ? xstrndup(v, (size_t)sqlite3_column_bytes(st, i)) : NULL;
-}
-
-void store_column_id(sqlite3_stmt *st, int i, char out[ID_SIZE]) {
-    const char *v = (const char *)sqlite3_column_text(st, i);
-    size_t n = v ? strlen(v) : 0;
-    if (n >= ID_SIZE)
-        n = 0;
-    if (n)
-        memcpy(out, v, n);
-    out[n] = 0;
-}
-
-int store_step(sqlite3_stmt *st, const char *what, int64_t *ret_changes, struct err *err) {
-    sqlite3 *db = sqlite3_db_handle(st);
-    int rc = sqlite3_step(st);
-    if (rc != SQLITE_DONE) {
-        int e = store_error(db, err, what);
-        (void)sqlite3_reset(st);
-        return e;
-    }
-    (void)sqlite3_reset(st);
-    if (ret_changes)
-        *ret_changes = sqlite3_changes64(db);
-    return 0;
 }

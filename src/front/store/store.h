@@ -1,5 +1,5 @@
 #pragma once
-/* The store: what cay remembers about runs, their events and keys. One SQLite file behind this
+/* The store: what this server did: runs, their events, sandboxes. One SQLite file behind this
  * header, so that another engine can come later. Calls are synchronous and short (a commit does not
  * wait for the disk: it survives the death of any process; what takes longer is done by
  * store_care). Strings in records that a call fills are owned by the record: store_*_finish() frees
@@ -34,31 +34,6 @@ bool store_wants_care(struct store *s);
 
 /* Whether the log is longer than it may be: another program reads the file and does not end. */
 bool store_log_is_stuck(const struct store *s);
-
-/* --- keys --- */
-
-#define STORE_HASH_SIZE 32
-
-struct store_key {
-    char id[ID_SIZE];
-    char *name;
-    char *scope;
-    unsigned char hash[STORE_HASH_SIZE];
-    int64_t rate_per_minute; /* 0: no limit */
-    int64_t created_ms;
-    int64_t revoked_ms; /* 0: valid */
-    char *grants;       /* JSON object, or NULL */
-};
-
-void store_key_finish(struct store_key *k);
-int store_key_add(struct store *s, const struct store_key *key, struct err *err);
-/* ERR_NOT_FOUND if there is no such key. Revoked keys are found too. */
-int store_key_get(struct store *s, const char *id, struct store_key *ret_key, struct err *err);
-int store_key_revoke(struct store *s, const char *id, struct err *err);
-/* Calls on_key for each, oldest first. */
-int store_key_list(struct store *s, void (*on_key)(void *ctx, const struct store_key *key),
-                   void *ctx, struct err *err);
-int store_key_count(struct store *s, int64_t *ret_valid, struct err *err);
 
 /* --- runs --- */
 

@@ -1,0 +1,26 @@
+#pragma once
+/* The ledger's SQLite file, synchronous: for the back end (sqlite.c), for `cay key`, and for tests.
+ * A file of its own, apart from the store's: what another process changes in it can be noticed by
+ * a look at its version, without the store's own writes in between. */
+
+#include "front/ledger/ledger.h"
+
+/* "ledger.db" in the folder. The keys that the store of an earlier cay has ("cay.db") are taken
+ * over when it is made. */
+int ledger_db_open(const char *data_dir, struct ledger_db **ret_db, struct err *err);
+void ledger_db_close(struct ledger_db *db);
+/* Changes when another connection has written. Negative: it cannot be read. */
+int64_t ledger_db_version(struct ledger_db *db);
+/* The file's path: it is touched after each change of the keys, for those who watch it. Its log
+ * changes before a commit can be seen. */
+const char *ledger_db_path(const struct ledger_db *db);
+
+int ledger_db_key_add(struct ledger_db *db, const struct ledger_key *key, struct err *err);
+int ledger_db_key_revoke(struct ledger_db *db, const char *id, struct err *err);
+/* All of them, or the valid ones; oldest first. */
+int ledger_db_key_list(struct ledger_db *db, bool valid,
+                       void (*on_key)(void *ctx, const struct ledger_key *key), void *ctx,
+                       struct err *err);
+/* The valid ones as an array that the caller owns. */
+int ledger_db_keys(struct ledger_db *db, struct ledger_key **ret_keys, size_t *ret_n,
+                   struct err *err);
