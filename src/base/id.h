@@ -1,6 +1,9 @@
 #pragma once
-/* Identifiers that sort by time: a prefix, "_", 48 bits of milliseconds and 80 random bits in
- * lower-case Crockford base 32 ("run_01jd3v..."). Safe in URLs, host names and file names. */
+/* Identifiers that sort by time: a prefix, "_", and a UUID of version 7 (48 bits of milliseconds,
+ * 74 random bits) in lower-case Crockford base 32 ("run_01jd3v..."). Safe in URLs, host names and
+ * file names. The UUID itself, in its usual spelling, names the same thing where an interface wants
+ * one.
+ */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,3 +20,7 @@ bool id_is_valid(const char *prefix, const char *text, size_t len);
 /* 36 characters of a random UUID (version 4), for interfaces that ask for one. */
 #define UUID_SIZE 37
 char *id_uuid(char out[UUID_SIZE]);
+/* The UUID that an id is made of. The id is a valid one. Returns out. */
+char *id_to_uuid(const char *id, char out[UUID_SIZE]);
+/* The id that a UUID makes; false if text is none. */
+bool id_from_uuid(const char *prefix, const char *text, char out[ID_SIZE]);

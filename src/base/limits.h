@@ -93,6 +93,13 @@
 #define LIMIT_AGENT_TOOL_BYTES    (256 * 1024)
 #define LIMIT_AGENT_INSTANCES     10000
 
+/* The executor: "max" and "timeout_ms" are keys under "execute" in cay.json. A job that says more
+ * than its transcript may hold is ended. */
+#define LIMIT_EXECUTE_MAX              256
+#define LIMIT_EXECUTE_TIMEOUT_MS       300000
+#define LIMIT_EXECUTE_PROMPT_BYTES     (1024 * 1024)
+#define LIMIT_EXECUTE_TRANSCRIPT_BYTES (6 * 1024 * 1024)
+
 /* Linux sandboxes: keys under "sandboxes" in cay.json, in lower case without "LIMIT_SANDBOX_". */
 #define LIMIT_SANDBOX_POOL          2
 #define LIMIT_SANDBOXES             64 /* max */

@@ -23,6 +23,7 @@ void config_init(struct config *c) {
                          .runner = runner_config_default(),
                          .sandboxes = sandbox_settings_default(),
                          .store = store_settings_default(),
+                         .execute = execute_settings_default(),
                          .drain_timeout_ms = LIMIT_DRAIN_TIMEOUT_MS};
 }
 
@@ -45,6 +46,7 @@ void config_finish(struct config *c) {
     free(c->user);
     free(c->file);
     sandbox_settings_finish(&c->sandboxes);
+    execute_settings_finish(&c->execute);
     *c = (struct config){0};
 }
 
@@ -184,7 +186,7 @@ static int read_root(struct config *c, const json_t *root, struct err *err) {
     static const char *const keys[] = {
         "listen",    "data_dir",  "web_dir", "agents_dir",   "models_file", "model",
         "user",      "hosts",     "origins", "tail_origins", "limits",      "require_key",
-        "log_level", "sandboxes", "store",   "$schema",      NULL};
+        "log_level", "sandboxes", "store",   "execute",      "$schema",     NULL};
     int rc = json_check_keys(root, "the settings", keys, err);
     const char *level = NULL;
     if (rc == 0)
@@ -221,6 +223,8 @@ static int read_root(struct config *c, const json_t *root, struct err *err) {
         rc = sandbox_settings_read(&c->sandboxes, json_object_get(root, "sandboxes"), err);
     if (rc == 0)
         rc = store_settings_read(&c->store, json_object_get(root, "store"), err);
+    if (rc == 0)
+        rc = execute_settings_read(&c->execute, json_object_get(root, "execute"), err);
     for (size_t i = 0; rc == 0 && i < c->nlisten; i++)
         if ((rc = check_address(c->listen[i], err)) < 0)
             rc = err_wrap(err, "\"listen\"");

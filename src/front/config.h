@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "front/agent/limits.h"
+#include "front/execute/settings.h"
 #include "front/http/server.h"
 #include "front/run/runner.h"
 #include "front/sandbox/settings.h"
@@ -36,6 +37,7 @@ struct config {
     struct agent_limits agents;
     struct sandbox_settings sandboxes;
     struct store_settings store;
+    struct execute_settings execute;
     unsigned drain_timeout_ms;
 };
 

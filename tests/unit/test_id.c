@@ -81,6 +81,29 @@ static void test_uuids_have_version_and_variant(void **state) {
     assert_string_not_equal(a, b);
 }
 
+static void test_an_id_and_its_uuid_are_two_spellings(void **state) {
+    (void)state;
+    char uuid[UUID_SIZE];
+    char id[ID_SIZE];
+    char back[ID_SIZE];
+    for (int i = 0; i < 200; i++) {
+        (void)id_to_uuid(id_new("run", id), uuid);
+        assert_int_equal(strlen(uuid), 36);
+        assert_int_equal(uuid[14], '7');
+        assert_non_null(strchr("89ab", uuid[19]));
+        assert_true(id_from_uuid("run", uuid, back));
+        assert_string_equal(back, id);
+    }
+    assert_true(id_from_uuid("run", "0193A7F0-0000-7000-8000-00000000000F", id));
+    assert_string_equal(id_to_uuid(id, uuid), "0193a7f0-0000-7000-8000-00000000000f");
+    assert_false(id_from_uuid("run", "", id));
+    assert_false(id_from_uuid("run", "0193a7f0-0000-7000-8000-00000000000", id));
+    assert_false(id_from_uuid("run", "0193a7f0-0000-7000-8000-00000000000f0", id));
+    assert_false(id_from_uuid("run", "0193a7f0-0000-7000-8000_00000000000f", id));
+    assert_false(id_from_uuid("run", "0193a7g0-0000-7000-8000-00000000000f", id));
+    assert_false(id_from_uuid("run", "run_01jd3v0000000000000000000", id));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         PLAIN(test_ids_are_valid_and_differ),
@@ -89,6 +112,7 @@ int main(void) {
         PLAIN(test_other_texts_are_not_valid),
         PLAIN(test_a_long_prefix_fits),
         PLAIN(test_uuids_have_version_and_variant),
+        PLAIN(test_an_id_and_its_uuid_are_two_spellings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

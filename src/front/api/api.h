@@ -9,7 +9,22 @@ void api_runs_routes(struct front *f);
 /* Answers with the job's events after a number as they come, or (stream false) with its record when
  * it has ended. */
 void api_follow(struct front *f, struct http_req *req, const char *id, int64_t after, bool stream);
+struct api_following {
+    const char *id; /* of the job */
+    int64_t after;
+    bool stream;
+    bool cancels;       /* a client that waits for the end cancels the job when it leaves */
+    const char *prefix; /* "PREFIX.N" are the events' ids; NULL: "N" */
+    /* Each NULL: the job's record. */
+    void (*respond)(struct front *f, struct http_req *req, const char *id);
+    void (*write_end)(struct front *f, struct http_req *req, const char *id, struct buf *out);
+};
+/* The same in another shape; what it points to is read before this returns. */
+void api_follow_as(struct front *f, struct http_req *req, const struct api_following *how);
 void api_code_routes(struct front *f);
+void api_execute_routes(struct front *f);
+/* The body of an error of /execute and what is below it. */
+void api_execute_error(struct buf *out, const struct err *err);
 void api_run_routes(struct front *f);
 void api_agents_routes(struct front *f);
 void api_sandboxes_routes(struct front *f);

@@ -11,10 +11,22 @@
 
 enum { ANSWER_MAX_BYTES = 32 << 20, EVENTS_MAX = 1000, RUNS_DEFAULT = 20 };
 
+/* Jobs that began by an interface of UUIDs are told by theirs. */
+static bool is_told_by_uuid(const char *kind) {
+    return strcmp(kind, "sdk") == 0 || strcmp(kind, "execute") == 0;
+}
+
+/* A job in the path is named by its id, or by the UUID that is the same. */
+static const char *id_of(const struct http_req *req, char out[ID_SIZE]) {
+    const char *name = http_req_param(req, "id");
+    return id_from_uuid("run", name, out) ? out : name;
+}
+
 static void write_run(struct json_writer *w, const struct store_run *r) {
     char text[CLOCK_RFC3339_SIZE];
+    char uuid[UUID_SIZE];
     json_writer_key(w, "id");
-    json_writer_str(w, r->id);
+    json_writer_str(w, is_told_by_uuid(r->kind) ? id_to_uuid(r->id, uuid) : r->id);
     json_writer_key(w, "kind");
     json_writer_str(w, r->kind);
     json_writer_key(w, "status");
@@ -161,7 +173,8 @@ static void respond_run(struct front *f, struct http_req *req, const char *id) {
 }
 
 static void get(struct http_req *req, void *ctx) {
-    respond_run(ctx, req, http_req_param(req, "id"));
+    char id[ID_SIZE];
+    respond_run(ctx, req, id_of(req, id));
 }
 
 /* --- following one --- */
@@ -170,8 +183,9 @@ struct follower {
     struct front *front;
     struct http_req *req;
     struct job_follow *follow;
-    bool full;   /* the client has not read what it was sent */
-    bool stream; /* else it waits for the end */
+    bool full; /* the client has not read what it was sent */
+    struct api_following how;
+    char prefix[UUID_SIZE + 1];
 };
 
 static void stop_following(struct follower *w) {
@@ -181,40 +195,45 @@ static void stop_following(struct follower *w) {
 
 static bool send_event(void *ctx, const struct job_event *e) {
     struct follower *w = ctx;
-    if (!w->stream)
+    if (!w->how.stream)
         return true;
-    char seq[24];
-    (void)snprintf(seq, sizeof(seq), "%lld", (long long)e->seq);
+    char seq[UUID_SIZE + 24];
+    (void)snprintf(seq, sizeof(seq), "%s%lld", w->prefix, (long long)e->seq);
     w->full = !http_sse_send(w->req, e->type, seq, e->json, e->len);
     return !w->full;
 }
 
-/* The last event: what became of it. */
-static void send_end(struct follower *w) {
+static void write_end(struct front *f, struct http_req *req, const char *id, struct buf *out) {
     struct err err;
     struct store_run r;
-    if (store_run_get(w->front->store, job_followed(w->follow), front_scope(w->req), &r, &err) < 0)
+    if (store_run_get(f->store, id, front_scope(req), &r, &err) < 0)
         return;
-    _cleanup_(buf) struct buf b;
-    buf_init(&b, ANSWER_MAX_BYTES);
     struct json_writer j;
-    json_writer_init(&j, &b);
+    json_writer_init(&j, out);
     json_writer_object_begin(&j);
     write_run(&j, &r);
     json_writer_object_end(&j);
-    (void)http_sse_send(w->req, "end", NULL, b.data, b.len);
     store_run_finish(&r);
+}
+
+/* The last event: what became of it. */
+static void send_end(struct follower *w) {
+    _cleanup_(buf) struct buf b;
+    buf_init(&b, ANSWER_MAX_BYTES);
+    w->how.write_end(w->front, w->req, job_followed(w->follow), &b);
+    if (b.len > 0)
+        (void)http_sse_send(w->req, "end", NULL, b.data, b.len);
 }
 
 static void on_more(void *ctx) {
     struct follower *w = ctx;
     if (w->full || job_read(w->follow, send_event, w))
         return;
-    if (w->stream) {
+    if (w->how.stream) {
         send_end(w);
         http_stream_end(w->req);
     } else {
-        respond_run(w->front, w->req, job_followed(w->follow));
+        w->how.respond(w->front, w->req, job_followed(w->follow));
     }
     stop_following(w);
 }
@@ -227,7 +246,10 @@ static void on_drain(void *ctx) {
 
 static void on_follower_gone(void *ctx) {
     struct follower *w = ctx;
-    if (w->stream)
+    struct err ignored;
+    if (!w->how.stream && w->how.cancels)
+        (void)job_cancel(w->front->jobs, job_followed(w->follow), front_scope(w->req), &ignored);
+    if (w->how.stream)
         http_stream_end(w->req);
     else
         http_respond_empty(w->req, 499);
@@ -248,6 +270,7 @@ static int read_number(const char *text, int64_t *ret, struct err *err) {
 static void follow(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
+    char id[ID_SIZE];
     _cleanup_(free) char *after_text = NULL;
     int64_t after = 0;
     int rc = http_req_query_get(req, "after", &after_text, &err);
@@ -257,20 +280,31 @@ static void follow(struct http_req *req, void *ctx) {
     if (rc < 0)
         http_respond_err(req, &err);
     else
-        api_follow(f, req, http_req_param(req, "id"), after, true);
+        api_follow(f, req, id_of(req, id), after, true);
 }
 
 void api_follow(struct front *f, struct http_req *req, const char *id, int64_t after, bool stream) {
+    api_follow_as(f, req, &(struct api_following){.id = id, .after = after, .stream = stream});
+}
+
+void api_follow_as(struct front *f, struct http_req *req, const struct api_following *how) {
     struct err err;
     struct follower *w = xcalloc(1, sizeof(*w));
-    *w = (struct follower){.front = f, .req = req, .stream = stream};
-    if (job_follow(f->jobs, id, front_scope(req), after, on_more, w, &w->follow, &err) < 0) {
+    *w = (struct follower){.front = f, .req = req, .how = *how};
+    if (how->prefix)
+        (void)snprintf(w->prefix, sizeof(w->prefix), "%.36s.", how->prefix);
+    if (!how->respond)
+        w->how.respond = respond_run;
+    if (!how->write_end)
+        w->how.write_end = write_end;
+    if (job_follow(f->jobs, how->id, front_scope(req), how->after, on_more, w, &w->follow, &err) <
+        0) {
         free(w);
         http_respond_err(req, &err);
         return;
     }
     http_req_on_gone(req, on_follower_gone, w);
-    if (!stream)
+    if (!how->stream)
         return;
     http_res_header(req, "Cache-Control", "no-store");
     http_stream_begin(req, 200, "text/event-stream");
@@ -280,7 +314,8 @@ void api_follow(struct front *f, struct http_req *req, const char *id, int64_t a
 static void cancel(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
-    if (job_cancel(f->jobs, http_req_param(req, "id"), front_scope(req), &err) < 0)
+    char id[ID_SIZE];
+    if (job_cancel(f->jobs, id_of(req, id), front_scope(req), &err) < 0)
         http_respond_err(req, &err);
     else
         http_respond_empty(req, 202);

@@ -10,6 +10,7 @@
 #include "front/cli/cli.h"
 #include "front/code/code.h"
 #include "front/code/door.h"
+#include "front/execute/execute.h"
 #include "front/front.h"
 #include "front/guard.h"
 #include "front/http/asset.h"
@@ -596,6 +597,7 @@ static int start_http(struct serve *s, struct err *err) {
     api_files_routes(f);
     api_snapshots_routes(f);
     api_code_routes(f);
+    api_execute_routes(f);
     for (size_t i = 0; i < s->nlisten; i++) {
         int rc = http_server_listen(f->http, s->listen_fds[i], err);
         if (rc < 0)
@@ -623,6 +625,7 @@ static void on_drained(void *ctx) {
     struct serve *s = ctx;
     http_server_destroy(s->front.http);
     agents_destroy(s->front.agents);
+    executes_close(s->front.executes);
     codes_close(s->front.codes);
     door_close(s->front.door);
     models_close(s->front.models, NULL, NULL);
@@ -718,6 +721,9 @@ static int run(struct serve *s, struct err *err) {
                                                        .limits = s->config.agents,
                                                        .data_dir = s->config.data_dir});
     rc = open_door(s, err);
+    if (rc == 0)
+        rc = execute_settings_time(&s->config.execute,
+                                   secrets_take(&s->secrets, "MAX_EXECUTION_TIME"), err);
     if (rc < 0)
         return rc;
     rc = sandboxes_open(
@@ -741,6 +747,12 @@ static int run(struct serve *s, struct err *err) {
                                                     .secrets = &s->secrets,
                                                     .door = f->door,
                                                     .coder_fd = s->program_fds[PROGRAM_CODER]});
+    f->executes = executes_create(&(struct executes_options){.loop = &s->loop,
+                                                             .jobs = f->jobs,
+                                                             .models = f->models,
+                                                             .runner = f->runner,
+                                                             .model = s->config.model,
+                                                             .settings = &s->config.execute});
     secrets_warn_unused(&s->secrets);
     rc = start_http(s, err);
     if (rc < 0)

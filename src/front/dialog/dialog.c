@@ -42,6 +42,7 @@ struct dialog {
     const struct tool *tool; /* the one at work... */
     struct tool_call *call;  /* ...and its call */
     json_t *held;
+    json_t *held_detail;
     bool held_failed;
     struct dialog_end end;
 };
@@ -105,8 +106,25 @@ static void end_dialog(struct dialog *d, enum dialog_outcome outcome, const stru
 static void on_wall(uv_timer_t *timer) {
     struct dialog *d = timer->data;
     struct err err;
-    (void)err_set(&err, ERR_LIMIT, "the turn took longer than %lld ms (budget wall_ms)",
+    (void)err_set(&err, ERR_TIMEOUT, "the turn took longer than %lld ms (budget wall_ms)",
                   (long long)d->opt.budget.wall_ms);
+    end_dialog(d, DIALOG_BUDGET, &err);
+}
+
+/* Money is watched while the answer comes, by what the server says and else by an estimate: its
+ * input alone may cost more than is left, and not every server keeps to max_tokens. */
+static void check_cost(struct dialog *d) {
+    struct err err;
+    int64_t max = d->opt.budget.cost_nusd;
+    struct model_usage usage;
+    if (max == 0 || !d->stream)
+        return;
+    usage = model_stream_usage(d->stream);
+    int64_t cost = d->meter.cost_nusd + model_cost_nusd(&d->opt.model->price, &usage);
+    if (cost <= max)
+        return;
+    (void)err_set(&err, ERR_LIMIT, "this turn has cost $%.4f; its budget is $%.4f",
+                  (double)cost / NANO_USD_PER_USD, (double)max / NANO_USD_PER_USD);
     end_dialog(d, DIALOG_BUDGET, &err);
 }
 
@@ -119,9 +137,10 @@ static void on_text_start(void *ctx) {
 }
 
 static void on_text_delta(void *ctx, const char *text, size_t len) {
-    const struct dialog *d = ctx;
+    struct dialog *d = ctx;
     if (d->opt.view->on_text_delta)
         d->opt.view->on_text_delta(d->opt.ctx, text, len);
+    check_cost(d);
 }
 
 static void on_text_end(void *ctx) {
@@ -137,9 +156,10 @@ static void on_reasoning_start(void *ctx) {
 }
 
 static void on_reasoning_delta(void *ctx, const char *text, size_t len) {
-    const struct dialog *d = ctx;
+    struct dialog *d = ctx;
     if (d->opt.view->on_reasoning_delta)
         d->opt.view->on_reasoning_delta(d->opt.ctx, text, len);
+    check_cost(d);
 }
 
 static void on_reasoning_end(void *ctx) {
@@ -155,9 +175,10 @@ static void on_tool_start(void *ctx, const char *id, const char *name) {
 }
 
 static void on_tool_delta(void *ctx, const char *id, const char *json, size_t len) {
-    const struct dialog *d = ctx;
+    struct dialog *d = ctx;
     if (d->opt.view->on_tool_delta)
         d->opt.view->on_tool_delta(d->opt.ctx, id, json, len);
+    check_cost(d);
 }
 
 static void on_tool_end(void *ctx, const char *id, const char *name, const json_t *input,
@@ -170,6 +191,7 @@ static void on_tool_end(void *ctx, const char *id, const char *name, const json_
 static void on_usage(void *ctx, const struct model_usage *usage) {
     struct dialog *d = ctx;
     d->usage = *usage;
+    check_cost(d);
 }
 
 static void take_calls(struct dialog *d, const json_t *content) {
@@ -261,7 +283,7 @@ static const struct model_callbacks model_callbacks = {
 /* --- tools --- */
 
 /* The result of the first waiting call, to the view and to the model. */
-static void finish_tool(struct dialog *d, json_t *output, bool failed) {
+static void finish_tool(struct dialog *d, json_t *output, const json_t *detail, bool failed) {
     _cleanup_(json) json_t *call = json_incref(json_array_get(d->calls, 0));
     json_t *last = json_array_get(d->opt.messages, json_array_size(d->opt.messages) - 1);
     (void)json_array_append_new(
@@ -278,13 +300,15 @@ static void finish_tool(struct dialog *d, json_t *output, bool failed) {
             &(struct dialog_result){.id = json_string_value(json_object_get(call, "id")),
                                     .name = json_string_value(json_object_get(call, "name")),
                                     .output = output,
+                                    .detail = detail,
                                     .failed = failed});
 }
 
 static void finish_held(void *ctx) {
     struct dialog *d = ctx;
     _cleanup_(json) json_t *output = steal_ptr(&d->held);
-    finish_tool(d, output, d->held_failed);
+    _cleanup_(json) json_t *detail = steal_ptr(&d->held_detail);
+    finish_tool(d, output, detail, d->held_failed);
 }
 
 static void on_tool_done(void *ctx, const struct tool_result *result) {
@@ -294,6 +318,7 @@ static void on_tool_done(void *ctx, const struct tool_result *result) {
         return;
     d->call = NULL;
     d->held = json_incref(result->output);
+    d->held_detail = json_incref(result->detail);
     d->held_failed = result->failed;
     bool hold = d->opt.view->on_tool_done && d->opt.view->on_tool_done(d->opt.ctx);
     if (!hold && d->state == HELD)
@@ -379,7 +404,7 @@ static void advance(void *ctx) {
         (void)dialog_move(d, TOOL);
     } else {
         _cleanup_(json) json_t *text = json_text(err.message);
-        finish_tool(d, text, true);
+        finish_tool(d, text, NULL, true);
     }
 }
 
@@ -416,6 +441,7 @@ static void on_closed(uv_handle_t *h) {
     json_decref(d->specs);
     json_decref(d->calls);
     json_decref(d->held);
+    json_decref(d->held_detail);
     free(d);
 }
 

@@ -49,13 +49,15 @@ struct dialog_result {
     const char *id; /* of the tool call */
     const char *name;
     const json_t *output;
-    bool failed; /* then the output is a text that says why */
+    const json_t *detail; /* as of the tool; or NULL */
+    bool failed;          /* then the output is a text that says why */
 };
 
 struct dialog_end {
     enum dialog_outcome outcome;
     enum model_stop stop; /* of the last whole answer */
-    struct err error;     /* says why, unless it is done or was cancelled; for people */
+    struct err error;     /* says why, unless it is done or was cancelled; for people. Of a budget:
+                             ERR_TIMEOUT if it is the time's, else ERR_LIMIT */
 };
 
 /* Each may be NULL. */

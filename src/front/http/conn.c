@@ -489,8 +489,10 @@ static void on_eof(struct http_conn *c) {
     c->eof = true;
     conn_read_stop(c);
     /* A client that shut its side after a whole request still gets its answer; one that is sent a
-     * stream is taken for gone, since a closed page looks the same. */
-    if (c->state == CONN_HANDLE && c->req && !c->req->streaming)
+     * stream is taken for gone, since a closed page looks the same, and so is one whose route would
+     * go on working for nobody. */
+    if (c->state == CONN_HANDLE && c->req && !c->req->streaming &&
+        !(c->req->route && c->req->route->flags & HTTP_ROUTE_LEAVE))
         return;
     if (c->queued > 0 && c->state != CONN_BODY && c->state != CONN_WS && !c->req)
         conn_end_after_eof(c);

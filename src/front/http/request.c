@@ -385,8 +385,12 @@ void http_respond_empty(struct http_req *req, int status) {
     http_respond(req, status, NULL, NULL, 0);
 }
 
-static void error_body(struct buf *b, const char *id, const struct err *err) {
+static void error_body(struct buf *b, const struct http_req *req, const struct err *err) {
     struct json_writer w;
+    if (req->route && req->route->write_error) {
+        req->route->write_error(b, err);
+        return;
+    }
     json_writer_init(&w, b);
     json_writer_object_begin(&w);
     json_writer_key(&w, "error");
@@ -396,7 +400,7 @@ static void error_body(struct buf *b, const char *id, const struct err *err) {
     json_writer_key(&w, "message");
     json_writer_str(&w, err->message);
     json_writer_key(&w, "request_id");
-    json_writer_str(&w, id);
+    json_writer_str(&w, req->id);
     json_writer_object_end(&w);
     json_writer_object_end(&w);
 }
@@ -408,7 +412,7 @@ static bool has_extra(const struct http_req *req, const char *field) {
 void http_respond_err(struct http_req *req, const struct err *err) {
     struct buf b;
     buf_init(&b, 8192);
-    error_body(&b, req->id, err);
+    error_body(&b, req, err);
     if (err->code == ERR_UNAUTHORIZED)
         http_res_header(req, "WWW-Authenticate", "Bearer");
     if (err->code == ERR_RATE && !has_extra(req, "Retry-After: "))
@@ -427,7 +431,7 @@ void req_fail(struct http_conn *c, const struct err *err, int status) {
     req->status = status ? status : err_http_status(err->code);
     struct buf b;
     buf_init(&b, 8192);
-    error_body(&b, req->id, err);
+    error_body(&b, req, err);
     (void)send_whole(req, req->status, "application/json", b.data, b.len);
     buf_finish(&b);
     observe(req);

@@ -37,6 +37,7 @@ enum {
     HTTP_ROUTE_GUEST = 1 << 1,  /* content that guests make, on a host of its own */
     HTTP_ROUTE_PAGE = 1 << 2,   /* the fallback */
     HTTP_ROUTE_WATCH = 1 << 3,  /* its streams have no end of their own: a drain ends them */
+    HTTP_ROUTE_LEAVE = 1 << 4,  /* who shuts his side while he waits for the answer is gone */
     HTTP_ROUTE_USER = 1 << 8,   /* first bit that the guard may give a meaning */
 };
 
@@ -47,6 +48,8 @@ struct http_route {
     void *ctx;
     unsigned flags;
     size_t body_bytes; /* 0: the server's limit */
+    /* Writes the body of its errors; NULL: {"error":{"code","message","request_id"}}. */
+    void (*write_error)(struct buf *out, const struct err *err);
 };
 
 struct http_server_options {

@@ -91,19 +91,21 @@ static void add_call(struct demo *d, const struct script_scope *scope, const jso
 static void add_step(struct demo *d, struct script_scope *scope, const json_t *step, bool first) {
     struct buf text;
     const char *think = messages_str(step, "think");
+    /* Whoever wrote the script: each turn begins by saying that it is one. */
+    const char *own = messages_str(scope->script, "preface");
+    const char *before = !first ? "" : *own ? own : preface;
+    bool thought = strcmp(messages_str(scope->script, "preface_as"), "think") == 0;
     const char *say = messages_str(step, "say");
     const char *fail = messages_str(step, "fail");
     const json_t *repeat = json_object_get(step, "repeat");
     const json_t *call = json_object_get(step, "call");
     buf_init(&text, TEXT_MAX_BYTES);
-    if (*think) {
+    if (*think || (thought && *before)) {
+        (void)buf_add_str(&text, thought ? before : "");
         script_render(scope, think, &text);
         add_part(d, REPLY_REASONING, NULL, &text);
     }
-    /* Whoever wrote the script: each turn begins by saying that it is one. */
-    const char *own = messages_str(scope->script, "preface");
-    if (first)
-        (void)buf_add_str(&text, *own ? own : preface);
+    (void)buf_add_str(&text, thought ? "" : before);
     for (int64_t i = 0; *say && i < (repeat ? json_integer_value(repeat) : 1); i++) {
         scope->n = (unsigned)i + 1;
         script_render(scope, say, &text);

@@ -83,13 +83,19 @@ static int check_script(const json_t *s, struct err *err) {
 }
 
 int script_check(const json_t *script, struct err *err) {
-    static const char *const keys[] = {"preface", "fallback", "scripts", "note", NULL};
+    static const char *const keys[] = {"preface", "preface_as", "fallback",
+                                       "scripts", "note",       NULL};
     const char *ignored;
     int rc = json_check_keys(script, "the file", keys, err);
     if (rc == 0)
         rc = json_get_str(script, "preface", &ignored, err);
     if (rc == 0)
         rc = json_get_str(script, "fallback", &ignored, err);
+    const char *as = NULL;
+    if (rc == 0)
+        rc = json_get_str(script, "preface_as", &as, err);
+    if (rc == 0 && as && strcmp(as, "say") != 0 && strcmp(as, "think") != 0)
+        rc = err_set(err, ERR_BAD_REQUEST, "\"preface_as\" must be say or think");
     const json_t *scripts = json_object_get(script, "scripts");
     if (rc == 0 && scripts && !json_is_array(scripts))
         rc = err_set(err, ERR_BAD_REQUEST, "\"scripts\" must be a list");
@@ -273,6 +279,21 @@ static void add_fence(const json_t *v, struct buf *out) {
     buf_finish(&text);
 }
 
+/* "A + B" of two whole numbers. */
+static void add_sum(const json_t *v, struct buf *out) {
+    char *end = NULL;
+    long long a = strtoll(json_is_string(v) ? json_string_value(v) : "", &end, 10);
+    char op = *(end += strspn(end, " "));
+    long long b = op ? strtoll(end + 1, NULL, 10) : 0;
+    bool fits = llabs(a) < INT32_MAX && llabs(b) < INT32_MAX;
+    if (!fits || (op == '/' && b == 0))
+        (void)buf_add_str(out, "not a number");
+    else if (op == '/')
+        (void)buf_addf(out, "%g", (double)a / (double)b);
+    else
+        (void)buf_addf(out, "%lld", op == '+' ? a + b : op == '-' ? a - b : a * b);
+}
+
 static void add_filtered(const json_t *v, const char *filter, size_t len, struct buf *out) {
     size_t at = out->len;
     bool sql = len == 3 && memcmp(filter, "sql", 3) == 0;
@@ -287,6 +308,8 @@ static void add_filtered(const json_t *v, const char *filter, size_t len, struct
         add_fence(v, out);
     } else if (len == 5 && memcmp(filter, "count", 5) == 0) {
         (void)buf_addf(out, "%zu", json_array_size(v));
+    } else if (len == 4 && memcmp(filter, "calc", 4) == 0) {
+        add_sum(v, out);
     } else if (sql) {
         for (const char *c = json_is_string(v) ? json_string_value(v) : ""; *c; c++) {
             if (*c == '\'')

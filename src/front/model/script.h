@@ -3,6 +3,7 @@
  * operator can give an agent a demo without touching C.
  *
  *   {"preface": "I am a script. ",            said first in each turn; there is a built-in one
+ *    "preface_as": "think",                  it is reasoning then, and no part of the answer's text
  *    "fallback": "... {{user}} {{examples}}", said when nothing matches; there is a built-in one
  *    "scripts": [
  *      {"when": "count.*by +(tier|region)",   POSIX extended regular expression, any case, searched
@@ -25,7 +26,7 @@
  * its groups), user (the last message), result and result.key.key (the output of the last tool
  * call), results.N.key (of the Nth in this turn, from 0), tools, examples, n. A path that leads
  * nowhere is empty. Filters: json (as a JSON literal), lower, sql (quotes doubled), fence (a block
- * of code), table (a list of objects as a markdown table), count. */
+ * of code), calc ("2 + 3" as 5), table (a list of objects as a markdown table), count. */
 
 #include "base/buf.h"
 #include "base/err.h"

@@ -11,6 +11,7 @@
 static const struct tool *const table[] = {
     &tool_execute_code,
     &tool_query_database,
+    &tool_todo_write,
 };
 
 const struct tool *tool_of_kind(const char *kind) {
@@ -97,4 +98,6 @@ void tool_env_finish(struct tool_env *env) {
     for (struct tool_call *c = env->left; c; c = c->next)
         c->env = NULL;
     env->left = NULL;
+    json_decref(env->todos);
+    env->todos = NULL;
 }

@@ -28,6 +28,7 @@ struct tool_offer {
 /* What a call gives back; borrowed while it is told. */
 struct tool_result {
     json_t *output; /* what the model reads */
+    json_t *detail; /* the same for programs, where it says more; or NULL */
     bool failed;    /* then the output is a text that says why */
 };
 typedef void (*tool_done)(void *ctx, const struct tool_result *result);
@@ -63,6 +64,7 @@ struct tool {
 
 extern const struct tool tool_execute_code;
 extern const struct tool tool_query_database;
+extern const struct tool tool_todo_write;
 
 /* --- the table --- */
 
@@ -116,6 +118,7 @@ struct tool_env {
     /* Told of each program, before its call is done, and of a cancelled one too. May be NULL. */
     void (*on_execution)(void *ctx, const struct tool_execution *e);
     void *ctx;
+    json_t *todos;          /* what TodoWrite keeps; NULL: nothing yet */
     struct tool_call *left; /* cancelled, but what they began has not ended */
 };
 

@@ -1,0 +1,189 @@
+#include "front/execute/execute.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "front/api/api.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* POST /execute/sdk. Plain JSON when it has ended, and a client that leaves cancels it; with
+ * Accept: text/event-stream its messages as they happen, and a client that comes back with the
+ * Last-Event-ID goes on where it was. The UUIDs that are told are ids of jobs in another spelling.
+ */
+
+enum { ANSWER_BYTES = 64 << 20, BODY_BYTES = 4 << 20 };
+
+static void write_head(struct json_writer *w, bool success, const char *uuid, int64_t time_ms) {
+    char text[CLOCK_RFC3339_SIZE];
+    json_writer_key(w, "success");
+    json_writer_bool(w, success);
+    json_writer_key(w, "request_id");
+    json_writer_str(w, uuid);
+    json_writer_key(w, "timestamp");
+    json_writer_str(w, clock_rfc3339(time_ms, text));
+}
+
+static void write_problem(struct json_writer *w, const char *code, const char *message) {
+    json_writer_key(w, "error");
+    json_writer_object_begin(w);
+    json_writer_key(w, "code");
+    json_writer_str(w, code);
+    json_writer_key(w, "message");
+    json_writer_str(w, message);
+    json_writer_object_end(w);
+}
+
+void api_execute_error(struct buf *out, const struct err *err) {
+    struct json_writer w;
+    char uuid[UUID_SIZE];
+    json_writer_init(&w, out);
+    json_writer_object_begin(&w);
+    write_head(&w, false, id_uuid(uuid), clock_wall_ms());
+    write_problem(&w, err_name(err->code), err->message);
+    json_writer_object_end(&w);
+}
+
+/* --- the answer --- */
+
+static void on_message(void *ctx, const struct store_event *e) {
+    static const char *const types[] = {"system", "assistant", "user", "result"};
+    for (size_t i = 0; i < ARRAY_LEN(types); i++)
+        if (strcmp(e->type, types[i]) == 0)
+            json_writer_raw(ctx, e->json, strlen(e->json));
+}
+
+static int write_messages(struct front *f, const char *id, struct json_writer *w, struct err *err) {
+    json_writer_key(w, "messages");
+    json_writer_array_begin(w);
+    int rc =
+        store_event_list(f->store, id, 0, (size_t)f->config->store.run_events, on_message, w, err);
+    json_writer_array_end(w);
+    return rc;
+}
+
+static void write_error_of(struct json_writer *w, const struct store_run *r, const json_t *error) {
+    const char *code = json_string_value(json_object_get(error, "code"));
+    const char *message = json_string_value(json_object_get(error, "message"));
+    if (!code)
+        code = r->error_code ? r->error_code : r->status;
+    write_problem(w, code,
+                  message            ? message
+                  : r->error_message ? r->error_message
+                                     : "it was ended");
+}
+
+/* The answer of a job that has ended; the HTTP status for it, or negative. */
+static int write_answer(struct front *f, struct http_req *req, const char *id, bool messages,
+                        struct buf *out, struct err *err) {
+    struct store_run r;
+    int rc = store_run_get(f->store, id, front_scope(req), &r, err);
+    if (rc < 0)
+        return rc;
+    _cleanup_(json) json_t *detail = r.detail ? json_loads(r.detail, 0, NULL) : NULL;
+    const json_t *answer = json_object_get(detail, "answer");
+    const char *result = json_string_value(json_object_get(answer, "result"));
+    const json_t *metadata = json_object_get(answer, "metadata");
+    const json_t *status = json_object_get(answer, "status");
+    bool success = strcmp(r.status, "done") == 0;
+    char uuid[UUID_SIZE];
+    struct json_writer w;
+    json_writer_init(&w, out);
+    json_writer_object_begin(&w);
+    write_head(&w, success, id_to_uuid(id, uuid), r.created_ms);
+    json_writer_key(&w, "result");
+    json_writer_str(&w, result ? result : "");
+    if (messages)
+        rc = write_messages(f, id, &w, err);
+    if (metadata) {
+        json_writer_key(&w, "metadata");
+        json_writer_tree(&w, metadata);
+    }
+    if (!success)
+        write_error_of(&w, &r, json_object_get(answer, "error"));
+    json_writer_object_end(&w);
+    store_run_finish(&r);
+    return rc < 0 ? rc : status ? (int)json_integer_value(status) : 500;
+}
+
+static void respond(struct front *f, struct http_req *req, const char *id) {
+    struct err err;
+    struct buf out;
+    buf_init(&out, ANSWER_BYTES);
+    int status = write_answer(f, req, id, true, &out, &err);
+    if (status < 0) {
+        buf_finish(&out);
+        http_respond_err(req, &err);
+    } else {
+        http_respond_buf(req, status, "application/json", &out);
+    }
+}
+
+/* The last event of a stream: the answer but for the messages, which came before it. */
+static void write_end(struct front *f, struct http_req *req, const char *id, struct buf *out) {
+    struct err err;
+    (void)write_answer(f, req, id, false, out, &err);
+}
+
+/* --- the request --- */
+
+static void follow(struct front *f, struct http_req *req, const char *id, int64_t after) {
+    char uuid[UUID_SIZE];
+    char location[sizeof("/v1/runs/") + UUID_SIZE];
+    (void)snprintf(location, sizeof(location), "/v1/runs/%s", id_to_uuid(id, uuid));
+    http_res_header(req, "Location", location);
+    api_follow_as(f, req,
+                  &(struct api_following){.id = id,
+                                          .after = after,
+                                          .stream = http_req_accepts(req, "text/event-stream"),
+                                          .cancels = true,
+                                          .prefix = uuid,
+                                          .respond = respond,
+                                          .write_end = write_end});
+}
+
+/* "UUID.N": the id of the last event that was read. */
+static bool read_last_event(const char *text, char ret_id[ID_SIZE], int64_t *ret_after) {
+    char uuid[UUID_SIZE];
+    char *end = NULL;
+    const char *dot = strchr(text, '.');
+    if (!dot || dot - text != UUID_SIZE - 1 || dot[1] < '0' || dot[1] > '9')
+        return false;
+    memcpy(uuid, text, UUID_SIZE - 1);
+    uuid[UUID_SIZE - 1] = 0;
+    *ret_after = strtoll(dot + 1, &end, 10);
+    return !*end && id_from_uuid("run", uuid, ret_id);
+}
+
+static void sdk(struct http_req *req, void *ctx) {
+    struct front *f = ctx;
+    struct err err;
+    char id[ID_SIZE];
+    int64_t after = 0;
+    const struct identity *who = front_identity(req);
+    const char *last = http_req_header(req, "last-event-id");
+    _cleanup_(json) json_t *body = NULL;
+    int rc = 0;
+    if (last && *last && !read_last_event(last, id, &after))
+        rc = err_set(&err, ERR_BAD_REQUEST,
+                     "Last-Event-ID must be the id of an event of /execute/sdk");
+    if (rc == 0 && !(last && *last)) {
+        rc = http_req_json(req, &body, &err);
+        if (rc == 0)
+            rc = execute_sdk_start(f->executes, who ? who->key_id : "", body, id, &err);
+    }
+    if (rc < 0)
+        http_respond_err(req, &err);
+    else
+        follow(f, req, id, after);
+}
+
+void api_execute_routes(struct front *f) {
+    http_server_route(f->http, &(struct http_route){.methods = "POST",
+                                                    .pattern = "/execute/sdk",
+                                                    .handler = sdk,
+                                                    .ctx = f,
+                                                    .flags = HTTP_ROUTE_LEAVE,
+                                                    .body_bytes = BODY_BYTES,
+                                                    .write_error = api_execute_error});
+}

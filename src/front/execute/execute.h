@@ -1,0 +1,37 @@
+#pragma once
+/* POST /execute/sdk: a prompt, a model and web tools, with no sandbox around it. Each is a job of
+ * the kind "sdk": its events are the Agent SDK's messages (transcript.h), its record has the
+ * answer.
+ *
+ * The detail of the record, when it has ended:
+ *   {"prompt","options","model","steps","tokens":{...},"cost_usd",
+ *    "answer":{"result","metadata":{...},"error":{"code","message"}|null,"status"}} */
+
+#include "base/err.h"
+#include "base/id.h"
+#include "base/json.h"
+#include "front/execute/settings.h"
+#include "front/job/job.h"
+#include "front/model/model.h"
+#include "front/run/runner.h"
+
+#include <uv.h>
+
+struct executes;
+
+struct executes_options {
+    uv_loop_t *loop;
+    struct jobs *jobs;
+    struct models *models;
+    struct runner *runner;
+    const char *model;                       /* the server's default, or NULL */
+    const struct execute_settings *settings; /* borrowed */
+};
+
+struct executes *executes_create(const struct executes_options *options);
+/* Ends what runs, as cancelled. Before models_close(). */
+void executes_close(struct executes *all);
+
+/* Begins a job; body is that of POST /execute/sdk. No callback: follow it by its id. */
+int execute_sdk_start(struct executes *all, const char *owner, const json_t *body,
+                      char ret_id[ID_SIZE], struct err *err);

@@ -1,0 +1,404 @@
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "front/execute/execute.h"
+#include "front/execute/transcript.h"
+#include "front/share.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_TURNS = 10, MAX_TURNS_MAX = 200, TITLE_BYTES = 80, BUDGET_MAX_USD = 10000 };
+
+extern const char execute_prompt[];    /* made from prompt.md */
+extern const char execute_demo_json[]; /* made from demo.json */
+
+/* What a request may name; a new tool is a line here. */
+static const struct sdk_tool {
+    const struct tool *tool;
+    const char *name; /* NULL: the tool's own */
+    const char *description;
+    bool usual; /* offered when nothing is named */
+} sdk_tools[] = {
+    {&tool_todo_write, NULL, NULL, true},
+    {&tool_execute_code, "RunCode",
+     "Runs a JavaScript or TypeScript module in an isolate that has no network and no files. Its "
+     "default export is an async function without arguments; what it prints with console.log comes "
+     "back.",
+     false},
+};
+
+struct sdk {
+    struct sdk *next;
+    struct executes *all;
+    char *owner;
+    char session[UUID_SIZE];
+    struct job *job;
+    json_t *body;
+    const char *prompt; /* of the body */
+    const char *shown;  /* the model's name, as it is told */
+    const struct model_info *model;
+    char *system;
+    int64_t max_turns;
+    double budget_usd; /* 0: none */
+    struct tool_offer tools[ARRAY_LEN(sdk_tools)];
+    size_t ntools;
+    struct env bindings; /* of the programs of RunCode: none */
+    struct tool_env env;
+    struct transcript *transcript;
+    struct dialog *dialog;
+    int64_t begun_ms;
+    size_t told_bytes;
+};
+
+struct executes {
+    struct executes_options opt;
+    struct later_queue later;
+    struct sdk *list;
+    struct shares shares;
+    size_t running;
+    json_t *script; /* of the demo */
+};
+
+/* --- the request --- */
+
+static bool is_alias(const char *name) {
+    return strcmp(name, "opus") == 0 || strcmp(name, "sonnet") == 0 || strcmp(name, "haiku") == 0;
+}
+
+/* Without a key the demo answers for the three names; a full id is meant as it is. */
+static int find_model(struct sdk *x, const char *name, struct err *err) {
+    struct models *models = x->all->opt.models;
+    enum model_provider usual = models_default_provider(models);
+    struct err why;
+    if (!name)
+        name = x->all->opt.model ? x->all->opt.model : usual == MODEL_OPENAI ? NULL : "sonnet";
+    if (usual == MODEL_DEMO && is_alias(name))
+        name = "demo";
+    int rc = models_find(models, name, &x->model, &why);
+    if (rc == -ERR_UNAUTHORIZED)
+        return err_set(
+            err, ERR_BAD_REQUEST,
+            "there is no model \"%.100s\" here; ask for opus, sonnet, haiku or a full id "
+            "whose provider has a key (%s)",
+            name ? name : "", why.message);
+    if (rc < 0) {
+        *err = why;
+        return rc;
+    }
+    x->shown = name ? name : x->model->id;
+    return 0;
+}
+
+static const struct sdk_tool *find_tool(const char *name) {
+    for (size_t i = 0; i < ARRAY_LEN(sdk_tools); i++)
+        if (strcmp(sdk_tools[i].name ? sdk_tools[i].name : sdk_tools[i].tool->name, name) == 0)
+            return &sdk_tools[i];
+    return NULL;
+}
+
+static int offer(struct sdk *x, const struct sdk_tool *t, struct err *err) {
+    const char *name = t->name ? t->name : t->tool->name;
+    if (tool_offer_find(x->tools, x->ntools, name))
+        return 0;
+    int rc = tool_offer_init(
+        &x->tools[x->ntools], t->tool,
+        &(struct tool_offer_options){.name = name, .description = t->description}, err);
+    if (rc == 0)
+        x->ntools++;
+    return rc;
+}
+
+static int no_such_tool(const char *name, struct err *err) {
+    char names[128] = "";
+    for (size_t i = 0; i < ARRAY_LEN(sdk_tools); i++) {
+        const char *one = sdk_tools[i].name ? sdk_tools[i].name : sdk_tools[i].tool->name;
+        size_t n = strlen(names);
+        (void)snprintf(names + n, sizeof(names) - n, "%s%s", n ? ", " : "", one);
+    }
+    return err_set(err, ERR_BAD_REQUEST,
+                   "\"allowed_tools\": there is no tool \"%.60s\" here; there are %s. Work with "
+                   "files and commands is POST /execute",
+                   name, names);
+}
+
+static int read_tools(struct sdk *x, const json_t *names, struct err *err) {
+    int rc = 0;
+    for (size_t i = 0; !names && rc == 0 && i < ARRAY_LEN(sdk_tools); i++)
+        rc = sdk_tools[i].usual ? offer(x, &sdk_tools[i], err) : 0;
+    if (names && !json_is_array(names))
+        return err_set(err, ERR_BAD_REQUEST, "\"allowed_tools\" must be a list of names");
+    size_t i;
+    const json_t *v;
+    json_array_foreach(names, i, v) {
+        const char *name = json_string_value(v);
+        const struct sdk_tool *t = name ? find_tool(name) : NULL;
+        if (rc == 0)
+            rc = t ? offer(x, t, err) : no_such_tool(name ? name : "", err);
+    }
+    return rc;
+}
+
+static int read_budget(struct sdk *x, const json_t *options, struct err *err) {
+    const json_t *v = json_object_get(options, "max_budget_usd");
+    if (!v || json_is_null(v))
+        return 0;
+    double usd = json_number_value(v);
+    if (!json_is_number(v) || !(usd > 0 && usd <= BUDGET_MAX_USD))
+        return err_set(err, ERR_BAD_REQUEST,
+                       "\"max_budget_usd\" must be a number above 0 and at most %d",
+                       BUDGET_MAX_USD);
+    if (!x->model->price.known)
+        return err_set(err, ERR_BAD_REQUEST,
+                       "\"max_budget_usd\": the price of \"%.100s\" is not known; put it into "
+                       "models.json, or leave the budget out",
+                       x->model->id);
+    x->budget_usd = usd;
+    return 0;
+}
+
+static int read_options(struct sdk *x, const json_t *o, struct err *err) {
+    static const char *const keys[] = {
+        "max_turns",      "model", "system_prompt", "append_system_prompt", "allowed_tools",
+        "max_budget_usd", NULL};
+    const char *model = NULL;
+    const char *system = execute_prompt;
+    const char *append = NULL;
+    int rc = o ? json_check_keys(o, "\"options\"", keys, err) : 0;
+    if (rc == 0)
+        rc = json_get_int(o, "max_turns", 1, MAX_TURNS_MAX, &x->max_turns, err);
+    if (rc == 0)
+        rc = json_get_str(o, "model", &model, err);
+    if (rc == 0)
+        rc = json_get_str(o, "system_prompt", &system, err);
+    if (rc == 0)
+        rc = json_get_str(o, "append_system_prompt", &append, err);
+    if (rc == 0)
+        rc = find_model(x, model, err);
+    if (rc == 0)
+        rc = read_tools(x, json_object_get(o, "allowed_tools"), err);
+    if (rc == 0)
+        rc = read_budget(x, o, err);
+    x->system = xasprintf("%s%s%s", system, append ? "\n\n" : "", append ? append : "");
+    return rc;
+}
+
+static int read_body(struct sdk *x, struct err *err) {
+    static const char *const keys[] = {"prompt", "options", NULL};
+    x->max_turns = MAX_TURNS;
+    int rc = json_check_keys(x->body, "the request", keys, err);
+    if (rc == 0)
+        rc = json_get_str(x->body, "prompt", &x->prompt, err);
+    if (rc == 0 && (!x->prompt || !x->prompt[strspn(x->prompt, " \t\r\n")]))
+        rc = err_set(err, ERR_BAD_REQUEST, "say in \"prompt\" what is to be done");
+    if (rc == 0 && strlen(x->prompt) > LIMIT_EXECUTE_PROMPT_BYTES)
+        rc = err_set(err, ERR_TOO_LARGE, "\"prompt\" exceeds %d bytes", LIMIT_EXECUTE_PROMPT_BYTES);
+    const json_t *options = json_object_get(x->body, "options");
+    if (json_is_null(options))
+        options = NULL;
+    if (rc == 0)
+        rc = read_options(x, options, err);
+    return rc;
+}
+
+/* --- the end --- */
+
+static json_t *metadata_json(const struct sdk *x, int64_t turns) {
+    const struct model_meter *m = dialog_meter(x->dialog);
+    return json_pack("{s:I,s:f,s:I,s:s}", "execution_time_ms",
+                     (json_int_t)(clock_mono_ms() - x->begun_ms), "total_cost_usd",
+                     (double)m->cost_nusd / NANO_USD_PER_USD, "num_turns", (json_int_t)turns,
+                     "model", x->shown);
+}
+
+static json_t *detail_json(const struct sdk *x, const struct transcript_end *end) {
+    const struct model_meter *m = dialog_meter(x->dialog);
+    const struct model_usage *u = &m->usage;
+    json_t *error = end->code ? json_pack("{s:s,s:s}", "code", end->code, "message", end->message)
+                              : json_null();
+    json_t *options = json_object_get(x->body, "options");
+    return json_pack(
+        "{s:s,s:O?,s:s,s:I,s:{s:I,s:I,s:I,s:I},s:f,s:{s:s,s:o,s:o,s:i}}", "prompt", x->prompt,
+        "options", options, "model", x->model->id, "steps", (json_int_t)dialog_steps(x->dialog),
+        "tokens", "input", (json_int_t)u->input_tokens, "output", (json_int_t)u->output_tokens,
+        "cache_read", (json_int_t)u->cache_read_tokens, "cache_write",
+        (json_int_t)u->cache_write_tokens, "cost_usd", (double)m->cost_nusd / NANO_USD_PER_USD,
+        "answer", "result", end->result, "metadata", metadata_json(x, end->turns), "error", error,
+        "status", end->status);
+}
+
+static void free_sdk(struct sdk *x) {
+    dialog_destroy(x->dialog);
+    transcript_destroy(x->transcript);
+    tool_env_finish(&x->env);
+    for (size_t i = 0; i < x->ntools; i++)
+        tool_offer_finish(&x->tools[i]);
+    json_decref(x->body);
+    free(x->system);
+    free(x->owner);
+    free(x);
+}
+
+static void unlink_sdk(struct sdk *x) {
+    struct sdk **at = &x->all->list;
+    while (*at != x)
+        at = &(*at)->next;
+    *at = x->next;
+    x->all->running--;
+    shares_remove(&x->all->shares, x->owner);
+}
+
+static void on_end(void *ctx, const struct transcript_end *end) {
+    struct sdk *x = ctx;
+    _cleanup_(json) json_t *detail = detail_json(x, end);
+    _cleanup_(free) char *text = json_dumps(detail, JSON_COMPACT);
+    bool cancelled = end->code && strcmp(end->code, "cancelled") == 0;
+    job_end(steal_ptr(&x->job), &(struct store_run_end){.status = cancelled   ? "cancelled"
+                                                                  : end->code ? "failed"
+                                                                              : "done",
+                                                        .error_code = end->code,
+                                                        .error_message = end->message,
+                                                        .detail = text,
+                                                        .detail_len = text ? strlen(text) : 0});
+    unlink_sdk(x);
+    free_sdk(x);
+}
+
+static void on_message(void *ctx, const char *type, const json_t *message) {
+    struct sdk *x = ctx;
+    _cleanup_(free) char *text = json_dumps(message, JSON_COMPACT);
+    if (!text)
+        return;
+    job_event(x->job, type, text, strlen(text));
+    x->told_bytes += strlen(text);
+    if (x->told_bytes > LIMIT_EXECUTE_TRANSCRIPT_BYTES && x->dialog) {
+        transcript_overflow(x->transcript);
+        dialog_cancel(x->dialog);
+    }
+}
+
+static void on_cancel(void *ctx) {
+    struct sdk *x = ctx;
+    dialog_cancel(x->dialog);
+}
+
+/* --- the beginning --- */
+
+static void begin(struct sdk *x) {
+    const struct executes *all = x->all;
+    x->begun_ms = clock_mono_ms();
+    x->env = (struct tool_env){.later = &x->all->later,
+                               .runner = all->opt.runner,
+                               .jobs = all->opt.jobs,
+                               .owner = x->owner,
+                               .title = "RunCode",
+                               .limits = all->opt.runner->config.limits,
+                               .bindings = &x->bindings};
+    x->transcript =
+        transcript_create(&(struct transcript_options){.session = x->session,
+                                                       .model = x->model,
+                                                       .tools = x->tools,
+                                                       .ntools = x->ntools,
+                                                       .max_turns = x->max_turns,
+                                                       .max_budget_usd = x->budget_usd,
+                                                       .timeout_ms = all->opt.settings->timeout_ms,
+                                                       .on_message = on_message,
+                                                       .on_end = on_end,
+                                                       .ctx = x});
+    x->dialog = dialog_start(&(struct dialog_options){
+        .loop = all->opt.loop,
+        .later = &x->all->later,
+        .models = all->opt.models,
+        .model = x->model,
+        .system = x->system,
+        .messages = json_pack("[{s:s,s:s}]", "role", "user", "content", x->prompt),
+        .tools = x->tools,
+        .ntools = x->ntools,
+        .tool_env = &x->env,
+        .script = all->script,
+        .max_steps = x->max_turns,
+        .budget = {.cost_nusd = (int64_t)ceil(x->budget_usd * NANO_USD_PER_USD),
+                   .wall_ms = all->opt.settings->timeout_ms},
+        .view = &transcript_view,
+        .ctx = x->transcript,
+    });
+    transcript_begin(x->transcript, x->dialog);
+}
+
+static int check_share(const struct executes *all, const char *owner, struct err *err) {
+    size_t max = (size_t)all->opt.settings->max;
+    if (all->running >= max || shares_held(&all->shares, owner) >= share_of(owner, max))
+        return err_set(err, ERR_RATE,
+                       "%zu calls of /execute/sdk are running already (\"max\" of \"execute\"): "
+                       "wait for one to end",
+                       all->running);
+    return 0;
+}
+
+int execute_sdk_start(struct executes *all, const char *owner, const json_t *body,
+                      char ret_id[ID_SIZE], struct err *err) {
+    struct sdk *x = xcalloc(1, sizeof(*x));
+    x->all = all;
+    x->owner = xstrdup(owner);
+    x->body = json_incref((json_t *)(uintptr_t)body);
+    int rc = read_body(x, err);
+    if (rc == 0)
+        rc = check_share(all, owner, err);
+    if (rc == 0) {
+        _cleanup_(free) char *title =
+            xstrndup(x->prompt, utf8_floor(x->prompt, strcspn(x->prompt, "\r\n"), TITLE_BYTES));
+        rc = job_begin(all->opt.jobs,
+                       &(struct job_spec){.kind = "sdk",
+                                          .owner = owner,
+                                          .title = title,
+                                          .stores_events = true,
+                                          .cancel = on_cancel,
+                                          .ctx = x},
+                       &x->job, err);
+    }
+    if (rc < 0) {
+        free_sdk(x);
+        return rc;
+    }
+    memcpy(ret_id, job_id(x->job), ID_SIZE);
+    (void)id_to_uuid(ret_id, x->session);
+    x->next = all->list;
+    all->list = x;
+    all->running++;
+    shares_add(&all->shares, owner);
+    begin(x);
+    return 0;
+}
+
+/* --- all of them --- */
+
+struct executes *executes_create(const struct executes_options *options) {
+    struct executes *all = xcalloc(1, sizeof(*all));
+    all->opt = *options;
+    all->script = json_loads(execute_demo_json, 0, NULL);
+    later_queue_init(&all->later, options->loop);
+    return all;
+}
+
+static void on_later_closed(uv_handle_t *h) {
+    struct executes *all = h->data;
+    shares_finish(&all->shares);
+    json_decref(all->script);
+    free(all);
+}
+
+void executes_close(struct executes *all) {
+    if (!all)
+        return;
+    struct sdk *following;
+    for (struct sdk *x = all->list; x; x = following) {
+        following = x->next;
+        job_end(steal_ptr(&x->job), &(struct store_run_end){.status = "cancelled"});
+        unlink_sdk(x);
+        free_sdk(x);
+    }
+    later_queue_close(&all->later, on_later_closed, all);
+}
