@@ -2,13 +2,12 @@
 
 #include "base/cleanup.h"
 #include "base/fd.h"
-#include "base/mem.h"
+#include "lock/filter.h"
+#include "lock/privileges.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <linux/capability.h>
-#include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <seccomp.h>
@@ -123,16 +122,6 @@ static bool empty_root(void) {
     return mount(NULL, "/", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | flags, NULL) == 0;
 }
 
-static bool drop_capabilities(void) {
-    for (int cap = 0; cap < 64; cap++)
-        if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0 && errno == EINVAL)
-            break;
-    (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct none[2] = {{0}};
-    return syscall(SYS_capset, &head, none) == 0;
-}
-
 static bool become_nobody(void) {
     return setgroups(0, NULL) == 0 && setresgid(NOBODY, NOBODY, NOBODY) == 0 &&
            setresuid(NOBODY, NOBODY, NOBODY) == 0;
@@ -141,16 +130,19 @@ static bool become_nobody(void) {
 int lock_seal(struct lock *l, struct err *err) {
     l->empty_root = l->mount_ns && empty_root();
     if (geteuid() == 0) {
-        for (int cap = 0; cap < 64; cap++)
-            (void)prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
+        (void)privileges_empty_bounding(NULL);
         if (!become_nobody())
             return err_sys(err, "become nobody");
         /* Changing the user made /proc/self root's; isolates open their own files in it. */
         (void)prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
         enter_user_ns(l);
     }
-    if (!drop_capabilities())
+    (void)privileges_empty_bounding(NULL);
+    int rc = privileges_set_caps(0);
+    if (rc < 0) {
+        errno = -rc;
         return err_sys(err, "drop capabilities");
+    }
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return err_sys(err, "no_new_privs");
     l->unprivileged = geteuid() != 0;
@@ -213,65 +205,37 @@ static const int allowed[] = {
     SCMP_SYS(rt_sigprocmask),
 };
 
-static int add_rules(scmp_filter_ctx ctx, const struct lock_options *options) {
-    int rc = 0;
+static void add_rules(struct filter *f, const struct lock_options *options) {
     /* What holds no capability may pass descriptors: it has none. */
     if (options->sends_messages)
-        rc = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(sendmsg), 0);
-    for (size_t i = 0; i < ARRAY_LEN(allowed) && rc == 0; i++)
-        rc = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, allowed[i], 0);
-    /* Memory, but never executable: the engine reserved its code region before. */
-    const int maps[] = {SCMP_SYS(mmap), SCMP_SYS(mprotect)};
-    for (size_t i = 0; i < ARRAY_LEN(maps) && rc == 0; i++)
-        rc = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, maps[i], 1,
-                              SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+        filter_allow(f, (const int[]){SCMP_SYS(sendmsg)}, 1);
+    filter_allow(f, allowed, ARRAY_LEN(allowed));
+    /* The engine reserved its code region before. */
+    filter_allow_memory(f);
     /* send(): to the peer of a connected socket only. */
-    if (rc == 0)
-        rc = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(sendto), 1, SCMP_A4(SCMP_CMP_EQ, 0));
+    filter_allow_if(f, SCMP_SYS(sendto), FILTER_ARGS(SCMP_A4(SCMP_CMP_EQ, 0)));
     /* Where it runs itself. */
-    if (rc == 0)
-        rc = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(sched_setaffinity), 1,
-                              SCMP_A0(SCMP_CMP_EQ, 0));
+    filter_allow_if(f, SCMP_SYS(sched_setaffinity), FILTER_ARGS(SCMP_A0(SCMP_CMP_EQ, 0)));
     /* Its own limits, which it can only lower. */
-    if (rc == 0)
-        rc = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1, SCMP_A0(SCMP_CMP_EQ, 0));
-    if (rc == 0 && options->ioctl_request)
-        rc = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 2,
-                              SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)options->ioctl_fd),
-                              SCMP_A1(SCMP_CMP_EQ, options->ioctl_request));
-    return rc;
-}
-
-static int export_filter(struct lock *l, scmp_filter_ctx ctx, struct err *err) {
-    _cleanup_(close) int fd = memfd_create("filter", MFD_CLOEXEC);
-    if (fd < 0)
-        return err_sys(err, "memfd");
-    if (seccomp_export_bpf(ctx, fd) < 0)
-        return err_set(err, ERR_INTERNAL, "export the system-call filter");
-    off_t size = lseek(fd, 0, SEEK_END);
-    if (size <= 0)
-        return err_sys(err, "size of the system-call filter");
-    l->filter = xmalloc((size_t)size);
-    if (pread(fd, l->filter, (size_t)size, 0) != size)
-        return err_sys(err, "read the system-call filter");
-    l->filter_n = (size_t)size / sizeof(struct sock_filter);
-    l->seccomp = true;
-    return 0;
+    filter_allow_if(f, SCMP_SYS(prlimit64), FILTER_ARGS(SCMP_A0(SCMP_CMP_EQ, 0)));
+    if (options->ioctl_request)
+        filter_allow_if(f, SCMP_SYS(ioctl),
+                        FILTER_ARGS(SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)options->ioctl_fd),
+                                    SCMP_A1(SCMP_CMP_EQ, options->ioctl_request)));
 }
 
 /* Built once, in the zygote, as a program for the kernel: an isolate loads it with one call. */
 static int build_filter(struct lock *l, const struct lock_options *options, struct err *err) {
-    scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_KILL_PROCESS);
-    if (!ctx)
-        return err_set(err, ERR_INTERNAL, "no system-call filter");
-    int rc = seccomp_attr_set(ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
-    (void)seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2);
-    if (rc == 0)
-        rc = add_rules(ctx, options);
-    rc = rc < 0 ? err_set(err, ERR_INTERNAL, "system-call filter: %s", strerror(-rc))
-                : export_filter(l, ctx, err);
-    seccomp_release(ctx);
-    return rc;
+    struct filter *f = filter_create(FILTER_KILL);
+    add_rules(f, options);
+    struct sock_fprog prog;
+    int rc = filter_export(f, &prog, err);
+    if (rc < 0)
+        return rc;
+    l->filter = prog.filter;
+    l->filter_n = prog.len;
+    l->seccomp = true;
+    return 0;
 }
 
 int lock_set_filter(const struct lock *l, struct err *err) {

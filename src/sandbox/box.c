@@ -4,6 +4,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "lock/privileges.h"
 #include "sandbox/guard.h"
 #include "sandbox/init.h"
 #include "sandbox/sys.h"
@@ -274,7 +275,7 @@ static int warm_up(struct maker *m, int tree) {
     if (rc == 0)
         rc = lockdown_ruleset(m->p->lockdown, writable, ARRAY_LEN(writable), &m->ruleset, &m->err);
     if (rc == 0 && m->watch >= 0 && m->ruleset >= 0)
-        rc = lockdown_allow_read(m->ruleset, m->watch, &m->err);
+        rc = lockdown_allow_read(m->p->lockdown, m->ruleset, m->watch, &m->err);
     return rc;
 }
 
@@ -389,7 +390,7 @@ static int own_root(struct maker *m) {
         chdir("/work") < 0)
         return err_sys(&m->err, "enter the root for binds");
     m->own_root = true;
-    return m->ruleset >= 0 ? lockdown_allow_root(m->ruleset, &m->err) : 0;
+    return m->ruleset >= 0 ? lockdown_allow_root(m->p->lockdown, m->ruleset, &m->err) : 0;
 }
 
 static int seal_root(struct maker *m) {
@@ -533,7 +534,7 @@ static int shape(struct maker *m, struct wire_frame *f) {
 
 static int lock(struct maker *m) {
     bool own_uid = m->p->stage->root && guard_on(GUARD_UID);
-    int rc = guard_on(GUARD_CAPS) ? lockdown_caps(own_uid ? CAPS_INIT : 0) : 0;
+    int rc = guard_on(GUARD_CAPS) ? privileges_set_caps(own_uid ? CAPS_INIT : 0) : 0;
     errno = -rc;
     if (rc < 0)
         return err_sys(&m->err, "drop capabilities");

@@ -5,9 +5,10 @@
 #include "base/fd.h"
 #include "base/limits.h"
 #include "base/mem.h"
+#include "lock/privileges.h"
+#include "lock/raw.h"
 #include "sandbox/files.h"
 #include "sandbox/guard.h"
-#include "sandbox/raw.h"
 #include "sandbox/sys.h"
 #include "sandbox/watch.h"
 
@@ -236,7 +237,7 @@ static int become_guest(const struct init_options *o, bool no_suid) {
         if (rc == 0)
             rc = (int)raw(SYS_setresuid, ID, ID, ID, 0);
         if (rc == 0 && guard_on(GUARD_CAPS))
-            rc = lockdown_caps(0);
+            rc = privileges_set_caps(0);
     }
 #ifdef CAY_TEST_GUARDS
     if (rc == 0 && !guard_on(GUARD_CAPS))

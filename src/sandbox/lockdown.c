@@ -1,15 +1,18 @@
 #include "sandbox/lockdown.h"
 
 #include "base/cleanup.h"
+#include "base/fd.h"
 #include "base/mem.h"
+#include "lock/filter.h"
+#include "lock/landlock.h"
+#include "lock/privileges.h"
+#include "lock/raw.h"
 #include "sandbox/guard.h"
-#include "sandbox/raw.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
-#include <linux/landlock.h>
 #include <linux/seccomp.h>
 #include <linux/securebits.h>
 #include <sched.h>
@@ -308,35 +311,31 @@ static const char *const allowed[] = {
 
 enum { TTY_STI = 0x5412, TTY_LINUX = 0x541C };
 
-static int add_argument_rules(scmp_filter_ctx c) {
-    int rc = 0;
-    rc |= seccomp_rule_add(c, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1,
-                           SCMP_A0(SCMP_CMP_MASKED_EQ, NEW_NAMESPACES, 0));
-    rc |= seccomp_rule_add(c, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 0);
+static void add_argument_rules(struct filter *f) {
+    filter_allow_if(f, SCMP_SYS(clone),
+                    FILTER_ARGS(SCMP_A0(SCMP_CMP_MASKED_EQ, NEW_NAMESPACES, 0)));
+    filter_allow(f, (const int[]){SCMP_SYS(ioctl)}, 1);
     static const int families[] = {AF_UNIX, AF_INET, AF_INET6};
     for (size_t i = 0; i < ARRAY_LEN(families); i++)
-        rc |= seccomp_rule_add(c, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1,
-                               SCMP_A0(SCMP_CMP_EQ, (uint64_t)families[i]));
-    rc |= seccomp_rule_add(c, SCMP_ACT_ALLOW, SCMP_SYS(socket), 2, SCMP_A0(SCMP_CMP_EQ, AF_NETLINK),
-                           SCMP_A2(SCMP_CMP_EQ, 0));
-    rc |= seccomp_rule_add(c, SCMP_ACT_ERRNO(EAFNOSUPPORT), SCMP_SYS(socket), 1,
-                           SCMP_A0(SCMP_CMP_GT, AF_NETLINK));
-    rc |= seccomp_rule_add(c, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1, SCMP_A0(SCMP_CMP_EQ, 0));
-    rc |= seccomp_rule_add(c, SCMP_ACT_ALLOW, SCMP_SYS(setrlimit), 0);
+        filter_allow_if(f, SCMP_SYS(socket),
+                        FILTER_ARGS(SCMP_A0(SCMP_CMP_EQ, (uint64_t)families[i])));
+    filter_allow_if(f, SCMP_SYS(socket),
+                    FILTER_ARGS(SCMP_A0(SCMP_CMP_EQ, AF_NETLINK), SCMP_A2(SCMP_CMP_EQ, 0)));
+    filter_refuse(f, SCMP_SYS(socket), EAFNOSUPPORT, FILTER_ARGS(SCMP_A0(SCMP_CMP_GT, AF_NETLINK)));
+    filter_allow_if(f, SCMP_SYS(prlimit64), FILTER_ARGS(SCMP_A0(SCMP_CMP_EQ, 0)));
+    filter_allow(f, (const int[]){SCMP_SYS(setrlimit)}, 1);
     static const uint64_t personas[] = {0, 0x0008, 0x20000, 0x20008, 0xffffffff};
     for (size_t i = 0; i < ARRAY_LEN(personas); i++)
-        rc |= seccomp_rule_add(c, SCMP_ACT_ALLOW, SCMP_SYS(personality), 1,
-                               SCMP_A0(SCMP_CMP_EQ, personas[i]));
+        filter_allow_if(f, SCMP_SYS(personality), FILTER_ARGS(SCMP_A0(SCMP_CMP_EQ, personas[i])));
     static const uint64_t kinds[] = {0, S_IFREG, S_IFIFO, S_IFSOCK};
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
 #ifdef __NR_mknod
-        rc |= seccomp_rule_add(c, SCMP_ACT_ALLOW, SCMP_SYS(mknod), 1,
-                               SCMP_A1(SCMP_CMP_MASKED_EQ, S_IFMT, kinds[i]));
+        filter_allow_if(f, SCMP_SYS(mknod),
+                        FILTER_ARGS(SCMP_A1(SCMP_CMP_MASKED_EQ, S_IFMT, kinds[i])));
 #endif
-        rc |= seccomp_rule_add(c, SCMP_ACT_ALLOW, SCMP_SYS(mknodat), 1,
-                               SCMP_A2(SCMP_CMP_MASKED_EQ, S_IFMT, kinds[i]));
+        filter_allow_if(f, SCMP_SYS(mknodat),
+                        FILTER_ARGS(SCMP_A2(SCMP_CMP_MASKED_EQ, S_IFMT, kinds[i])));
     }
-    return rc;
 }
 
 /* Putting words into a terminal's mouth. libseccomp cannot say "every ioctl but these two" with the
@@ -369,19 +368,19 @@ static const struct sock_filter no_core[] = {
     BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | 0),
 };
 
-static int export_filter(scmp_filter_ctx c, struct sock_fprog *ret, struct err *err) {
-    _cleanup_(close) int fd = memfd_create("filter", MFD_CLOEXEC);
-    if (fd < 0 || seccomp_export_bpf(c, fd) < 0)
-        return err_sys(err, "compile the system call filter");
-    off_t n = lseek(fd, 0, SEEK_END);
+/* The two above, then the filter. */
+static int export_filter(struct filter *f, struct sock_fprog *ret, struct err *err) {
+    struct sock_fprog own;
+    int rc = filter_export(f, &own, err);
+    if (rc < 0)
+        return rc;
     size_t before = ARRAY_LEN(no_sti) + ARRAY_LEN(no_core);
-    struct sock_filter *p = xmalloc(before * sizeof(*p) + (size_t)n);
+    struct sock_filter *p = xmalloc((before + own.len) * sizeof(*p));
     memcpy(p, no_sti, sizeof(no_sti));
     memcpy(p + ARRAY_LEN(no_sti), no_core, sizeof(no_core));
-    if (pread(fd, p + before, (size_t)n, 0) != n)
-        return err_sys(err, "read the system call filter");
-    size_t total = before + (size_t)n / sizeof(struct sock_filter);
-    *ret = (struct sock_fprog){.len = (unsigned short)total, .filter = p};
+    memcpy(p + before, own.filter, own.len * sizeof(*p));
+    free(own.filter);
+    *ret = (struct sock_fprog){.len = (unsigned short)(before + own.len), .filter = p};
     return 0;
 }
 
@@ -479,16 +478,9 @@ static void add_tree(struct sock_fprog *p) {
 }
 
 static int build_filter(struct sock_fprog *ret, struct err *err) {
-    scmp_filter_ctx c = seccomp_init(SCMP_ACT_ERRNO(EPERM));
-    if (!c)
-        return err_set(err, ERR_INTERNAL, "libseccomp: no filter");
-    int rc = add_argument_rules(c);
-    rc |= seccomp_attr_set(c, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
-    if (rc == 0)
-        rc = export_filter(c, ret, err);
-    else
-        rc = err_set(err, ERR_INTERNAL, "libseccomp refused a rule");
-    seccomp_release(c);
+    struct filter *f = filter_create(FILTER_EPERM);
+    add_argument_rules(f);
+    int rc = export_filter(f, ret, err);
     if (rc == 0)
         add_tree(ret);
     return rc;
@@ -497,15 +489,15 @@ static int build_filter(struct sock_fprog *ret, struct err *err) {
 /* A guest that may write to a folder of the host must not leave a setuid program there. The mode of
  * openat2() is in memory, so that call goes away. */
 static int build_no_suid(struct sock_fprog *ret, struct err *err) {
-    scmp_filter_ctx c = seccomp_init(SCMP_ACT_ALLOW);
-    if (!c)
-        return err_set(err, ERR_INTERNAL, "libseccomp: no filter");
     static const struct {
         const char *name;
         unsigned arg;
-    } calls[] = {{"chmod", 1}, {"fchmod", 1}, {"fchmodat", 2}, {"open", 2},  {"openat", 3},
-                 {"creat", 1}, {"mknod", 1},  {"mknodat", 2},  {"mkdir", 1}, {"mkdirat", 2}};
-    int rc = 0;
+        bool opens;
+    } calls[] = {{"chmod", 1, false},  {"fchmod", 1, false},  {"fchmodat", 2, false},
+                 {"open", 2, true},    {"openat", 3, true},   {"creat", 1, false},
+                 {"mknod", 1, false},  {"mknodat", 2, false}, {"mkdir", 1, false},
+                 {"mkdirat", 2, false}};
+    struct filter *f = filter_create(FILTER_ALLOW);
     for (size_t i = 0; i < ARRAY_LEN(calls); i++)
         for (unsigned bit = S_ISGID; bit <= S_ISUID; bit <<= 1) {
             int nr = seccomp_syscall_resolve_name(calls[i].name);
@@ -513,43 +505,26 @@ static int build_no_suid(struct sock_fprog *ret, struct err *err) {
                 continue;
             struct scmp_arg_cmp mode = {
                 .arg = calls[i].arg, .op = SCMP_CMP_MASKED_EQ, .datum_a = bit, .datum_b = bit};
-            bool opens = strcmp(calls[i].name, "open") == 0 || strcmp(calls[i].name, "openat") == 0;
-            if (!opens)
-                rc |= seccomp_rule_add_array(c, SCMP_ACT_ERRNO(EPERM), nr, 1, &mode);
+            if (!calls[i].opens)
+                filter_refuse(f, nr, EPERM, &mode, 1);
             /* Without these two the mode means nothing, and may be anything. */
             static const unsigned creates[] = {O_CREAT, O_TMPFILE & ~O_DIRECTORY};
-            for (size_t k = 0; opens && k < ARRAY_LEN(creates); k++) {
-                struct scmp_arg_cmp both[2] = {mode,
-                                               {.arg = calls[i].arg - 1,
-                                                .op = SCMP_CMP_MASKED_EQ,
-                                                .datum_a = creates[k],
-                                                .datum_b = creates[k]}};
-                rc |= seccomp_rule_add_array(c, SCMP_ACT_ERRNO(EPERM), nr, 2, both);
-            }
+            for (size_t k = 0; calls[i].opens && k < ARRAY_LEN(creates); k++)
+                filter_refuse(f, nr, EPERM,
+                              FILTER_ARGS(mode, {.arg = calls[i].arg - 1,
+                                                 .op = SCMP_CMP_MASKED_EQ,
+                                                 .datum_a = creates[k],
+                                                 .datum_b = creates[k]}));
         }
-    rc |= seccomp_rule_add(c, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(openat2), 0);
-    if (rc == 0)
-        rc = export_filter(c, ret, err);
-    else
-        rc = err_set(err, ERR_INTERNAL, "libseccomp refused a rule");
-    seccomp_release(c);
-    return rc;
+    filter_refuse(f, SCMP_SYS(openat2), ENOSYS, NULL, 0);
+    return export_filter(f, ret, err);
 }
 
 int lockdown_init(struct lockdown *l, struct err *err) {
     *l = (struct lockdown){0};
-    long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
-    l->landlock_abi = abi > 0 ? (int)abi : 0;
+    l->landlock_abi = landlock_version();
     int rc = build_filter(&l->filter, err);
     return rc < 0 ? rc : build_no_suid(&l->no_suid, err);
-}
-
-int lockdown_caps(uint64_t keep) {
-    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct data[2] = {
-        {.effective = (uint32_t)keep, .permitted = (uint32_t)keep},
-        {.effective = (uint32_t)(keep >> 32), .permitted = (uint32_t)(keep >> 32)}};
-    return (int)raw(SYS_capset, (long)&head, (long)data, 0, 0);
 }
 
 #ifdef CAY_TEST_GUARDS
@@ -568,95 +543,53 @@ int lockdown_raise_ambient(void) {
 #endif
 
 int lockdown_bounding(struct err *err) {
-    if (!guard_on(GUARD_CAPS))
-        return 0;
-    for (int cap = 0; cap <= 63; cap++)
-        if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0) {
-            if (errno == EINVAL && cap > CAP_AUDIT_READ)
-                break; /* past the last one this kernel knows */
-            return err_sys(err, "drop capability %d from the bounding set", cap);
-        }
-    if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
-        return err_sys(err, "clear ambient capabilities");
-    return 0;
+    return guard_on(GUARD_CAPS) ? privileges_empty_bounding(err) : 0;
 }
 
 /* ---- Landlock ---- */
 
-#define LL_READ (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR)
-#define LL_EXEC LANDLOCK_ACCESS_FS_EXECUTE
-#define LL_V1   ((1ULL << 13) - 1)
-#define LL_FILE                                                                                    \
-    (LL_EXEC | LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE |                      \
-     3ULL << 14 /* TRUNCATE, IOCTL_DEV */)
+#define READ  (LANDLOCK_RIGHT_READ | LANDLOCK_RIGHT_LIST)
+#define WRITE (LANDLOCK_RIGHT_WRITE | LANDLOCK_RIGHT_TRUNCATE)
 
-struct ruleset_attr { /* as of ABI 6; Debian 12's header knows the first field only */
-    uint64_t fs, net, scoped;
-};
-
-static uint64_t handled_fs(int abi) {
-    uint64_t all = LL_V1;
-    if (abi >= 2)
-        all |= 1ULL << 13; /* REFER */
-    if (abi >= 3)
-        all |= 1ULL << 14; /* TRUNCATE */
-    if (abi >= 5)
-        all |= 1ULL << 15; /* IOCTL_DEV */
-    return all;
-}
-
-static int allow(int ruleset, const char *path, uint64_t access, struct err *err) {
-    struct stat st;
-    _cleanup_(close) int fd = open(path, O_PATH | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &st) < 0)
-        return errno == ENOENT ? 0 : err_sys(err, "landlock: open %s", path);
-    if (!S_ISDIR(st.st_mode))
-        access &= LL_FILE; /* the kernel takes no other for a file */
-    struct landlock_path_beneath_attr rule = {.allowed_access = access, .parent_fd = fd};
-    if (syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) < 0)
-        return err_sys(err, "landlock: allow %s", path);
-    return 0;
+static struct landlock ruleset_of(const struct lockdown *l, int ruleset) {
+    return (struct landlock){.version = l->landlock_abi, .fd = ruleset};
 }
 
 int lockdown_allow_writable(const struct lockdown *l, int ruleset, const char *path,
                             struct err *err) {
-    uint64_t never = LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_MAKE_BLOCK;
-    return allow(ruleset, path, handled_fs(l->landlock_abi) & ~never, err);
+    struct landlock k = ruleset_of(l, ruleset);
+    uint64_t never = LANDLOCK_RIGHT_MAKE_CHAR | LANDLOCK_RIGHT_MAKE_DISK;
+    return landlock_allow(&k, path, LANDLOCK_RIGHT_ALL & ~never, err);
 }
 
-int lockdown_allow_root(int ruleset, struct err *err) {
-    return allow(ruleset, "/", LL_READ | LL_EXEC, err);
+int lockdown_allow_root(const struct lockdown *l, int ruleset, struct err *err) {
+    struct landlock k = ruleset_of(l, ruleset);
+    return landlock_allow(&k, "/", READ | LANDLOCK_RIGHT_EXECUTE, err);
 }
 
-int lockdown_allow_read(int ruleset, int fd, struct err *err) {
-    struct landlock_path_beneath_attr rule = {.allowed_access = LL_READ, .parent_fd = fd};
-    if (syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) < 0)
-        return err_sys(err, "landlock: allow reading");
-    return 0;
+int lockdown_allow_read(const struct lockdown *l, int ruleset, int fd, struct err *err) {
+    struct landlock k = ruleset_of(l, ruleset);
+    return landlock_allow_fd(&k, fd, READ, err);
 }
 
 int lockdown_ruleset(const struct lockdown *l, const char *const *writable, size_t n, int *ret_fd,
                      struct err *err) {
+    struct landlock k = {.fd = -1};
     *ret_fd = -1;
-    if (l->landlock_abi == 0 || !guard_on(GUARD_LANDLOCK))
+    if (!guard_on(GUARD_LANDLOCK))
         return 0;
-    uint64_t all = handled_fs(l->landlock_abi);
-    struct ruleset_attr attr = {.fs = all, .scoped = l->landlock_abi >= 6 ? 3 : 0};
-    size_t size = l->landlock_abi >= 6 ? sizeof(attr) : sizeof(attr.fs);
-    _cleanup_(close) int fd = (int)syscall(SYS_landlock_create_ruleset, &attr, size, 0);
-    if (fd < 0)
-        return err_sys(err, "landlock: new ruleset");
-    uint64_t device = LL_READ | LANDLOCK_ACCESS_FS_WRITE_FILE | (all & (3ULL << 14));
-    int rc = allow(fd, "/", LL_READ | LL_EXEC, err);
+    int rc = landlock_open(&k, 0, err);
     if (rc == 0)
-        rc = allow(fd, "/dev", device, err);
+        rc = lockdown_allow_root(l, k.fd, err);
     if (rc == 0)
-        rc =
-            allow(fd, "/proc", LL_READ | LANDLOCK_ACCESS_FS_WRITE_FILE | (all & (1ULL << 14)), err);
+        rc = landlock_allow(&k, "/dev", READ | WRITE | LANDLOCK_RIGHT_IOCTL, err);
+    if (rc == 0)
+        rc = landlock_allow(&k, "/proc", READ | WRITE, err);
     for (size_t i = 0; rc == 0 && i < n; i++)
-        rc = lockdown_allow_writable(l, fd, writable[i], err);
+        rc = lockdown_allow_writable(l, k.fd, writable[i], err);
     if (rc == 0)
-        *ret_fd = steal_fd(&fd);
+        *ret_fd = steal_fd(&k.fd);
+    landlock_close(&k);
     return rc;
 }
 
@@ -667,9 +600,11 @@ int lockdown_install(const struct sock_fprog *filter) {
 int lockdown_enforce(const struct lockdown *l, int ruleset, struct err *err) {
     if (guard_on(GUARD_NNP) && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return err_sys(err, "no_new_privs");
-    if (ruleset >= 0 && syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
-        return err_sys(err, "landlock: restrict");
-    int rc = guard_on(GUARD_SECCOMP) ? lockdown_install(&l->filter) : 0;
+    struct landlock k = ruleset_of(l, ruleset);
+    int rc = landlock_enforce(&k, err);
+    if (rc < 0)
+        return rc;
+    rc = guard_on(GUARD_SECCOMP) ? lockdown_install(&l->filter) : 0;
     if (rc == 0)
         return 0;
     errno = -rc;

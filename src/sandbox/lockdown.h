@@ -18,9 +18,6 @@ struct lockdown {
 int lockdown_init(struct lockdown *l, struct err *err);
 
 enum { CAPS_INIT = 1 << 5 | 1 << 6 | 1 << 7 }; /* KILL, SETGID, SETUID */
-/* Sets all three sets. This and lockdown_install() are for a child that shares init's memory too:
- * they return -errno and leave errno alone. */
-int lockdown_caps(uint64_t keep);
 #ifdef CAY_TEST_GUARDS
 /* Without the guard GUARD_CAPS: what a guest holds if nothing is dropped. */
 int lockdown_raise_ambient(void);
@@ -35,9 +32,10 @@ int lockdown_ruleset(const struct lockdown *l, const char *const *writable, size
 int lockdown_allow_writable(const struct lockdown *l, int ruleset, const char *path,
                             struct err *err);
 /* The root is another one since the ruleset was made. */
-int lockdown_allow_root(int ruleset, struct err *err);
+int lockdown_allow_root(const struct lockdown *l, int ruleset, struct err *err);
 /* One more folder that may be read, by descriptor. */
-int lockdown_allow_read(int ruleset, int fd, struct err *err);
+int lockdown_allow_read(const struct lockdown *l, int ruleset, int fd, struct err *err);
 /* no_new_privs, Landlock, seccomp: nothing is given back after this. */
 int lockdown_enforce(const struct lockdown *l, int ruleset, struct err *err);
+/* Also for a child that shares init's memory: returns -errno and leaves errno alone. */
 int lockdown_install(const struct sock_fprog *filter);

@@ -1,7 +1,7 @@
 #pragma once
 /* System calls without libc: no errno, no locks, nothing but registers. For a child that shares
- * init's memory while init goes on: whatever libc remembers is init's. Returns what the kernel
- * does, -errno for a failure. */
+ * its parent's memory while that one goes on: whatever libc remembers is the parent's. Returns what
+ * the kernel does, -errno for a failure. */
 
 #include <sys/syscall.h>
 
@@ -30,7 +30,7 @@ static inline long raw(long nr, long a, long b, long c, long d) {
     return x0;
 }
 #else
-/* The child gets a copy of init's memory then, which takes longer. */
+/* The child gets a copy of the memory then, which takes longer. */
 #define RAW_SHARES_MEMORY 0
 #include <errno.h>
 #include <unistd.h>
