@@ -116,12 +116,14 @@
 /* Input that commands have not read: of a key, and of all of them. No settings. */
 #define LIMIT_SANDBOX_INPUT_BYTES     (24 * 1024 * 1024)
 #define LIMIT_SANDBOX_INPUT_ALL_BYTES (32 * 1024 * 1024)
-#define LIMIT_SANDBOX_KEEP            200
-#define LIMIT_SANDBOX_KEEP_S          604800
-#define LIMIT_SANDBOX_UPLOAD_MB       1024
-#define LIMIT_SANDBOX_SNAPSHOT_MB     1024
-#define LIMIT_SANDBOX_SNAPSHOTS_MB    4096
-#define LIMIT_SANDBOX_SNAPSHOT_S      600
+/* What all uploads hold before each has only a little. No setting. */
+#define LIMIT_SANDBOX_UPLOADS_BYTES (16 * 1024 * 1024)
+#define LIMIT_SANDBOX_KEEP          200
+#define LIMIT_SANDBOX_KEEP_S        604800
+#define LIMIT_SANDBOX_UPLOAD_MB     1024
+#define LIMIT_SANDBOX_SNAPSHOT_MB   1024
+#define LIMIT_SANDBOX_SNAPSHOTS_MB  4096
+#define LIMIT_SANDBOX_SNAPSHOT_S    600
 /* Of what all keys share, one key has at most this part unless the setting says how much it has
  * (max_per_key, commands_per_key, snapshots_mb_per_key): the rest is for the others. */
 #define LIMIT_SANDBOX_SHARE_PERCENT 75

@@ -203,3 +203,32 @@ describe('bodies before anything is known of who sends them', () => {
     }, 'room again');
   });
 });
+
+test('uploads that do not end have a bound together, and others upload', async (t) => {
+  const cay = await withCay(t);
+  const made = await request(cay, '/v1/sandboxes', { method: 'POST', body: '{}' });
+  assert.equal(made.status, 201, made.body);
+  const files = `/v1/sandboxes/${JSON.parse(made.body).id}/files`;
+  const before = memory(cay);
+  const sockets = [];
+  for (let i = 0; i < 300; i++) {
+    const socket = connect(cay.port, '127.0.0.1');
+    socket.on('error', () => {});
+    socket.write(`PUT ${files}?path=/work/f${i} HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${4 * MiB}\r\n\r\n`);
+    socket.write(Buffer.alloc(255 * 1024, 'x'));
+    sockets.push(socket);
+  }
+  const put = async (n) => {
+    const bytes = randomBytes(n);
+    const { status, body } = await request(cay, `${files}?path=/work/mine`, { method: 'PUT', body: bytes });
+    assert.equal(status, 200, body);
+    const got = await fetch(`http://127.0.0.1:${cay.port}${files}?path=/work/mine`);
+    assert.equal(sha(Buffer.from(await got.arrayBuffer())), sha(bytes));
+  };
+  await until(() => sockets.every((s) => s.writableLength === 0), 'what they send');
+  await put(3 * MiB);
+  const most = isSanitized ? 400 : 40;
+  assert.ok(memory(cay) - before < most * MiB, `${(memory(cay) - before) / MiB} MiB more`);
+  sockets.forEach((s) => s.destroy());
+  await put(3 * MiB);
+});

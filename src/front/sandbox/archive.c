@@ -25,12 +25,19 @@ struct archive {
     bool in;   /* it is unpacked */
     bool held; /* the first bytes of one that is packed are */
     bool full;
+    size_t queued; /* of the bytes that all uploads hold */
     bool cancelled;
     struct err err; /* why it did not begin */
     struct later later;
 };
 
+static void count_queued(struct archive *a) {
+    sandboxes_hold_upload(a->all, &a->queued,
+                          a->command ? sandbox_command_input_queued(a->command) : 0);
+}
+
 static void free_archive(struct archive *a) {
+    sandboxes_hold_upload(a->all, &a->queued, 0);
     later_cancel(&a->later);
     buf_finish(&a->head);
     free(a->path);
@@ -98,6 +105,7 @@ static void on_output(void *ctx, int stream, const char *data, size_t len) {
 
 static void on_drained(void *ctx) {
     struct archive *a = ctx;
+    count_queued(a);
     if (!a->full || a->cancelled)
         return;
     a->full = false;
@@ -222,7 +230,8 @@ bool archive_add(struct archive *a, const char *data, size_t len) {
         return true;
     }
     (void)sandbox_command_write(a->command, data, len);
-    a->full = sandbox_command_input_queued(a->command) > QUEUE_BYTES;
+    a->full = sandbox_command_input_queued(a->command) > sandboxes_upload_most(a->all, QUEUE_BYTES);
+    count_queued(a);
     return !a->full;
 }
 

@@ -120,15 +120,21 @@ void file_reader_cancel(struct file_reader *r) {
 
 /* --- writing --- */
 
+/* Those of one sandbox take turns: init takes one piece at a time anyway, and what waits for it
+ * waits here, where it is counted, not in the channel. */
 struct file_writer {
     struct sandboxes *all;
+    struct file_writer *next;
     char id[ID_SIZE];
     struct file_writer_callbacks callbacks;
     void *ctx;
     char *path;
     uint32_t mode, flags;
     struct buf piece;
+    size_t held;   /* of the bytes that all uploads hold */
+    size_t on_way; /* in the call */
     struct sandbox_call *call;
+    uint64_t turn; /* 0: it does not wait for one */
     uint64_t written;
     bool begun;
     bool finished; /* nothing more comes */
@@ -137,12 +143,48 @@ struct file_writer {
     struct later later;
 };
 
+static void flush(struct file_writer *w);
+
+static void count_held(struct file_writer *w) {
+    sandboxes_hold_upload(w->all, &w->held, w->piece.cap + w->on_way);
+}
+
+static bool is_taken(const struct file_writer *w) {
+    for (const struct file_writer *o = *sandboxes_writers(w->all); o; o = o->next)
+        if (o->call && strcmp(o->id, w->id) == 0)
+            return true;
+    return false;
+}
+
+/* The one that has waited longest. */
+static void next_turn(struct sandboxes *all, const char *id) {
+    struct file_writer *first = NULL;
+    for (struct file_writer *w = *sandboxes_writers(all); w; w = w->next)
+        if (w->turn && strcmp(w->id, id) == 0 && (!first || w->turn < first->turn))
+            first = w;
+    if (first)
+        flush(first);
+}
+
+static void unlink_writer(struct file_writer *w) {
+    struct file_writer **at = sandboxes_writers(w->all);
+    while (*at != w)
+        at = &(*at)->next;
+    *at = w->next;
+}
+
 void file_writer_cancel(struct file_writer *w) {
+    struct sandboxes *all = w->all;
+    char id[ID_SIZE];
+    memcpy(id, w->id, sizeof(id));
+    sandboxes_hold_upload(all, &w->held, 0);
+    unlink_writer(w);
     later_cancel(&w->later);
     sandbox_call_cancel(w->call);
     buf_finish(&w->piece);
     free(w->path);
     free(w);
+    next_turn(all, id);
 }
 
 static void end_writer(struct file_writer *w, const struct err *err) {
@@ -159,18 +201,20 @@ static void on_writer_failed(void *ctx) {
     end_writer(w, &err);
 }
 
-static void flush(struct file_writer *w);
-
 static void on_piece(void *ctx, struct sandbox_reply *reply, const struct err *err) {
     struct file_writer *w = ctx;
     w->call = NULL;
+    w->on_way = 0;
+    count_held(w);
     if (err) {
         struct err copy = *err;
         end_writer(w, &copy);
         return;
     }
+    next_turn(w->all, w->id);
     w->written += reply->value;
-    if (w->piece.len > 0 && (w->finished || w->piece.len >= SANDBOX_INLINE_MAX)) {
+    bool enough = w->piece.len >= sandboxes_upload_most(w->all, SANDBOX_INLINE_MAX);
+    if (w->piece.len > 0 && (w->finished || enough)) {
         flush(w);
     } else if (w->finished) {
         end_writer(w, NULL);
@@ -181,6 +225,11 @@ static void on_piece(void *ctx, struct sandbox_reply *reply, const struct err *e
 }
 
 static void flush(struct file_writer *w) {
+    if (is_taken(w)) {
+        w->turn = w->turn ? w->turn : sandboxes_next_turn(w->all);
+        return;
+    }
+    w->turn = 0;
     struct sandbox *s = sandboxes_find(w->all, w->id);
     size_t n = MIN(w->piece.len, (size_t)SANDBOX_INLINE_MAX);
     struct sandbox_put put = {.path = w->path,
@@ -193,6 +242,10 @@ static void flush(struct file_writer *w) {
     if (s && s->state == SANDBOX_RUNNING)
         w->call = sandbox_box_write(s->box, &put, on_piece, w);
     buf_consume(&w->piece, n);
+    if (w->piece.len == 0)
+        buf_finish(&w->piece);
+    w->on_way = w->call ? n : 0;
+    count_held(w);
     if (!w->call) {
         set_gone(&w->err);
         later_post(sandboxes_later(w->all), &w->later, on_writer_failed, w);
@@ -209,6 +262,8 @@ struct file_writer *file_write(struct sandbox *s, const struct file_target *targ
                               .mode = target->mode,
                               .flags = target->flags};
     memcpy(w->id, s->id, sizeof(w->id));
+    w->next = *sandboxes_writers(s->all);
+    *sandboxes_writers(s->all) = w;
     /* A pause takes hold between two reads of the connection. */
     buf_init(&w->piece, 2 * SANDBOX_INLINE_MAX + 128 * 1024);
     return w;
@@ -218,7 +273,8 @@ bool file_writer_add(struct file_writer *w, const char *data, size_t len) {
     if (w->err.code)
         return true; /* on_end comes */
     (void)buf_add(&w->piece, data, len);
-    if (w->piece.len < SANDBOX_INLINE_MAX)
+    count_held(w);
+    if (w->piece.len < sandboxes_upload_most(w->all, SANDBOX_INLINE_MAX))
         return true;
     w->full = true;
     if (!w->call)

@@ -31,6 +31,8 @@ enum {
     ENV_BYTES = 65536,
 };
 
+enum { SMALL_UPLOAD = 16 * 1024 };
+
 struct sandboxes {
     struct sandboxes_options opt;
     struct sandbox_host *host; /* NULL: there is no cay-sandbox */
@@ -43,8 +45,11 @@ struct sandboxes {
     uv_timer_t timer;
     struct later_queue later;
     int64_t pruned_ms;
-    unsigned ended;   /* since then */
-    bool prune_again; /* it found some, and there may be more */
+    struct file_writer *writers;
+    uint64_t turns;       /* of writers */
+    size_t uploads_bytes; /* that they hold */
+    unsigned ended;       /* since then */
+    bool prune_again;     /* it found some, and there may be more */
     uint64_t created_total, failed_total;
     bool closing;
     unsigned parts; /* that are to be closed */
@@ -1206,6 +1211,23 @@ bool sandboxes_take_input(const struct sandboxes *all, const char *owner) {
     struct sandboxes_running r = sandboxes_running(all, owner);
     return r.unread_all < LIMIT_SANDBOX_INPUT_ALL_BYTES &&
            (*owner == 0 || r.unread_own < LIMIT_SANDBOX_INPUT_BYTES);
+}
+
+void sandboxes_hold_upload(struct sandboxes *all, size_t *held, size_t now) {
+    all->uploads_bytes += now - *held;
+    *held = now;
+}
+
+struct file_writer **sandboxes_writers(struct sandboxes *all) {
+    return &all->writers;
+}
+
+uint64_t sandboxes_next_turn(struct sandboxes *all) {
+    return ++all->turns;
+}
+
+size_t sandboxes_upload_most(const struct sandboxes *all, size_t wanted) {
+    return all->uploads_bytes < LIMIT_SANDBOX_UPLOADS_BYTES ? wanted : MIN(wanted, SMALL_UPLOAD);
 }
 
 int sandboxes_check(const struct sandboxes *all, struct err *err) {

@@ -95,6 +95,14 @@ struct sandboxes_running {
 struct sandboxes_running sandboxes_running(const struct sandboxes *all, const char *owner);
 /* Whether more input may be kept for a command of this owner that does not read. */
 bool sandboxes_take_input(const struct sandboxes *all, const char *owner);
+/* An upload holds so many bytes now; *held is what it held before. */
+void sandboxes_hold_upload(struct sandboxes *all, size_t *held, size_t now);
+/* The list of what writes files, and the number of who waits next: files.c keeps them. */
+struct file_writer;
+struct file_writer **sandboxes_writers(struct sandboxes *all);
+uint64_t sandboxes_next_turn(struct sandboxes *all);
+/* How many it may gather: when all of them hold much, a little each. */
+size_t sandboxes_upload_most(const struct sandboxes *all, size_t wanted);
 /* 0, or why no sandbox can be made now. */
 int sandboxes_check(const struct sandboxes *all, struct err *err);
 const struct sandbox_features *sandboxes_features(const struct sandboxes *all);
