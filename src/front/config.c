@@ -41,6 +41,8 @@ void config_finish(struct config *c) {
     free(c->data_dir);
     free(c->web_dir);
     free(c->agents_dir);
+    free(c->coders_dir);
+    json_decref(c->coders);
     free(c->models_file);
     free(c->model);
     free(c->user);
@@ -182,11 +184,22 @@ static int check_origin(const char *origin, struct err *err) {
                    origin);
 }
 
+/* Their names are looked at when the agents are known. */
+static int read_coders(struct config *c, json_t *coders, struct err *err) {
+    if (coders && !json_is_object(coders))
+        return err_set(err, ERR_BAD_REQUEST,
+                       "\"coders\" must be an object: {\"claude-code\": \"/path\"}");
+    json_decref(c->coders);
+    c->coders = json_incref(coders);
+    return 0;
+}
+
 static int read_root(struct config *c, const json_t *root, struct err *err) {
-    static const char *const keys[] = {
-        "listen",    "data_dir",  "web_dir", "agents_dir",   "models_file", "model",
-        "user",      "hosts",     "origins", "tail_origins", "limits",      "require_key",
-        "log_level", "sandboxes", "store",   "execute",      "$schema",     NULL};
+    static const char *const keys[] = {"listen",      "data_dir",     "web_dir", "agents_dir",
+                                       "models_file", "model",        "user",    "hosts",
+                                       "origins",     "tail_origins", "limits",  "require_key",
+                                       "log_level",   "sandboxes",    "store",   "coders_dir",
+                                       "coders",      "execute",      "$schema", NULL};
     int rc = json_check_keys(root, "the settings", keys, err);
     const char *level = NULL;
     if (rc == 0)
@@ -205,6 +218,10 @@ static int read_root(struct config *c, const json_t *root, struct err *err) {
         rc = read_str(root, "web_dir", &c->web_dir, err);
     if (rc == 0)
         rc = read_str(root, "agents_dir", &c->agents_dir, err);
+    if (rc == 0)
+        rc = read_str(root, "coders_dir", &c->coders_dir, err);
+    if (rc == 0)
+        rc = read_coders(c, json_object_get(root, "coders"), err);
     if (rc == 0)
         rc = read_str(root, "models_file", &c->models_file, err);
     if (rc == 0)

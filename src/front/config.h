@@ -20,6 +20,8 @@ struct config {
     char *data_dir;
     char *web_dir;
     char *agents_dir;
+    char *coders_dir;  /* further kinds of coding agents, or NULL */
+    json_t *coders;    /* {NAME: where its program is}, or NULL */
     char *models_file; /* NULL: the built-in list */
     char *model;       /* the default model; NULL: by the keys there are */
     char *user;

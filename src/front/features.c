@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 const char *feature_status_name(enum feature_status s) {
-    static const char *names[] = {"ok", "degraded", "missing"};
+    static const char *names[] = {"ok", "degraded", "missing", "absent"};
     return names[s];
 }
 

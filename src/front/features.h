@@ -5,16 +5,17 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum feature_status { FEATURE_OK, FEATURE_DEGRADED, FEATURE_MISSING };
+/* Absent is what cay does without: nothing of it was installed. */
+enum feature_status { FEATURE_OK, FEATURE_DEGRADED, FEATURE_MISSING, FEATURE_ABSENT };
 
 struct feature {
     const char *name;
     enum feature_status status;
-    char detail[160];
+    char detail[240];
     char advice[240];
 };
 
-#define FEATURES_MAX 16
+#define FEATURES_MAX 96
 
 struct features {
     struct feature items[FEATURES_MAX];

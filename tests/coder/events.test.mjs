@@ -148,7 +148,7 @@ test('the definitions of agents have the keys and the placeholders that there ar
   assert.deepEqual(files, ['claude-code.json', 'coder.json']);
   for (const file of files) {
     const d = JSON.parse(readFileSync(new URL(file, CODERS), 'utf8'));
-    assert.deepEqual(Object.keys(d), ['title', 'description', 'program', 'find', 'mount', 'arguments', 'environment', 'stdin', 'dialects', 'lines', 'memory_mb']);
+    assert.deepEqual(Object.keys(d).filter((k) => k !== 'demo'), ['title', 'description', 'program', 'find', 'mount', 'arguments', 'environment', 'stdin', 'dialects', 'lines', 'memory_mb']);
     const values = [...d.arguments, ...Object.values(d.environment)];
     for (const [, name] of values.join(' ').matchAll(/\$\{(\w+)\}/g)) assert.ok(KNOWN.includes(name), name);
     assert.ok(values.every((v) => typeof v === 'string'));

@@ -1,36 +1,12 @@
 // An agent that works in a sandbox: it is made, watched, stopped, and leaves nothing behind but what it was asked for.
 import assert from 'node:assert/strict';
 import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer, request as httpRequest } from 'node:http';
+import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { request, runCay, slow, startCay, until, withCay } from '../lib/cay.mjs';
-
-/** POST /v1/code as a stream: {events, ended, stop()}. */
-function code(cay, body, headers = {}) {
-  const seen = { events: [], status: 0, text: '' };
-  const req = httpRequest({ port: cay.port, host: '127.0.0.1', path: '/v1/code', method: 'POST', headers: { Accept: 'text/event-stream', ...headers } });
-  seen.ended = new Promise((resolve, reject) => {
-    req.on('error', reject);
-    req.on('response', (res) => {
-      seen.status = res.statusCode;
-      res.setEncoding('utf8').on('data', (d) => {
-        seen.text += d;
-        for (let at; (at = seen.text.indexOf('\n\n')) >= 0; seen.text = seen.text.slice(at + 2)) {
-          const fields = Object.fromEntries(seen.text.slice(0, at).split('\n').map((l) => [l.slice(0, l.indexOf(':')), l.slice(l.indexOf(':') + 2)]));
-          seen.events.push({ id: fields.id && Number(fields.id), type: fields.event, data: JSON.parse(fields.data) });
-        }
-      });
-      res.on('end', resolve).on('error', resolve);
-    });
-  });
-  seen.ended.catch(() => {});
-  seen.stop = () => req.destroy();
-  seen.of = (type) => seen.events.filter((e) => e.type === type).map((e) => e.data);
-  req.end(JSON.stringify(body));
-  return seen;
-}
+import { code, nothingLeft as noneLeft } from '../lib/code.mjs';
 
 describe('the coder', () => {
   let cay;
@@ -39,8 +15,7 @@ describe('the coder', () => {
   });
   after(() => cay.stop());
 
-  const living = async () => (await request(cay, '/v1/sandboxes')).json().sandboxes.filter((s) => s.status === 'running' || s.status === 'starting');
-  const nothingLeft = () => until(async () => (await living()).length === 0, 'no sandbox');
+  const nothingLeft = () => noneLeft(cay);
 
   test('the demo writes a script, runs it, reads it back, and is done', async () => {
     const seen = code(cay, { spec: 'Create a hello world Python script and run it' });

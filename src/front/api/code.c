@@ -32,7 +32,19 @@ static void start(struct http_req *req, void *ctx) {
     api_follow(f, req, id, 0, http_req_accepts(req, "text/event-stream"));
 }
 
+/* GET /v1/code/agents: the kinds of agents there are. */
+static void list_agents(struct http_req *req, void *ctx) {
+    const struct front *f = ctx;
+    _cleanup_(json) json_t *out = codes_show_agents(f->codes);
+    http_respond_json(req, 200, out);
+}
+
 void api_code_routes(struct front *f) {
+    http_server_route(f->http, &(struct http_route){.methods = "GET",
+                                                    .pattern = "/v1/code/agents",
+                                                    .handler = list_agents,
+                                                    .ctx = f,
+                                                    .flags = FRONT_ROUTE_READ});
     http_server_route(f->http, &(struct http_route){.methods = "POST",
                                                     .pattern = "/v1/code",
                                                     .handler = start,

@@ -29,6 +29,12 @@ int cli_fail(const struct err *err);
 int cli_usage(const char *verb, const char *message);
 /* Where the sibling programs are: beside cay, or ../libexec/cay. The caller frees. */
 char *cli_sibling_dir(void);
+/* The kinds of coding agents: those that come with cay (beside the build folder, or installed), and
+ * the operator's. */
+struct config;
+struct coder_def;
+int cli_load_coders(const struct config *config, const char *sibling_dir,
+                    struct coder_def **ret_defs, struct err *err);
 /* "500ms", "10s", "2m", "1h"; a bare number is seconds. */
 bool cli_parse_time(const char *text, int64_t *ret_ms);
 /* "64m", "1g", "4096"; powers of 1024. */

@@ -36,6 +36,12 @@ static const char usage[] =
     "happens; at the end what it changed is shown as a diff. SPEC \"-\" is read from the input.\n\n"
     "  -d, --dir DIR        work on a copy of this folder (default: an empty one)\n"
     "  -m, --model MODEL    which model (default: the server's)\n"
+    "      --agent AGENT    which agent (default: coder; `cay doctor` lists them)\n"
+    "      --repo URL       work on this repository, cloned inside the sandbox, instead of a "
+    "folder\n"
+    "      --ref REF        its branch, tag or commit (default: the one that it names)\n"
+    "      --credential R   the configured route that has the repository's credential\n"
+    "      --sandbox ID     go on in this one, which an earlier run has kept\n"
     "      --max-steps N    how many steps it may take (default 5)\n"
     "      --timeout TIME   how long it may take: 90s, 5m (default 5m)\n"
     "      --apply          write the changes back to DIR, unless what they touch has changed "
@@ -426,6 +432,21 @@ static int read_option(struct code_cli *c, int option) {
     case 'm':
         (void)json_object_set_new(c->ask, "model", json_string(optarg));
         return 0;
+    case 'A':
+        (void)json_object_set_new(c->ask, "agent", json_string(optarg));
+        return 0;
+    case 'r':
+        (void)json_object_set_new(c->ask, "repo", json_string(optarg));
+        return 0;
+    case 'R':
+        (void)json_object_set_new(c->ask, "ref", json_string(optarg));
+        return 0;
+    case 'C':
+        (void)json_object_set_new(c->ask, "credential", json_string(optarg));
+        return 0;
+    case 'S':
+        (void)json_object_set_new(c->ask, "sandbox", json_string(optarg));
+        return 0;
     case 's':
         return read_number(c, "max_steps", optarg)
                    ? 0
@@ -474,6 +495,11 @@ static int run_it(struct code_cli *c, const char *spec, struct err *err) {
 int cli_code(int argc, char **argv) {
     static const struct option options[] = {{"dir", required_argument, NULL, 'd'},
                                             {"model", required_argument, NULL, 'm'},
+                                            {"agent", required_argument, NULL, 'A'},
+                                            {"repo", required_argument, NULL, 'r'},
+                                            {"ref", required_argument, NULL, 'R'},
+                                            {"credential", required_argument, NULL, 'C'},
+                                            {"sandbox", required_argument, NULL, 'S'},
                                             {"max-steps", required_argument, NULL, 's'},
                                             {"timeout", required_argument, NULL, 't'},
                                             {"apply", no_argument, NULL, 'a'},

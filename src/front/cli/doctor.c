@@ -6,6 +6,8 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "front/cli/cli.h"
+#include "front/code/definition.h"
+#include "front/config.h"
 #include "front/features.h"
 #include "front/sandbox/host.h"
 
@@ -13,14 +15,18 @@
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static const char usage[] =
-    "usage: cay doctor [--json]\n\n"
+    "usage: cay doctor [--json] [--config FILE]\n\n"
     "Tries what cay needs from this machine and prints one line per feature: ok, degraded (cay\n"
-    "works, with a wall less) or missing, and what to do about it. The exit status is 1 if\n"
-    "something that cay cannot do without is missing.\n\n"
-    "  --json   print a JSON list\n";
+    "works, with a wall less) or missing, and what to do about it; absent is what it does "
+    "without.\n"
+    "Of each coding agent it says where its program was found. The exit status is 1 if something\n"
+    "that cay cannot do without is missing.\n\n"
+    "  --json          print a JSON list\n"
+    "  --config FILE   settings (default ./cay.json, then /etc/cay/cay.json)\n";
 
 /* --- sandboxes: the launcher itself is asked, which makes one to see --- */
 
@@ -113,6 +119,42 @@ static void probe_sandboxes(struct features *f, const char *dir) {
     (void)uv_loop_close(&p.loop);
 }
 
+/* --- coding agents: where their programs are --- */
+
+static const char *way(const struct coder_def *d) {
+    return strcmp(d->by, "own") == 0       ? "comes with cay"
+           : strcmp(d->by, "setting") == 0 ? "by the setting \"coders\""
+                                           : "in PATH";
+}
+
+static void tell_coder(struct features *f, const struct coder_def *d) {
+    if (f->n == FEATURES_MAX)
+        return;
+    struct feature *x = &f->items[f->n++];
+    bool usable = d->fd >= 0;
+    *x = (struct feature){.name = d->name, .status = usable ? FEATURE_OK : FEATURE_ABSENT};
+    if (usable)
+        (void)snprintf(x->detail, sizeof(x->detail), "coding agent: %.180s (%s)", d->found, way(d));
+    else
+        (void)snprintf(x->detail, sizeof(x->detail), "coding agent, cannot be used");
+    if (!usable)
+        (void)snprintf(x->advice, sizeof(x->advice), "%.230s", d->why.message);
+}
+
+/* The names in f are those of the list. */
+static int probe_coders(struct features *f, const char *dir, const char *file,
+                        struct coder_def **ret_defs, struct err *err) {
+    struct config config;
+    config_init(&config);
+    int rc = config_load(&config, file, err);
+    if (rc == 0)
+        rc = cli_load_coders(&config, dir, ret_defs, err);
+    for (const struct coder_def *d = rc == 0 ? *ret_defs : NULL; d; d = d->next)
+        tell_coder(f, d);
+    config_finish(&config);
+    return rc;
+}
+
 static void print_json(const struct features *f) {
     _cleanup_(buf) struct buf b;
     buf_init(&b, 65536);
@@ -136,13 +178,20 @@ static void print_json(const struct features *f) {
 }
 
 int cli_doctor(int argc, char **argv) {
-    static const struct option options[] = {
-        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {0}};
+    static const struct option options[] = {{"json", no_argument, NULL, 'j'},
+                                            {"config", required_argument, NULL, 'c'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
+    const char *file = NULL;
+    struct coder_def *coders = NULL;
+    struct err err;
     bool json = false;
     int c;
     while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         if (c == 'j') {
             json = true;
+        } else if (c == 'c') {
+            file = optarg;
         } else if (c == 'h') {
             (void)fputs(usage, stdout);
             return 0;
@@ -156,15 +205,18 @@ int cli_doctor(int argc, char **argv) {
     _cleanup_(free) char *dir = cli_sibling_dir();
     features_probe(&f, dir, true);
     probe_sandboxes(&f, dir);
+    if (probe_coders(&f, dir, file, &coders, &err) < 0)
+        return cli_fail(&err);
     bool missing = false;
     for (size_t i = 0; i < f.n; i++)
         missing = missing || f.items[i].status == FEATURE_MISSING;
     if (json) {
         print_json(&f);
+        coder_defs_free(coders);
         return missing;
     }
     bool color = isatty(STDOUT_FILENO) == 1;
-    static const char *const colors[] = {"\033[32m", "\033[33m", "\033[31m"};
+    static const char *const colors[] = {"\033[32m", "\033[33m", "\033[31m", ""};
     for (size_t i = 0; i < f.n; i++) {
         const struct feature *x = &f.items[i];
         (void)printf("%s%-8s%s  %-16s %s\n", color ? colors[x->status] : "",
@@ -172,5 +224,6 @@ int cli_doctor(int argc, char **argv) {
         if (x->advice[0])
             (void)printf("                            -> %s\n", x->advice);
     }
+    coder_defs_free(coders);
     return missing;
 }

@@ -10,6 +10,7 @@
 #include "front/cli/cli.h"
 #include "front/code/code.h"
 #include "front/code/door.h"
+#include "front/code/route.h"
 #include "front/execute/execute.h"
 #include "front/front.h"
 #include "front/guard.h"
@@ -73,7 +74,6 @@ enum program_file {
     PROGRAM_FACET,
     PROGRAM_SANDBOX,
     PROGRAM_EGRESS,
-    PROGRAM_CODER,
     PROGRAM_COUNT,
 };
 
@@ -82,6 +82,7 @@ struct serve {
     struct config config;
     struct secrets secrets;
     struct agent_def *agent_defs;
+    struct coder_def *coder_defs;
     uv_loop_t loop;
     uv_signal_t signals[2];
     struct caretaker *caretaker;
@@ -417,10 +418,11 @@ static int open_web_dir(struct serve *s, struct err *err) {
 /* Opened while we may still see their folder; started from these descriptors. Without those
  * of sandboxes everything else works. */
 static int open_programs(struct serve *s, struct err *err) {
-    static const char *const names[PROGRAM_COUNT] = {
-        [PROGRAM_COMPILE] = "cay-compile", [PROGRAM_ISOLATE] = "cay-isolate",
-        [PROGRAM_FACET] = "cay-facet",     [PROGRAM_SANDBOX] = "cay-sandbox",
-        [PROGRAM_EGRESS] = "cay-egress",   [PROGRAM_CODER] = "coders/cay-coder"};
+    static const char *const names[PROGRAM_COUNT] = {[PROGRAM_COMPILE] = "cay-compile",
+                                                     [PROGRAM_ISOLATE] = "cay-isolate",
+                                                     [PROGRAM_FACET] = "cay-facet",
+                                                     [PROGRAM_SANDBOX] = "cay-sandbox",
+                                                     [PROGRAM_EGRESS] = "cay-egress"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         _cleanup_(free) char *path = path_join(s->sibling_dir, names[i]);
         bool needed = i == PROGRAM_COMPILE || i == PROGRAM_ISOLATE || i == PROGRAM_FACET;
@@ -677,7 +679,7 @@ static int open_door(struct serve *s, struct err *err) {
     struct front *f = &s->front;
     f->door_script = json_loads(coder_demo_json, 0, NULL);
     int rc = door_open(&s->loop, f->door_script, &f->door, err);
-    f->private_upstreams = codes_private(&s->secrets, f->door);
+    f->private_upstreams = code_route_private(&s->secrets, f->door);
     return rc;
 }
 
@@ -744,9 +746,10 @@ static int run(struct serve *s, struct err *err) {
                                                     .jobs = f->jobs,
                                                     .sandboxes = f->sandboxes,
                                                     .models = f->models,
+                                                    .model = s->config.model,
                                                     .secrets = &s->secrets,
                                                     .door = f->door,
-                                                    .coder_fd = s->program_fds[PROGRAM_CODER]});
+                                                    .defs = s->coder_defs});
     f->executes = executes_create(&(struct executes_options){.loop = &s->loop,
                                                              .jobs = f->jobs,
                                                              .models = f->models,
@@ -794,6 +797,7 @@ static void finish(struct serve *s) {
     for (size_t i = 0; i < ARRAY_LEN(s->program_fds); i++)
         fd_close(&s->program_fds[i]);
     agent_defs_free(s->agent_defs);
+    coder_defs_free(s->coder_defs);
     secrets_finish(&s->secrets);
     config_finish(&s->config);
     free(s->sibling_dir);
@@ -830,6 +834,8 @@ int cli_serve(int argc, char **argv) {
         rc = open_web_dir(s, &err);
     if (rc == 0)
         rc = load_agents(s, &err);
+    if (rc == 0)
+        rc = cli_load_coders(&s->config, s->sibling_dir, &s->coder_defs, &err);
     if (rc == 0)
         rc = open_programs(s, &err);
     if (rc == 0)

@@ -1,5 +1,6 @@
 #include "front/code/code.h"
 
+#include "base/base64.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -7,7 +8,9 @@
 #include "base/mem.h"
 #include "base/sm.h"
 #include "base/utf8.h"
-#include "front/code/door.h"
+#include "front/code/request.h"
+#include "front/code/route.h"
+#include "front/code/tree.h"
 #include "front/sandbox/exec.h"
 #include "wire/coder.h"
 
@@ -17,27 +20,19 @@
 #include <string.h>
 
 enum {
-    MAX_STEPS = 5,
-    MAX_STEPS_MAX = 200,
-    TIMEOUT_MS = 300000,
-    TITLE_BYTES = 80,
-    SPEC_BYTES = 256 << 10,
-    DIFF_BYTES = 4 << 20,
     SPARE_S = 60, /* of the sandbox's life, beyond the agent's time */
-    COLLECT_S = 30,
+    CLONE_S = 180,
     CHUNK = 1024,
     EVENTS_PER_TURN = 64, /* each is written to the store */
     CHUNKS_PER_TURN = 256,
     CANCEL_MS = 5000,
+    SAID_BYTES = 2000, /* of what a command said on its standard error */
 };
-
-#define WORK_DIR   "/work"
-#define CODER_PATH "/opt/cay/cay-coder"
-#define SPEC_PATH  "/home/cay/.cay/spec.txt"
-#define MODEL_URL  "http://127.0.0.1:3128"
 
 enum code_state {
     CODE_MAKING,     /* the sandbox is being made */
+    CODE_CLONING,    /* the repository is being fetched */
+    CODE_OPENING,    /* the network becomes what the agent may have */
     CODE_PREPARING,  /* what is there before is remembered */
     CODE_WORKING,    /* the agent runs */
     CODE_COLLECTING, /* what it changed is read */
@@ -45,7 +40,10 @@ enum code_state {
 };
 
 static const struct sm_state states[] = {
-    [CODE_MAKING] = {"making", SM_TO(CODE_PREPARING) | SM_TO(CODE_ENDING)},
+    [CODE_MAKING] = {"making", SM_TO(CODE_CLONING) | SM_TO(CODE_OPENING) | SM_TO(CODE_PREPARING) |
+                                   SM_TO(CODE_ENDING)},
+    [CODE_CLONING] = {"cloning", SM_TO(CODE_OPENING) | SM_TO(CODE_ENDING)},
+    [CODE_OPENING] = {"opening", SM_TO(CODE_PREPARING) | SM_TO(CODE_WORKING) | SM_TO(CODE_ENDING)},
     [CODE_PREPARING] = {"preparing", SM_TO(CODE_WORKING) | SM_TO(CODE_ENDING)},
     [CODE_WORKING] = {"working", SM_TO(CODE_COLLECTING) | SM_TO(CODE_ENDING)},
     [CODE_COLLECTING] = {"collecting", SM_TO(CODE_ENDING)},
@@ -53,26 +51,33 @@ static const struct sm_state states[] = {
 };
 static const struct sm code_sm = {"code", states, ARRAY_LEN(states)};
 
+/* A change of the network that is under way, and may outlive the job that asked for it. */
+struct opening {
+    struct code *code; /* NULL: nobody waits any more */
+};
+
 struct code {
     struct code *next;
     struct codes *all;
     enum code_state state;
     struct job *job;
-    json_t *body;
-    const struct model_info *model;
-    int64_t max_steps;
-    int64_t timeout_ms;
-    bool keep;
+    struct code_request ask;
+    json_t *grants;
     char sandbox_id[ID_SIZE]; /* "": there is none */
-    uv_timer_t timer;         /* for one that was asked to end */
-    struct exec *exec;        /* the one that runs: before, the agent, after */
+    char *clone_route;        /* the name of the one to the repository; or NULL */
+    struct opening *opening;
+    uv_timer_t timer;  /* for one that was asked to end */
+    struct exec *exec; /* the one that runs */
     struct exec_follower follower;
     uint64_t offset;
     struct later more; /* there is more to read than one turn takes */
     size_t told;       /* events of this turn */
+    int64_t cloning_ms;
     struct coder_reader *reader;
-    json_t *last; /* the agent's last event */
-    struct buf diff;
+    json_t *last;    /* the agent's last event */
+    struct buf said; /* the commit; then the diff */
+    bool collected;
+    bool borrowed;  /* the sandbox was there before, and stays */
     struct err err; /* why it ended early; code 0: it did not */
     bool cancelled;
 };
@@ -85,7 +90,6 @@ struct codes {
 
 static void on_change(void *ctx);
 static void finish(struct code *c);
-static struct sandbox *sandbox_of(const struct code *c);
 
 static void code_move(struct code *c, enum code_state to) {
     c->state = (enum code_state)sm_next(&code_sm, c->state, to);
@@ -106,135 +110,37 @@ void codes_destroy(struct codes *all) {
     later_queue_close(&all->later, on_later_closed, all);
 }
 
-/* --- the model's route --- */
-
-/* "https://host:port" without what follows; *ret_path is the rest. */
-static void add_authority(json_t *list, const char *url) {
-    bool tls = false;
-    _cleanup_(free) char *host = NULL;
-    uint32_t port = 0;
-    const char *path = NULL;
-    if (!url || egress_url_parse(url, &tls, &host, &port, &path, NULL) < 0)
-        return;
-    bool v6 = strchr(host, ':') != NULL;
-    (void)json_array_append_new(
-        list, json_sprintf("%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "", (unsigned)port));
-}
-
-json_t *codes_private(const struct secrets *secrets, const struct door *door) {
+json_t *codes_show_agents(const struct codes *all) {
     json_t *list = json_array();
-    if (door)
-        (void)json_array_append_new(list, json_string(door_authority(door)));
-    add_authority(list, secrets->values[SECRET_ANTHROPIC_BASE_URL]);
-    add_authority(list, secrets->values[SECRET_OPENAI_BASE_URL]);
-    return list;
-}
-
-static void add_header(struct egress_route *r, const char *name, const char *before,
-                       const char *value) {
-    if (value)
-        r->headers[r->nheaders++] = (struct egress_header){
-            .name = xstrdup(name), .value = xasprintf("%s%s", before, value)};
-}
-
-/* A base URL as the guest's own paths ("/v1/messages") are put behind it. */
-static char *route_url(const char *base, const char *usual) {
-    const char *from = base ? base : usual;
-    size_t n = strlen(from);
-    while (n > 0 && from[n - 1] == '/')
-        n--;
-    if (n >= 3 && strncmp(from + n - 3, "/v1", 3) == 0)
-        n -= 3;
-    return xstrndup(from, n);
-}
-
-static int make_route(const struct codes *all, const struct model_info *model,
-                      struct egress_route *ret, struct err *err) {
-    char *const *v = all->opt.secrets->values;
-    struct egress_route r = {.name = xstrdup("model"), .api = EGRESS_API_ANTHROPIC};
-    sandbox_strv_add(&r.models, model->id);
-    if (model->provider == MODEL_DEMO && all->opt.door) {
-        r.url = xstrdup(door_url(all->opt.door));
-        add_header(&r, "x-api-key", "", door_token(all->opt.door));
-    } else if (model->provider == MODEL_ANTHROPIC) {
-        r.url = route_url(v[SECRET_ANTHROPIC_BASE_URL], "https://api.anthropic.com");
-        add_header(&r, "x-api-key", "", v[SECRET_ANTHROPIC_API_KEY]);
-        add_header(&r, "authorization", "Bearer ", v[SECRET_ANTHROPIC_AUTH_TOKEN]);
-    } else if (model->provider == MODEL_OPENAI) {
-        r.api = EGRESS_API_OPENAI;
-        r.url = route_url(v[SECRET_OPENAI_BASE_URL], "https://api.openai.com");
-        add_header(&r, "authorization", "Bearer ", v[SECRET_OPENAI_API_KEY]);
-        add_header(&r, "openai-organization", "", v[SECRET_OPENAI_ORG_ID]);
-        add_header(&r, "openai-project", "", v[SECRET_OPENAI_PROJECT_ID]);
-    } else {
-        egress_route_finish(&r);
-        return err_set(err, ERR_UNSUPPORTED, "the demo model is not served here");
+    for (const struct coder_def *d = all->opt.defs; d; d = d->next) {
+        json_t *spoken = json_array();
+        for (unsigned i = 0; i < CODER_DIALECT_COUNT; i++)
+            if (d->dialects & 1U << i)
+                (void)json_array_append_new(spoken, json_string(coder_dialect_name(i)));
+        (void)json_array_append_new(
+            list,
+            json_pack("{s:s,s:s,s:s,s:o,s:b,s:b,s:s*}", "name", d->name, "title", d->title,
+                      "description", d->description, "dialects", spoken, "demo", d->demo, "usable",
+                      d->fd >= 0, "problem",
+                      d->fd < 0 ? "its program was not found: `cay doctor` says more" : NULL));
     }
-    *ret = r;
-    return 0;
+    return json_pack("{s:o}", "agents", list);
 }
 
-/* --- the request --- */
-
-static int read_body(struct code *c, struct err *err) {
-    static const char *const keys[] = {"spec",      "files",      "command", "agent", "model",
-                                       "max_steps", "timeout_ms", "network", "keep",  NULL};
-    const char *spec = NULL;
-    const char *agent = "coder";
-    const char *model = NULL;
-    const char *command = NULL;
-    c->max_steps = MAX_STEPS;
-    c->timeout_ms = TIMEOUT_MS;
-    int rc = json_check_keys(c->body, "the request", keys, err);
-    if (rc == 0)
-        rc = json_get_str(c->body, "spec", &spec, err);
-    if (rc == 0)
-        rc = json_get_str(c->body, "agent", &agent, err);
-    if (rc == 0)
-        rc = json_get_str(c->body, "model", &model, err);
-    if (rc == 0)
-        rc = json_get_str(c->body, "command", &command, err);
-    if (rc == 0)
-        rc = json_get_bool(c->body, "keep", &c->keep, err);
-    if (rc == 0)
-        rc = json_get_int(c->body, "max_steps", 1, MAX_STEPS_MAX, &c->max_steps, err);
-    if (rc == 0)
-        rc = json_get_int(c->body, "timeout_ms", 1000, 86400000, &c->timeout_ms, err);
-    if (rc == 0 && (!spec || !*spec) && !command)
-        rc = err_set(err, ERR_BAD_REQUEST, "say in \"spec\" what is to be done");
-    if (rc == 0 && spec && strlen(spec) > SPEC_BYTES)
-        rc = err_set(err, ERR_TOO_LARGE, "\"spec\" exceeds %d bytes: put it into a file",
-                     SPEC_BYTES);
-    if (rc == 0 && strcmp(agent, "coder") != 0)
-        rc =
-            err_set(err, ERR_BAD_REQUEST, "there is no agent \"%.60s\"; there is \"coder\"", agent);
-    if (rc == 0 && !command && c->all->opt.coder_fd < 0)
-        rc = err_set(err, ERR_UNSUPPORTED, "the program cay-coder is missing beside cay");
-    if (rc == 0)
-        rc = models_find(c->all->opt.models, model, &c->model, err);
-    return rc;
+static struct sandbox *sandbox_of(const struct code *c) {
+    return *c->sandbox_id ? sandboxes_find(c->all->opt.sandboxes, c->sandbox_id) : NULL;
 }
 
-/* The body of the sandbox: the files lie in the work folder, the spec beside it. */
-static json_t *sandbox_body(const struct code *c) {
-    json_t *files = json_array();
-    const json_t *given = json_object_get(c->body, "files");
-    size_t i;
-    json_t *f;
-    json_array_foreach(given, i, f) {
-        json_t *copy = json_copy(f);
-        const char *path = json_string_value(json_object_get(f, "path"));
-        if (path && *path != '/')
-            (void)json_object_set_new(copy, "path", json_sprintf(WORK_DIR "/%s", path));
-        (void)json_array_append_new(files, copy);
-    }
-    const char *spec = json_string_value(json_object_get(c->body, "spec"));
-    (void)json_array_append_new(
-        files, json_pack("{s:s,s:s}", "path", SPEC_PATH, "content", spec ? spec : ""));
-    json_t *network = json_object_get(c->body, "network");
-    return json_pack("{s:s,s:o,s:O*,s:I,s:{s:s}}", "name", "coder", "files", files, "network",
-                     network, "timeout_s", (json_int_t)c->timeout_ms / 1000 + SPARE_S, "metadata",
-                     "run", job_id(c->job));
+static void fail(struct code *c, const struct err *err) {
+    c->err = *err;
+    finish(c);
+}
+
+static void tell(struct code *c, const char *type, json_t *event) {
+    _cleanup_(json) json_t *j = event;
+    _cleanup_(free) char *text = json_dumps(j, JSON_COMPACT);
+    if (text)
+        job_event(c->job, type, text, strlen(text));
 }
 
 /* --- commands inside --- */
@@ -262,21 +168,164 @@ static void drop_exec(struct code *c) {
     c->exec = NULL;
 }
 
-/* What is there before the agent begins, so that what it changed can be told. The repository lies
- * outside the work folder. */
-#define GIT                                                                                        \
-    "export GIT_DIR=/home/cay/.cay/base GIT_WORK_TREE=" WORK_DIR " GIT_CONFIG_NOSYSTEM=1 "         \
-    "GIT_CONFIG_GLOBAL=/dev/null; g() { git -c core.hooksPath=/dev/null -c core.autocrlf=false "   \
-    "-c core.attributesFile=/dev/null -c user.name=cay -c user.email=cay@localhost \"$@\"; }; "
+static bool exec_went_well(const struct exec *e) {
+    return e->has_exit && !e->exit.signaled && e->exit.code == 0;
+}
+
+/* The end of what it said on its standard error, as text. */
+static json_t *said_at_last(const struct exec *e) {
+    char text[SAID_BYTES];
+    uint64_t end = e->sizes[EXEC_STDERR];
+    uint64_t from = end > sizeof(text) - 1 ? end - (sizeof(text) - 1) : 0;
+    ssize_t n = exec_read(e, EXEC_STDERR, MAX(from, e->first[EXEC_STDERR]), text, sizeof(text) - 1);
+    text[n > 0 ? n : 0] = 0;
+    return json_text(text);
+}
+
+/* --- the network --- */
+
+/* What the agent may reach: what was asked for, its model, and during the clone its repository. */
+static int make_policy(const struct code *c, const struct egress_route *routes, size_t n,
+                       struct egress_policy *ret, struct err *err) {
+    struct network *net = sandboxes_network(c->all->opt.sandboxes);
+    const struct sandbox *s = sandbox_of(c);
+    const json_t *asked = json_object_get(c->ask.body, "network");
+    json_t *shown = NULL;
+    if (!asked && s)
+        asked = json_object_get(s->doc, "network");
+    int rc = network_read(net, asked, c->grants, ret, &shown, err);
+    json_decref(shown);
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        network_add_route(net, ret, &routes[i]);
+    return rc;
+}
+
+static int model_route(const struct code *c, struct egress_route *ret, struct err *err) {
+    const struct codes_options *o = &c->all->opt;
+    return code_route_model(o->secrets, o->door, c->ask.model, c->ask.dialect, ret, err);
+}
 
 static int begin_preparing(struct code *c, struct err *err) {
-    static const char script[] =
-        GIT "command -v git >/dev/null || exit 0; g init -q && g add -Af . && "
-            "g commit -q --allow-empty --no-verify -m base";
+    return start_exec(c, code_tree_remember(), err);
+}
+
+static int begin_work(struct code *c, struct err *err);
+
+static void on_opened(void *ctx, const struct err *err) {
+    struct opening *o = ctx;
+    struct code *c = o->code;
+    struct err why;
+    free(o);
+    if (!c)
+        return;
+    c->opening = NULL;
+    if (err) {
+        fail(c, err);
+        return;
+    }
+    /* Of a repository the clone has remembered what is there. */
+    bool work = c->ask.repo != NULL;
+    code_move(c, work ? CODE_WORKING : CODE_PREPARING);
+    if ((work ? begin_work(c, &why) : begin_preparing(c, &why)) < 0)
+        fail(c, &why);
+}
+
+/* From now on the sandbox reaches what the agent may have, and nothing else. */
+static void begin_opening(struct code *c) {
+    struct sandbox *s = sandbox_of(c);
+    struct egress_route route = {0};
+    struct egress_policy policy = {0};
+    struct err err;
+    int rc = s && s->line ? model_route(c, &route, &err)
+                          : err_set(&err, ERR_UNAVAILABLE, "the sandbox has ended");
+    if (rc == 0) {
+        rc = make_policy(c, &route, 1, &policy, &err);
+        egress_route_finish(&route);
+    }
+    code_move(c, CODE_OPENING);
+    if (rc < 0) {
+        fail(c, &err);
+        return;
+    }
+    c->opening = xcalloc(1, sizeof(*c->opening));
+    c->opening->code = c;
+    network_line_set(s->line, &policy, on_opened, c->opening);
+}
+
+/* --- the repository --- */
+
+static int begin_cloning(struct code *c, struct err *err) {
+    c->cloning_ms = clock_mono_ms();
+    tell(c, "clone", json_pack("{s:s,s:s?}", "repo", c->ask.repo, "ref", c->ask.ref));
     return start_exec(
-        c, json_pack("{s:s,s:s,s:i}", "command", script, "cwd", WORK_DIR, "timeout_s", COLLECT_S),
+        c,
+        code_tree_clone(
+            &(struct code_tree){.repo = c->ask.repo, .route = c->clone_route, .ref = c->ask.ref},
+            MIN(CLONE_S, (c->ask.timeout_ms + 999) / 1000)),
         err);
 }
+
+/* What went wrong, by what git says. */
+static void clone_failed(const struct code *c, struct err *err) {
+    static const struct {
+        const char *sign;
+        enum err_code code;
+        const char *text;
+    } causes[] = {
+        {"could not read Username", ERR_FORBIDDEN,
+         "the repository asks for credentials, or is not there: \"credential\" names a configured "
+         "route that has them"},
+        {"Authentication failed", ERR_FORBIDDEN, "the repository does not take the credential"},
+        {"The requested URL returned error: 403", ERR_FORBIDDEN,
+         "the repository is not open to us"},
+        {"not found", ERR_NOT_FOUND, "there is no such repository"},
+        {"couldn't find remote ref", ERR_NOT_FOUND, "the repository has no such \"ref\""},
+        {"No space left", ERR_LIMIT,
+         "the repository does not fit into the sandbox (setting sandboxes.disk_mb)"},
+        {"unable to update url base from redirection", ERR_BAD_REQUEST,
+         "the repository is at another address"},
+        {"The requested URL returned error: 301", ERR_BAD_REQUEST,
+         "the repository is at another address"},
+        {"The requested URL returned error: 302", ERR_BAD_REQUEST,
+         "the repository is at another address"},
+    };
+    _cleanup_(json) json_t *said = said_at_last(c->exec);
+    const char *text = json_string_value(said);
+    if (c->exec->timed_out) {
+        (void)err_set(err, ERR_TIMEOUT, "the repository was not cloned within %d s", CLONE_S);
+        return;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(causes); i++) {
+        if (!strstr(text, causes[i].sign))
+            continue;
+        (void)err_set(err, causes[i].code, "%s: %s", c->ask.repo, causes[i].text);
+        return;
+    }
+    size_t n = strlen(text);
+    const char *tail = n > 300 ? text + n - 300 : text;
+    while (*tail && ((unsigned char)*tail & 0xc0) == 0x80)
+        tail++;
+    (void)err_set(err, ERR_UPSTREAM, "%s cannot be cloned: %s", c->ask.repo, tail);
+}
+
+static void cloned(struct code *c) {
+    struct err err;
+    if (!exec_went_well(c->exec)) {
+        clone_failed(c, &err);
+        drop_exec(c);
+        fail(c, &err);
+        return;
+    }
+    drop_exec(c);
+    const char *commit = c->said.data ? c->said.data : "";
+    tell(c, "cloned",
+         json_pack("{s:s%,s:I}", "commit", commit, strcspn(commit, "\n"), "ms",
+                   (json_int_t)(clock_mono_ms() - c->cloning_ms)));
+    buf_clear(&c->said);
+    begin_opening(c);
+}
+
+/* --- the agent --- */
 
 static bool on_coder_event(void *ctx, const struct coder_event *event) {
     struct code *c = ctx;
@@ -289,58 +338,28 @@ static bool on_coder_event(void *ctx, const struct coder_event *event) {
     return true;
 }
 
-static json_t *agent_argv(const struct code *c) {
-    char steps[24];
-    char time[24];
-    (void)snprintf(steps, sizeof(steps), "%lld", (long long)c->max_steps);
-    (void)snprintf(time, sizeof(time), "%lld", (long long)c->timeout_ms);
-    bool openai = c->model->provider == MODEL_OPENAI;
-    return json_pack(
-        "[s,s,s,s,s,s,s,s,s,s,s,s,s,s,s]", CODER_PATH, "--dir", WORK_DIR, "--spec-file", SPEC_PATH,
-        "--model", c->model->id, "--dialect", openai ? "openai" : "anthropic", "--base-url",
-        openai ? MODEL_URL "/v1" : MODEL_URL, "--max-steps", steps, "--timeout-ms", time);
-}
-
 static int begin_work(struct code *c, struct err *err) {
-    const char *command = json_string_value(json_object_get(c->body, "command"));
+    const struct code_request *r = &c->ask;
     c->reader = coder_reader_create(
-        &(struct coder_reader_options){.lines = command ? CODER_LINES_TEXT : CODER_LINES_CAY,
-                                       .agent = command ? "command" : "coder",
-                                       .model = c->model->id,
-                                       .dir = WORK_DIR,
-                                       .max_steps = c->max_steps,
+        &(struct coder_reader_options){.lines = r->command ? CODER_LINES_TEXT : r->def->lines,
+                                       .agent = r->command ? "command" : r->def->name,
+                                       .model = r->model->id,
+                                       .dir = CODE_DIR,
+                                       .max_steps = r->max_steps,
                                        .on_event = on_coder_event,
                                        .ctx = c});
-    json_t *body = command ? json_pack("{s:s}", "command", command)
-                           : json_pack("{s:o}", "argv", agent_argv(c));
-    (void)json_object_set_new(body, "cwd", json_string(WORK_DIR));
+    json_t *body =
+        r->command ? json_pack("{s:s}", "command", r->command)
+                   : coder_def_command(r->def, &(struct coder_fill){.dir = CODE_DIR,
+                                                                    .spec = r->spec,
+                                                                    .model = r->model->id,
+                                                                    .dialect = r->dialect,
+                                                                    .max_steps = r->max_steps,
+                                                                    .timeout_ms = r->timeout_ms});
+    (void)json_object_set_new(body, "cwd", json_string(CODE_DIR));
     (void)json_object_set_new(body, "timeout_s",
-                              json_integer((json_int_t)((c->timeout_ms + 999) / 1000)));
+                              json_integer((json_int_t)((r->timeout_ms + 999) / 1000)));
     return start_exec(c, body, err);
-}
-
-/* Renames, new and deleted files, modes and binary ones: what `git apply` takes. */
-static int begin_collecting(struct code *c, struct err *err) {
-    static const char script[] = GIT "command -v git >/dev/null || exit 0; g add -Af . && "
-                                     "g diff --cached --binary --no-color --no-ext-diff "
-                                     "--no-textconv -M HEAD";
-    return start_exec(
-        c, json_pack("{s:s,s:s,s:i}", "command", script, "cwd", WORK_DIR, "timeout_s", COLLECT_S),
-        err);
-}
-
-/* --- from begin to end --- */
-
-static struct sandbox *sandbox_of(const struct code *c) {
-    return *c->sandbox_id ? sandboxes_find(c->all->opt.sandboxes, c->sandbox_id) : NULL;
-}
-
-static void take_output(struct code *c, const char *data, size_t len) {
-    struct err err;
-    if (c->state == CODE_WORKING && coder_reader_feed(c->reader, data, len, &err) < 0)
-        exec_kill(c->exec, SIGKILL); /* what it says from now on is not read */
-    if (c->state == CODE_COLLECTING)
-        (void)buf_add(&c->diff, data, MIN(len, DIFF_BYTES - c->diff.len));
 }
 
 static void end_work(struct code *c) {
@@ -350,30 +369,51 @@ static void end_work(struct code *c) {
         how.signal = (int)e->exit.code;
     else if (e->has_exit)
         how.exit_code = (int)e->exit.code;
+    /* One that could not begin says why where nobody looks. */
+    if (!c->last && !c->cancelled && !exec_went_well(e) && e->bytes[EXEC_STDERR] > 0)
+        tell(c, "error",
+             json_pack("{s:s,s:I,s:o}", "type", "error", "at",
+                       (json_int_t)(clock_wall_ms() - e->created_ms), "message", said_at_last(e)));
     coder_reader_end(c->reader, &how);
+}
+
+/* --- from begin to end --- */
+
+static void take_output(struct code *c, const char *data, size_t len) {
+    struct err err;
+    if (c->state == CODE_WORKING) {
+        if (coder_reader_feed(c->reader, data, len, &err) < 0)
+            exec_kill(c->exec, SIGKILL); /* what it says from now on is not read */
+    } else if (c->state == CODE_CLONING || c->state == CODE_COLLECTING) {
+        (void)buf_add(&c->said, data, MIN(len, CODE_DIFF_BYTES + 1 - c->said.len));
+    }
 }
 
 /* The command that ran has ended. */
 static void next(struct code *c) {
     struct err err;
     int rc;
+    if (c->state == CODE_CLONING && !c->cancelled) {
+        cloned(c);
+        return;
+    }
     if (c->state == CODE_WORKING)
         end_work(c);
+    if (c->state == CODE_COLLECTING)
+        c->collected = exec_went_well(c->exec);
     drop_exec(c);
     if (c->state == CODE_PREPARING && !c->cancelled) {
         code_move(c, CODE_WORKING);
         rc = begin_work(c, &err);
     } else if (c->state == CODE_WORKING) {
         code_move(c, CODE_COLLECTING);
-        rc = begin_collecting(c, &err);
+        rc = start_exec(c, code_tree_diff(), &err);
     } else {
         finish(c);
         return;
     }
-    if (rc < 0) {
-        c->err = err;
-        finish(c);
-    }
+    if (rc < 0)
+        fail(c, &err);
 }
 
 static void on_change(void *ctx) {
@@ -396,20 +436,46 @@ static void on_change(void *ctx) {
         next(c);
 }
 
+/* --- what is remembered --- */
+
+/* The bytes of a diff may be no text: then they are told as they are, too. */
+static void add_diff(const struct code *c, json_t *d) {
+    const char *diff = c->said.data && c->collected ? c->said.data : "";
+    size_t n = c->collected ? MIN(c->said.len, (size_t)CODE_DIFF_BYTES) : 0;
+    bool whole = c->collected && c->said.len <= CODE_DIFF_BYTES;
+    if (!whole)
+        n = utf8_floor(diff, n, n);
+    if (utf8_is_valid(diff, n) && !memchr(diff, 0, n)) {
+        (void)json_object_set_new(d, "diff", json_stringn(diff, n));
+    } else {
+        _cleanup_(free) char *plain = xstrndup(diff, n);
+        _cleanup_(free) char *coded = xcalloc(1, BASE64_SIZE(n) + 1);
+        base64_encode(coded, diff, n);
+        (void)json_object_set_new(d, "diff", json_text(plain));
+        (void)json_object_set_new(d, "diff_base64", json_string(coded));
+    }
+    (void)json_object_set_new(d, "diff_is_whole", json_boolean(whole));
+    if (!whole)
+        (void)json_object_set_new(
+            d, "diff_note",
+            c->collected ? json_sprintf("the diff is longer than %d bytes, of which it has the "
+                                        "first: keep the sandbox to get the files themselves",
+                                        CODE_DIFF_BYTES)
+                         : json_string("what was changed could not be read"));
+}
+
 static json_t *make_detail(const struct code *c) {
-    const char *diff = c->diff.data ? c->diff.data : "";
-    size_t n = utf8_is_valid(diff, c->diff.len) ? c->diff.len : 0;
-    json_t *d =
-        json_pack("{s:O,s:s,s:s,s:I}", "spec", json_object_get(c->body, "spec"), "model",
-                  c->model->id, "sandbox", c->sandbox_id, "max_steps", (json_int_t)c->max_steps);
+    const struct code_request *r = &c->ask;
+    json_t *d = json_pack("{s:s*,s:s,s:s,s:s,s:I,s:s*,s:s*}", "spec", r->spec, "agent",
+                          r->command ? "command" : r->def->name, "model", r->model->id, "sandbox",
+                          c->sandbox_id, "max_steps", (json_int_t)r->max_steps, "repo", r->repo,
+                          "ref", r->ref);
     if (!d)
         d = json_object();
     if (c->last)
         (void)json_object_set(d, "result", c->last);
-    (void)json_object_set_new(d, "diff", json_stringn(diff, n));
-    (void)json_object_set_new(d, "diff_is_whole",
-                              json_boolean(c->diff.len < DIFF_BYTES && n == c->diff.len));
-    (void)json_object_set_new(d, "kept", json_boolean(c->keep && sandbox_of(c)));
+    add_diff(c, d);
+    (void)json_object_set_new(d, "kept", json_boolean(r->keep && sandbox_of(c)));
     return d;
 }
 
@@ -439,8 +505,10 @@ static void on_timer_closed(uv_handle_t *h) {
     struct code *c = h->data;
     coder_reader_destroy(c->reader);
     json_decref(c->last);
-    json_decref(c->body);
-    buf_finish(&c->diff);
+    json_decref(c->grants);
+    code_request_finish(&c->ask);
+    free(c->clone_route);
+    buf_finish(&c->said);
     free(c);
 }
 
@@ -460,12 +528,19 @@ static void finish(struct code *c) {
         return;
     bool making = c->state == CODE_MAKING;
     code_move(c, CODE_ENDING);
+    if (c->exec && !c->exec->ended)
+        exec_kill(c->exec, SIGKILL); /* also in one that stays */
     drop_exec(c);
+    later_cancel(&c->more);
+    if (c->opening)
+        c->opening->code = NULL;
+    c->opening = NULL;
     (void)uv_timer_stop(&c->timer);
     struct sandbox *s = sandbox_of(c);
-    if (s && making)
+    if (s && making && !c->borrowed)
         sandbox_drop_maker(s); /* it ends, and on_made() is not called */
-    if (s && !making && (!c->keep || c->cancelled))
+    bool stays = c->ask.keep && (c->borrowed || !c->cancelled);
+    if (s && !making && !stays)
         (void)sandbox_end(s, end_job, c);
     else
         end_job(c);
@@ -488,65 +563,121 @@ static void on_cancel(void *ctx) {
     }
 }
 
+/* --- the sandbox --- */
+
 static void on_made(void *ctx, struct sandbox *s, const struct err *err) {
     struct code *c = ctx;
     struct err why;
     if (err) {
-        c->err = *err;
         *c->sandbox_id = 0;
-        finish(c);
+        fail(c, err);
         return;
     }
-    _cleanup_(json) json_t *told = json_pack("{s:s}", "id", s->id);
-    _cleanup_(free) char *text = json_dumps(told, JSON_COMPACT);
-    job_event(c->job, "sandbox", text, strlen(text));
-    code_move(c, CODE_PREPARING);
-    if (begin_preparing(c, &why) < 0) {
-        c->err = why;
-        finish(c);
-    }
+    tell(c, "sandbox", json_pack("{s:s}", "id", s->id));
+    code_move(c, c->ask.repo ? CODE_CLONING : CODE_PREPARING);
+    if ((c->ask.repo ? begin_cloning(c, &why) : begin_preparing(c, &why)) < 0)
+        fail(c, &why);
+}
+
+/* The way to the repository: one of the operator's, with its credential, or to any host that a
+ * sandbox may be let out to. */
+static int repo_route(struct code *c, struct egress_route *ret, struct err *err) {
+    struct network *net = sandboxes_network(c->all->opt.sandboxes);
+    const struct egress_route *granted = NULL;
+    const char *name = c->ask.credential;
+    int rc = name ? network_find_route(net, name, c->grants, &granted, err)
+                  : network_may_reach(net, c->ask.repo, err);
+    if (rc < 0)
+        return err_wrap(err, name ? "\"credential\"" : "\"repo\"");
+    /* A name that no route of the settings has. */
+    c->clone_route = xasprintf("clone-%s", job_id(c->job));
+    return code_route_repo(c->clone_route, c->ask.repo, granted, ret, err);
 }
 
 static int make_sandbox(struct code *c, const struct code_ask *ask, struct err *err) {
-    struct egress_route route = {0};
-    int rc = make_route(c->all, c->model, &route, err);
-    if (rc < 0)
-        return rc;
-    struct sandbox_extra extra = {
-        .bind_fd = c->all->opt.coder_fd, .bind_path = CODER_PATH, .route = &route};
-    _cleanup_(json) json_t *body = sandbox_body(c);
-    const struct sandbox *s = sandboxes_make(c->all->opt.sandboxes,
-                                             &(struct sandbox_ask){.owner = ask->owner,
-                                                                   .scope = ask->scope,
-                                                                   .grants = ask->grants,
-                                                                   .body = body,
-                                                                   .extra = &extra},
-                                             on_made, c, err);
-    egress_route_finish(&route);
+    struct egress_route routes[2] = {{0}};
+    size_t n = 0;
+    int rc = model_route(c, &routes[n], err);
+    n += rc == 0;
+    if (rc == 0 && c->ask.repo) {
+        rc = repo_route(c, &routes[n], err);
+        n += rc == 0;
+    }
+    _cleanup_(free) char *path = coder_def_bind_path(c->ask.def);
+    int64_t life = c->ask.timeout_ms / 1000 + SPARE_S + (c->ask.repo ? CLONE_S : 0);
+    _cleanup_(json) json_t *body = code_request_sandbox(&c->ask, job_id(c->job), life);
+    struct sandbox_extra extra = {.bind_fd = c->ask.def->fd,
+                                  .bind_path = path,
+                                  .agent = c->ask.def->name,
+                                  .routes = routes,
+                                  .nroutes = n};
+    const struct sandbox *s = rc < 0 ? NULL
+                                     : sandboxes_make(c->all->opt.sandboxes,
+                                                      &(struct sandbox_ask){.owner = ask->owner,
+                                                                            .scope = ask->scope,
+                                                                            .grants = ask->grants,
+                                                                            .body = body,
+                                                                            .extra = &extra},
+                                                      on_made, c, err);
+    for (size_t i = 0; i < n; i++)
+        egress_route_finish(&routes[i]);
     if (!s)
         return -(int)err->code;
     memcpy(c->sandbox_id, s->id, sizeof(c->sandbox_id));
     return 0;
 }
 
-static char *title_of(const struct code *c) {
-    const char *spec = json_string_value(json_object_get(c->body, "spec"));
-    const char *command = json_string_value(json_object_get(c->body, "command"));
-    const char *from = spec && *spec ? spec : command ? command : "";
-    return xstrndup(from, utf8_floor(from, strcspn(from, "\r\n"), TITLE_BYTES));
+/* One that is there, of an earlier job, with the program of the same agent in it. */
+static int use_sandbox(struct code *c, const struct code_ask *ask, struct err *err) {
+    struct sandbox *s =
+        sandboxes_use(c->all->opt.sandboxes, c->ask.sandbox, ask->scope, false, err);
+    if (!s)
+        return -(int)err->code;
+    for (const struct code *other = c->all->list; other; other = other->next)
+        if (other != c && strcmp(other->sandbox_id, s->id) == 0)
+            return err_set(err, ERR_CONFLICT, "the run %s works in this sandbox: wait for its end",
+                           job_id(other->job));
+    if (!c->ask.command && strcmp(s->agent, c->ask.def->name) != 0)
+        return err_set(err, ERR_CONFLICT, "the sandbox was %s%s%s: make a new one for \"%s\"",
+                       *s->agent ? "made for the agent \"" : "not made by a coding job", s->agent,
+                       *s->agent ? "\"" : "", c->ask.def->name);
+    if (!s->line)
+        return err_set(err, ERR_UNSUPPORTED, "the sandbox has no network");
+    int64_t life = c->ask.timeout_ms / 1000 + SPARE_S;
+    if (s->expires_ms < clock_wall_ms() + life * 1000) {
+        int rc = sandbox_extend(s, life, err);
+        if (rc < 0)
+            return rc;
+    }
+    memcpy(c->sandbox_id, s->id, sizeof(c->sandbox_id));
+    c->borrowed = true;
+    return 0;
+}
+
+static void begin_again(void *ctx) {
+    struct code *c = ctx;
+    if (c->state != CODE_MAKING)
+        return;
+    tell(c, "sandbox", json_pack("{s:s}", "id", c->sandbox_id));
+    begin_opening(c);
 }
 
 int code_start(struct codes *all, const struct code_ask *ask, char ret_id[ID_SIZE],
                struct err *err) {
     struct code *c = xcalloc(1, sizeof(*c));
     c->all = all;
-    c->body = json_deep_copy(ask->body);
-    buf_init(&c->diff, DIFF_BYTES + 1);
+    c->grants = json_incref((json_t *)(uintptr_t)ask->grants);
+    buf_init(&c->said, CODE_DIFF_BYTES + 2);
     (void)uv_timer_init(all->opt.loop, &c->timer);
     c->timer.data = c;
-    int rc = read_body(c, err);
+    int rc = code_request_read(
+        &(struct code_request_rules){.defs = all->opt.defs,
+                                     .models = all->opt.models,
+                                     .model = all->opt.model,
+                                     .settings = sandboxes_settings(all->opt.sandboxes)},
+        ask->body, &c->ask, err);
     if (rc == 0) {
-        _cleanup_(free) char *title = title_of(c);
+        _cleanup_(free) char *title = code_request_title(&c->ask);
         rc = job_begin(all->opt.jobs,
                        &(struct job_spec){.kind = "code",
                                           .owner = ask->owner,
@@ -563,11 +694,13 @@ int code_start(struct codes *all, const struct code_ask *ask, char ret_id[ID_SIZ
     memcpy(ret_id, job_id(c->job), ID_SIZE);
     c->next = all->list;
     all->list = c;
-    if (make_sandbox(c, ask, &c->err) < 0) {
-        rc = -(int)c->err.code;
+    rc = c->ask.sandbox ? use_sandbox(c, ask, &c->err) : make_sandbox(c, ask, &c->err);
+    if (rc < 0) {
         *err = c->err;
         code_move(c, CODE_ENDING);
         end_job(c);
+    } else if (c->borrowed) {
+        later_post(&all->later, &c->more, begin_again, c);
     }
     return rc;
 }

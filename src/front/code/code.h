@@ -2,11 +2,12 @@
 /* Coding jobs: a sandbox is made, the work is put into it, an agent loops inside it until it is
  * done, what it tells becomes the job's events, what it changed is collected, and the sandbox ends.
  * The server only does that: it decides nothing, and the agent has no key. Its model is a route of
- * the sandbox, with the credential outside. */
+ * the sandbox, with the credential outside. A sandbox that was kept can be given another task. */
 
 #include "base/err.h"
 #include "base/id.h"
 #include "base/json.h"
+#include "front/code/definition.h"
 #include "front/job/job.h"
 #include "front/model/model.h"
 #include "front/sandbox/sandboxes.h"
@@ -21,9 +22,10 @@ struct codes_options {
     struct jobs *jobs;
     struct sandboxes *sandboxes;
     struct models *models;
+    const char *model; /* the default; NULL: by the keys there are */
     const struct secrets *secrets;
-    const struct door *door; /* the demo model; NULL: there is none */
-    int coder_fd;            /* cay-coder, opened with O_PATH; -1: it is missing; borrowed */
+    const struct door *door;      /* the demo model; NULL: there is none */
+    const struct coder_def *defs; /* borrowed */
 };
 
 struct codes *codes_create(const struct codes_options *options);
@@ -31,10 +33,6 @@ struct codes *codes_create(const struct codes_options *options);
 void codes_close(struct codes *all);
 /* The last job has ended. */
 void codes_destroy(struct codes *all);
-
-/* Upstreams of the model routes that may have a private address, for sandboxes_options: a new list
- * of "host:port". */
-json_t *codes_private(const struct secrets *secrets, const struct door *door);
 
 struct code_ask {
     const char *owner;
@@ -45,3 +43,5 @@ struct code_ask {
 /* Begins a job. No callback: follow it by its id. */
 int code_start(struct codes *all, const struct code_ask *ask, char ret_id[ID_SIZE],
                struct err *err);
+/* {"agents":[...]}: the kinds there are, and which of them can be used; a new reference. */
+json_t *codes_show_agents(const struct codes *all);

@@ -159,19 +159,42 @@ static int add_allow(const struct network *n, struct egress_policy *p, const cha
     return 0;
 }
 
-static int add_route(const struct network *n, const json_t *grants, struct egress_policy *p,
-                     const char *name, struct err *err) {
+int network_find_route(const struct network *n, const char *name, const json_t *grants,
+                       const struct egress_route **ret_route, struct err *err) {
     for (size_t i = 0; i < n->nroutes; i++) {
         if (strcmp(n->routes[i].name, name) != 0 || !sandbox_is_granted(grants, "routes", name))
             continue;
-        for (size_t k = 0; k < p->nroutes; k++)
-            if (strcmp(p->routes[k].name, name) == 0)
-                return 0;
-        p->routes = xrealloc(p->routes, (p->nroutes + 1) * sizeof(*p->routes));
-        egress_route_copy(&n->routes[i], &p->routes[p->nroutes++]);
+        *ret_route = &n->routes[i];
         return 0;
     }
     return err_set(err, ERR_FORBIDDEN, "there is no route \"%.64s\" for this key", name);
+}
+
+static int add_route(const struct network *n, const json_t *grants, struct egress_policy *p,
+                     const char *name, struct err *err) {
+    const struct egress_route *route = NULL;
+    int rc = network_find_route(n, name, grants, &route, err);
+    if (rc < 0)
+        return rc;
+    for (size_t k = 0; k < p->nroutes; k++)
+        if (strcmp(p->routes[k].name, name) == 0)
+            return 0;
+    p->routes = xrealloc(p->routes, (p->nroutes + 1) * sizeof(*p->routes));
+    egress_route_copy(route, &p->routes[p->nroutes++]);
+    return 0;
+}
+
+int network_may_reach(const struct network *n, const char *url, struct err *err) {
+    bool tls = false;
+    const char *path = NULL;
+    struct egress_allow a = {0};
+    int rc = egress_url_parse(url, &tls, &a.host, &a.port, &path, err);
+    if (rc == 0 && !operator_allows(n, &a))
+        rc = err_set(err, ERR_FORBIDDEN,
+                     "the operator does not let sandboxes reach %.100s (setting sandboxes.allow)",
+                     a.host);
+    egress_allow_finish(&a);
+    return rc;
 }
 
 static int read_list(const json_t *json, const char *key, size_t max, const json_t **ret,

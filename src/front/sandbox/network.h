@@ -41,6 +41,11 @@ int network_read(const struct network *n, const json_t *json, const json_t *gran
 /* Adds a route of the server's own making, copied. */
 void network_add_route(const struct network *n, struct egress_policy *p,
                        const struct egress_route *route);
+/* A configured route that the key has. Borrowed. */
+int network_find_route(const struct network *n, const char *name, const json_t *grants,
+                       const struct egress_route **ret_route, struct err *err);
+/* Whether the operator lets sandboxes reach the host of that address. */
+int network_may_reach(const struct network *n, const char *url, struct err *err);
 /* Takes listener and policy. */
 struct network_line *network_open(struct network *n, const char *id, int listener,
                                   struct egress_policy *policy);

@@ -934,8 +934,8 @@ static int read_plan(struct sandboxes *all, const struct sandbox_ask *ask, struc
     if (rc == 0)
         rc = network_read(all->network, json_object_get(body, "network"), ask->grants, &p->policy,
                           &shown, err);
-    if (rc == 0 && ask->extra && ask->extra->route)
-        network_add_route(all->network, &p->policy, ask->extra->route);
+    for (size_t i = 0; rc == 0 && ask->extra && i < ask->extra->nroutes; i++)
+        network_add_route(all->network, &p->policy, &ask->extra->routes[i]);
     if (rc == 0 && snapshot)
         rc = open_snapshot(all, ask, snapshot, p, err);
     if (rc < 0)
@@ -994,6 +994,8 @@ struct sandbox *sandboxes_make(struct sandboxes *all, const struct sandbox_ask *
     s->all = all;
     id_new("sbx", s->id);
     (void)snprintf(s->owner, sizeof(s->owner), "%s", ask->owner);
+    if (ask->extra && ask->extra->agent)
+        (void)snprintf(s->agent, sizeof(s->agent), "%s", ask->extra->agent);
     s->doc = steal_ptr(&p.doc);
     s->env = json_incref(json_object_get(ask->body, "env"));
     s->created_ms = clock_wall_ms();

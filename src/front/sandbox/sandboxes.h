@@ -57,6 +57,7 @@ struct sandbox {
     struct sandboxes *all;
     char id[ID_SIZE];
     char owner[ID_SIZE];
+    char agent[SANDBOX_ID_MAX]; /* whose program is bound into it; "": nobody's */
     enum sandbox_state state;
     struct sandbox_box *box;
     json_t *doc; /* what is shown of it, but for what changes */
@@ -125,7 +126,9 @@ struct snapshot **sandboxes_snapshots(struct sandboxes *all);
 struct sandbox_extra {
     int bind_fd; /* a file or folder, read-only at bind_path; -1: none */
     const char *bind_path;
-    const struct egress_route *route; /* NULL: none */
+    const char *agent; /* whose program that is; NULL: nobody's */
+    const struct egress_route *routes;
+    size_t nroutes;
 };
 
 /* Who asks, and for what. */

@@ -1,0 +1,97 @@
+#include "front/code/tree.h"
+
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "wire/sandbox.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { REF_BYTES = 250, GIT_S = 30 };
+
+/* The memory of what was there lies outside the work folder. */
+#define HOME_OF_BASE "/home/cay/.cay"
+#define BASE         HOME_OF_BASE "/base"
+
+/* Nothing but what stands here: no settings of the machine or of the guest's home, no hooks, no
+ * helpers, no filters. */
+#define GIT                                                                                        \
+    "command -v git >/dev/null || { echo 'there is no git in this sandbox' >&2; exit 69; }\n"      \
+    "export GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null GIT_TERMINAL_PROMPT=0 "              \
+    "GIT_ASKPASS=/bin/false LC_ALL=C\n"                                                            \
+    "g() { git -c core.hooksPath=/dev/null -c core.autocrlf=false -c core.fsmonitor=false "        \
+    "-c core.attributesFile=/dev/null -c core.excludesFile=/dev/null -c gc.auto=0 "                \
+    "-c maintenance.auto=false -c advice.addEmbeddedRepo=false -c user.name=cay "                  \
+    "-c user.email=cay@localhost \"$@\"; }\n"
+
+/* Files are what the repository holds, byte by byte: what its attributes ask for (other ends of
+ * lines, other encodings, filters) would make a diff that does not apply elsewhere. */
+#define RAW_FILES                                                                                  \
+    "mkdir -p \"$GIT_DIR/info\" && "                                                               \
+    "echo '* -text -filter -ident -working-tree-encoding !diff' >\"$GIT_DIR/info/attributes\"\n"
+
+/* Of a repository what it ignores is left out. */
+#define ADD "force=-f; [ -e " BASE "/is-repo ] && force=; g add -A $force . || exit\n"
+
+static json_t *command(const char *script, const struct code_tree *t, int64_t timeout_s) {
+    json_t *env = json_object();
+    if (t->repo) {
+        (void)json_object_set_new(env, "REPO", json_string(t->repo));
+        (void)json_object_set_new(env, "REF", json_string(t->ref ? t->ref : "HEAD"));
+        (void)json_object_set_new(env, "DEPTH", json_string(t->full ? "" : "--depth=1"));
+        (void)json_object_set_new(
+            env, "FROM", json_sprintf("http://127.0.0.1:%d/_/%s", SANDBOX_EGRESS_PORT, t->route));
+    }
+    return json_pack("{s:s,s:s,s:o,s:I}", "command", script, "cwd", CODE_DIR, "env", env,
+                     "timeout_s", (json_int_t)timeout_s);
+}
+
+bool code_tree_is_ref(const char *ref) {
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/-+#@";
+    size_t n = strlen(ref);
+    return n > 0 && n <= REF_BYTES && strspn(ref, letters) == n && ref[0] != '-' && ref[0] != '/' &&
+           ref[0] != '+' && ref[n - 1] != '/' && !strstr(ref, "..") && !strstr(ref, "@{") &&
+           !strstr(ref, "//");
+}
+
+/* A fetch of one tip. Submodules are left alone, and redirects are not followed: the route leads to
+ * this repository and nowhere else. The last line is the commit. */
+json_t *code_tree_clone(const struct code_tree *t, int64_t timeout_s) {
+    static const char script[] =
+        GIT "export GIT_DIR=" CODE_DIR "/.git GIT_WORK_TREE=" CODE_DIR "\n"
+            "g -c init.defaultBranch=main init -q --template= || exit\n" RAW_FILES
+            "g -c protocol.allow=never -c protocol.http.allow=always -c http.followRedirects=false "
+            "-c credential.helper= -c http.proxy= -c fetch.recurseSubmodules=false "
+            "-c transfer.bundleURI=false fetch -q --no-tags --no-recurse-submodules $DEPTH "
+            "\"$FROM\" \"$REF\" || exit\n"
+            "g config remote.origin.url \"$REPO\"\n"
+            "g -c submodule.recurse=false checkout -q -B main FETCH_HEAD -- || exit\n"
+            "rm -f .git/FETCH_HEAD\n"
+            "mkdir -p " HOME_OF_BASE " && cp -r .git " BASE " && : >" BASE "/is-repo || exit\n"
+            "g rev-parse HEAD\n";
+    return command(script, t, timeout_s);
+}
+
+json_t *code_tree_remember(void) {
+    static const char script[] = GIT "export GIT_DIR=" BASE " GIT_WORK_TREE=" CODE_DIR "\n"
+                                     "mkdir -p " HOME_OF_BASE "; [ -d " BASE
+                                     " ] || g init -q --template= || exit\n" RAW_FILES ADD
+                                     "g commit -q --allow-empty --no-verify -m base\n";
+    return command(script, &(struct code_tree){0}, GIT_S);
+}
+
+/* Renames, new and deleted files, modes and binary ones: what `git apply` takes. One byte more
+ * than is kept says that there is more. */
+json_t *code_tree_diff(void) {
+    static const char script[] =
+        GIT "export GIT_DIR=" BASE " GIT_WORK_TREE=" CODE_DIR "\n"
+            "g rev-parse -q --verify HEAD >/dev/null || exit\n" RAW_FILES ADD
+            "g diff --cached --binary --no-color --no-ext-diff --no-textconv "
+            "--src-prefix=a/ --dst-prefix=b/ -M HEAD | head -c $MOST\n";
+    json_t *body = command(script, &(struct code_tree){0}, GIT_S);
+    (void)json_object_set_new(json_object_get(body, "env"), "MOST",
+                              json_sprintf("%d", CODE_DIFF_BYTES + 1));
+    return body;
+}
