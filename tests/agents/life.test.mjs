@@ -291,6 +291,7 @@ test('an instance can be removed, while it is in use too', async (t) => {
   await waiting;
   await until(() => a.closed, 'the close');
   assert.equal(a.closed.code, 1012);
+  assert.match(JSON.stringify(a.frames.filter((f) => f.id === 't2').slice(-3)), /the conversation was deleted/);
   assert.ok(!existsSync(join(cay.dataDir, 'agents', TYPE, 'away')));
   const b = await Raw.ready(cay, 'away');
   assert.equal(b.frames[1].state.customers.length, 8);

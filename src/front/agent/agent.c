@@ -138,9 +138,9 @@ static void bury(void *ctx) {
 }
 
 /* Stops its work and closes its data at once. Nobody finds it any more. */
-static void close_agent(struct agent *a) {
+static void close_agent(struct agent *a, const char *why) {
     a->closing = true;
-    turns_end(a, "the server is shutting down");
+    turns_end(a, why);
     agent_keep_messages(a);
     agent_tools_finish(a);
     agent_state_finish(a);
@@ -168,7 +168,7 @@ static void on_sweep(uv_timer_t *t) {
             continue;
         }
         *at = a->next;
-        close_agent(a);
+        close_agent(a, NULL);
     }
     /* What the databases used lies between what stays: whole pages of it go back. */
     if (freed)
@@ -201,7 +201,7 @@ void agents_destroy(struct agents *all) {
     while (all->list) {
         struct agent *a = all->list;
         all->list = a->next;
-        close_agent(a);
+        close_agent(a, "the server is shutting down");
     }
     (void)uv_timer_stop(&all->timer);
     later_queue_close(&all->later, on_later_closed, all);
@@ -317,7 +317,7 @@ int agents_remove(struct agents *all, const char *owner, const char *type, const
         while (*at != a)
             at = &(*at)->next;
         *at = a->next;
-        close_agent(a);
+        close_agent(a, "the conversation was deleted");
     }
     for (size_t i = 0; i < def->nfacets; i++) {
         _cleanup_(free) char *facet = xasprintf("%s/facets/%s", dir, def->facets[i].name);
