@@ -57,9 +57,10 @@ struct config {
 struct child {
     pid_t pid;
     uint32_t number;
-    int64_t allowed_ns; /* of processor time, from its start */
-    bool overdrawn;     /* it used more and was killed */
-    int channel;        /* held until the isolate said that it is locked down, then the front's */
+    int64_t allowed_ns;  /* of processor time, from its start */
+    bool overdrawn;      /* it used more and was killed */
+    uint64_t base_bytes; /* in memory when it began, as it said */
+    int channel;         /* held until the isolate said that it is locked down, then the front's */
 };
 
 /* A descriptor that the engine opened and that an isolate must not share with its siblings. */
@@ -245,7 +246,7 @@ static void serve_front(struct zygote *z, int channel) {
         isolate_reborn(&z->isolate, stats.restored, stats.dropped);
     } else {
         uint8_t hello[WIRE_HEAD_SIZE];
-        wire_head_encode(hello, ISOLATE_HELLO, 0, 0, 0);
+        wire_head_encode(hello, ISOLATE_HELLO, z->isolate.base_resident_bytes, 0, 0);
         if (write(channel, hello, sizeof(hello)) != sizeof(hello))
             _exit(ISOLATE_EXIT_OK);
     }
@@ -373,6 +374,7 @@ static void hand_over(struct child *c) {
     _cleanup_(close) int channel = steal_fd(&c->channel);
     if (n != sizeof(hello))
         return; /* it died: EXITED says so */
+    c->base_bytes = wire_head_id(hello);
     _cleanup_(close) int pidfd = (int)syscall(SYS_pidfd_open, c->pid, 0);
     char space[16];
     struct buf b = {.data = space, .cap = sizeof(space), .max = sizeof(space) - 1};
@@ -396,6 +398,7 @@ static void child_exited(struct zygote *z, pid_t pid, int status, const struct r
         pack_u64(&b, (uint64_t)ru->ru_stime.tv_sec * 1000000u + (uint64_t)ru->ru_stime.tv_usec);
         pack_u64(&b, (uint64_t)ru->ru_maxrss);
         pack_u64(&b, (uint64_t)ru->ru_minflt);
+        pack_u64(&b, c->base_bytes / 1024);
         fd_close(&c->channel);
         z->children[i] = z->children[--z->nchildren];
         (void)send_control(ISOLATE_EXITED, &b, NULL, 0);

@@ -202,6 +202,12 @@ void wire_head_encode(uint8_t out[WIRE_HEAD_SIZE], uint16_t type, uint64_t id, s
     memcpy(out, &h, sizeof(h));
 }
 
+uint64_t wire_head_id(const uint8_t head[WIRE_HEAD_SIZE]) {
+    struct head h;
+    memcpy(&h, head, sizeof(h));
+    return le64toh(h.id);
+}
+
 size_t wire_out_size(const struct wire_out *out) {
     size_t n = WIRE_HEAD_SIZE;
     for (size_t i = 0; i < ARRAY_LEN(out->pieces); i++)

@@ -56,6 +56,7 @@ int wire_read(struct wire_reader *r, int fd, struct wire_frame *ret_frame, struc
 
 void wire_head_encode(uint8_t out[WIRE_HEAD_SIZE], uint16_t type, uint64_t id, size_t len,
                       size_t nfds);
+uint64_t wire_head_id(const uint8_t head[WIRE_HEAD_SIZE]);
 
 /* One piece of a payload: pieces are gathered, so that a head need not be copied before a body. */
 struct wire_piece {

@@ -22,8 +22,9 @@
  *     READY    u32 number, u32 pid; descriptors: the isolate's channel, a pidfd. The isolate is
  *              locked down, populated and waits for RUN.
  *     EXITED   u32 number, u32 wait status, u64 user_us, u64 system_us, u64 max_rss_kib, u64 minor
- *              faults. Comes for every isolate, also for one that died before it was READY. A
- *              forbidden system call is a death by SIGSYS; ISOLATE_EXIT_* are exits on a limit.
+ *              faults, u64 base_rss_kib (what it had when it was READY). Comes for every isolate,
+ *              also for one that died before it was READY. A forbidden system call is a death by
+ *              SIGSYS; ISOLATE_EXIT_* are exits on a limit.
  * When control closes, the zygote and all of its isolates end.
  *
  * On an isolate's channel (the frame's id names the call; the front chooses ids from 1 on):
@@ -99,7 +100,7 @@
  *   key "$t" itself)
  */
 
-#define ISOLATE_VERSION    2
+#define ISOLATE_VERSION    3
 #define ISOLATE_CONTROL_FD 3
 
 enum isolate_control {
@@ -119,7 +120,7 @@ enum isolate_message {
     ISOLATE_ROOM = 34,
     ISOLATE_INPUT = 35,
     ISOLATE_CANCEL = 36,
-    ISOLATE_HELLO = 47, /* isolate -> zygote only, before READY */
+    ISOLATE_HELLO = 47, /* isolate -> zygote only, before READY; the id is its bytes in memory */
     ISOLATE_LOG = 48,
     ISOLATE_RESULT = 49,
     ISOLATE_ERROR = 50,

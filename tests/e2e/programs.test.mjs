@@ -81,9 +81,10 @@ test('an error has its own name, message and code, and one word for every limit'
   }
 });
 
-test('usage tells the processor time of a run that was ended by its time limit', async () => {
-  const r = await code('export default () => { for (;;); }', { limits: { wall_ms: 1000 } });
-  assert.ok(r.usage.cpu_ms > 10 && r.usage.cpu_ms < 1200, JSON.stringify(r.usage));
+test('usage tells the processor time and the memory of a run that was ended by its time limit', async () => {
+  const r = await code('export default () => { const a = new Uint8Array(20 << 20).fill(1); for (;;) a[0]++; }', { limits: { wall_ms: 2500 } });
+  assert.ok(r.usage.cpu_ms > 10 && r.usage.cpu_ms < 2700, JSON.stringify(r.usage));
+  assert.ok(r.usage.peak_memory_bytes > 20 << 20 && r.usage.peak_memory_bytes < 64 << 20, JSON.stringify(r.usage));
 });
 
 test('an empty first line is a line', async () => {

@@ -418,6 +418,8 @@ static void on_isolate_end(void *ctx, const struct isolate_end *end) {
     struct guest *g = ctx;
     struct err err;
     struct guest_call *c = g->culprit ? find_call(g, g->culprit) : NULL;
+    if (c) /* it could not say itself */
+        c->usage.peak_memory_bytes = end->own_rss_kib * 1024;
     if (c && g->sentence.code)
         finish_call(c, &g->sentence);
     if (g->culprit)

@@ -622,8 +622,10 @@ static void on_exited(struct zygote *z, struct wire_frame *f) {
     struct isolate_end end = {.known = true, .wait_status = (int)unpack_u32(&u)};
     end.cpu_us = unpack_u64(&u);
     end.cpu_us += unpack_u64(&u);
-    end.max_rss_kib = unpack_u64(&u);
+    uint64_t most_kib = unpack_u64(&u);
     (void)unpack_u64(&u);
+    uint64_t base_kib = unpack_u64(&u);
+    end.own_rss_kib = most_kib > base_kib ? most_kib - base_kib : 0;
     if (!unpack_ok(&u))
         return;
     struct isolate **at = &z->isolates;

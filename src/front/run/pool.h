@@ -44,7 +44,7 @@ struct isolate_end {
     bool known;      /* the zygote reported it */
     int wait_status; /* as of wait(2) */
     uint64_t cpu_us;
-    uint64_t max_rss_kib;
+    uint64_t own_rss_kib; /* the most that it had, without what it began with */
 };
 
 struct isolate_callbacks {
