@@ -38,8 +38,8 @@ export function addRun(db, run) {
     detail: null,
     error_code: null,
     error_message: null,
-    created_ms: 1_700_000_000_000,
-    finished_ms: 1_700_000_000_500,
+    created_ms: Date.now(),
+    finished_ms: Date.now() + 500,
     ...run,
   };
   const names = Object.keys(row);
