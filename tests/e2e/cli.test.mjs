@@ -133,7 +133,7 @@ test('doctor: one line per feature, or JSON', async () => {
   assert.equal(done.code, features.some((f) => f.status === 'missing') ? 1 : 0);
   assert.match(features.find((f) => f.name === 'javascriptcore').detail, /^\d+\.\d+\.\d+$/);
   const text = await runCay(['doctor']);
-  const lines = text.stdout.split('\n').filter((line) => /^(ok|degraded|missing) /.test(line));
+  const lines = text.stdout.split('\n').filter((line) => /^(ok|degraded|missing|absent) /.test(line));
   assert.equal(lines.length, features.length);
   assert.doesNotMatch(text.stdout, /\x1b/);
 });

@@ -31,6 +31,7 @@ const table = {
   'GET /v1/runs/{id}/events': { access: 'read', path: `/v1/runs/${run}/events`, owned: true, statuses: [200] },
   'POST /v1/runs/{id}/cancel': { access: 'run', path: `/v1/runs/${run}/cancel`, owned: true, statuses: [409] },
   'POST /execute/sdk': { access: 'run', body: { prompt: '' }, statuses: [400] },
+  'GET /v1/code/agents': { access: 'read', statuses: [200] },
   'POST /v1/code': { access: 'run', body: { spec: '' }, statuses: [400] },
   'GET /v1/runs/{id}': { access: 'read', path: `/v1/runs/${run}`, owned: true, statuses: [200] },
   'POST /v1/run': { access: 'run', body: { code: 'export default () => 1' }, statuses: [200] },
