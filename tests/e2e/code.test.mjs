@@ -1,6 +1,6 @@
 // An agent that works in a sandbox: it is made, watched, stopped, and leaves nothing behind but what it was asked for.
 import assert from 'node:assert/strict';
-import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -268,6 +268,18 @@ test('cay code needs no server, shows the steps, and works on a copy', async (t)
   assert.match(nowhere.stderr, /No such file/);
 });
 
+/** A folder with settings whose agent writes a file that is no UTF-8. */
+function latinAgent(t, dir) {
+  const config = mkdtempSync(join(tmpdir(), 'cay-agents-'));
+  chmodSync(config, 0o755);
+  t.after(() => rmSync(config, { recursive: true, force: true }));
+  mkdirSync(join(config, 'coders'), { mode: 0o755 });
+  const definition = { title: 'l', description: 'l', program: 'sh', find: 'setting', mount: '/opt/latin', arguments: ['-c', "printf 'th\\351\\n' >latin.txt"], stdin: 'none', dialects: ['anthropic'], lines: 'text', demo: true };
+  writeFileSync(join(config, 'coders/latin.json'), JSON.stringify(definition));
+  writeFileSync(join(config, 'cay.json'), JSON.stringify({ coders_dir: join(config, 'coders') }));
+  return { config, dir };
+}
+
 test('cay code --apply writes the changes back, and never over a file that changed meanwhile', async (t) => {
   const fresh = () => {
     const dir = mkdtempSync(join(tmpdir(), 'cay-code-'));
@@ -281,6 +293,11 @@ test('cay code --apply writes the changes back, and never over a file that chang
   const done = await runCay(['code', '--dir', dir, '--apply', 'Fix the failing test'], { timeout: 60_000 * slow });
   assert.equal(done.code, 0, done.stderr);
   assert.match(readFileSync(join(dir, 'sum.sh'), 'utf8'), /\+ \$2/);
+  // Bytes that are no text come back as they are.
+  const { config, dir: latin } = latinAgent(t, fresh());
+  const bytes = await runCay(['code', '--dir', latin, '--apply', '--agent', 'latin', 'x'], { cwd: config, timeout: 60_000 * slow });
+  assert.equal(bytes.code, 0, bytes.stderr);
+  assert.deepEqual(readFileSync(join(latin, 'latin.txt')), Buffer.from('th\xe9\n', 'latin1'));
   const other = fresh();
   const tmp = fresh();
   const late = runCay(['code', '--dir', other, '--apply', 'Make a small web page and serve it'], { timeout: 60_000 * slow, env: { TMPDIR: tmp } });

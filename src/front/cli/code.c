@@ -344,6 +344,15 @@ static int on_data(void *ctx, const char *data, size_t len, struct err *err) {
     return sse_feed(&c->sse, data, len, err);
 }
 
+/* A diff that is no UTF-8 comes coded; git writes no NUL into one. */
+static char *bytes_of(const char *coded) {
+    size_t n = 0;
+    char *bytes = xcalloc(1, strlen(coded) + 1);
+    if (base64_decode(bytes, coded, strlen(coded), &n))
+        bytes[n] = 0;
+    return bytes;
+}
+
 static int show_end(const struct code_cli *c, struct client *client, struct err *err) {
     const char *status = text_of(c->end, "status");
     _cleanup_(free) char *path = xasprintf("/v1/runs/%s", text_of(c->end, "id"));
@@ -374,7 +383,8 @@ static int show_end(const struct code_cli *c, struct client *client, struct err 
         return 0;
     if (!json_is_true(json_object_get(detail, "diff_is_whole")))
         return err_set(err, ERR_TOO_LARGE, "the diff is not whole, and was not applied");
-    rc = apply(c, diff, err);
+    _cleanup_(free) char *bytes = bytes_of(text_of(detail, "diff_base64"));
+    rc = apply(c, *bytes ? bytes : diff, err);
     if (rc == 0 && !c->json)
         say("applied to ", c->dir);
     return rc;

@@ -204,6 +204,7 @@ int cli_key(int argc, char **argv) {
              : is_revoke ? ledger_db_key_revoke(db, id, &err)
                          : list(db, &a, &err);
     ledger_db_close(db);
+    json_decref(a.grants);
     if (rc < 0)
         return cli_fail(&err);
     if (is_revoke)

@@ -267,6 +267,8 @@ static int begin_cloning(struct code *c, struct err *err) {
 
 /* What went wrong, by what git says. */
 static void clone_failed(const struct code *c, struct err *err) {
+    static const char does_not_fit[] =
+        "the repository does not fit into the sandbox (setting sandboxes.disk_mb)";
     static const struct {
         const char *sign;
         enum err_code code;
@@ -277,11 +279,12 @@ static void clone_failed(const struct code *c, struct err *err) {
          "route that has them"},
         {"Authentication failed", ERR_FORBIDDEN, "the repository does not take the credential"},
         {"The requested URL returned error: 403", ERR_FORBIDDEN,
-         "the repository is not open to us"},
+         "it is not open to us, or at an address that sandboxes may not reach (setting "
+         "sandboxes.private)"},
         {"not found", ERR_NOT_FOUND, "there is no such repository"},
         {"couldn't find remote ref", ERR_NOT_FOUND, "the repository has no such \"ref\""},
-        {"No space left", ERR_LIMIT,
-         "the repository does not fit into the sandbox (setting sandboxes.disk_mb)"},
+        {"No space left", ERR_LIMIT, does_not_fit},
+        {"File size limit exceeded", ERR_LIMIT, does_not_fit},
         {"unable to update url base from redirection", ERR_BAD_REQUEST,
          "the repository is at another address"},
         {"The requested URL returned error: 301", ERR_BAD_REQUEST,

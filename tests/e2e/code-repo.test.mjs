@@ -1,0 +1,260 @@
+// A repository is cloned inside the sandbox, and what the agent changes comes out as a diff that applies.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { chmodSync, symlinkSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { bearer, createKey, request, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
+import { code, nothingLeft, runCode } from '../lib/code.mjs';
+import { git, gitWith, startGit, writeFiles } from '../lib/git.mjs';
+
+describe('a repository', () => {
+  let cay, server;
+  const ends = [];
+  before(async () => {
+    server = await startGit({ after: (f) => ends.push(f) });
+    const config = {
+      sandboxes: {
+        private: [server.host],
+        routes: {
+          hub: { url: `${server.url}/`, headers: { authorization: 'Basic ${HUB}' } },
+          elsewhere: { url: `${server.url}/else`, headers: { authorization: 'Basic ${HUB}' } },
+        },
+      },
+    };
+    cay = await startCay({ config, dotenv: 'HUB=letmein\n' });
+  });
+  after(async () => {
+    await cay.stop();
+    for (const end of ends) await end();
+  });
+
+  /** What the lines of its command were. */
+  const said = async (run) => (await request(cay, `/v1/runs/${run.id}`)).json().events.filter((e) => e.type === 'text').map((e) => e.data.text);
+
+  test('is there, whole, and its host is out of reach when the agent works', async () => {
+    const repo = server.add('plain', { 'README.md': 'hello\n', 'src/a.c': 'int a;\n' });
+    const seen = code(cay, {
+      repo,
+      keep: true,
+      command: 'git status --short; git log --format=%s; cat README.md src/a.c; git remote get-url origin; git fetch -q origin 2>&1; ls .git/hooks 2>&1; echo changed >>README.md',
+    });
+    await seen.ended;
+    assert.deepEqual(seen.of('clone'), [{ repo, ref: null }]);
+    assert.match(seen.of('cloned')[0].commit, /^[0-9a-f]{40}$/);
+    const lines = seen.of('text').map((e) => e.text);
+    assert.deepEqual(lines.slice(0, 4), ['first', 'hello', 'int a;', repo]);
+    assert.match(lines[4], /unable to access/);
+    assert.match(lines[5], /No such file/, 'no hooks');
+    const run = (await request(cay, `/v1/runs/${seen.of('end')[0].id}`)).json();
+    assert.equal(run.detail.repo, repo);
+    assert.match(run.detail.diff, /^ hello\n\+changed$/m);
+    // The very route is closed, not only unknown to the agent.
+    const before = server.asked.length;
+    const tried = await request(cay, `/v1/sandboxes/${run.detail.sandbox}/exec`, {
+      method: 'POST',
+      body: JSON.stringify({ command: `curl -s -o /dev/null -w %{http_code} "http://127.0.0.1:3128/_/clone-${run.id}/info/refs?service=git-upload-pack"` }),
+    });
+    assert.equal(tried.json().stdout, '403', tried.body);
+    assert.equal(server.asked.length, before);
+    // A further task in it works on the same, and tells what it changed by itself.
+    const next = await runCode(cay, { sandbox: run.detail.sandbox, command: 'echo more >>README.md', keep: false });
+    assert.match(next.detail.diff, /^ changed\n\+more$/m);
+    await nothingLeft(cay);
+  });
+
+  test('cannot be pushed to during the clone, or asked for anything else', async () => {
+    const repo = server.add('narrow', { a: 'a\n' });
+    server.asked.length = 0;
+    await runCode(cay, { repo, command: 'true' });
+    assert.deepEqual([...new Set(server.asked.map((a) => `${a.method} ${a.path}${a.query}`))], ['GET /narrow/info/refs?service=git-upload-pack', 'POST /narrow/git-upload-pack']);
+  });
+
+  test('has a branch, a tag or a commit that is asked for', async () => {
+    const repo = server.add('refs', (dir) => {
+      writeFiles(dir, { v: '1\n' });
+      git(dir, 'add', '-A');
+      git(dir, 'commit', '-qm', 'one');
+      git(dir, 'tag', 'v1');
+      git(dir, 'checkout', '-qb', 'feature/x');
+      writeFiles(dir, { v: '2\n' });
+      git(dir, 'commit', '-qam', 'two');
+      git(dir, 'checkout', '-q', 'main');
+      writeFiles(dir, { v: '3\n' });
+    });
+    const commit = git(join(server.root, 'refs'), 'rev-parse', 'feature/x').trim();
+    for (const [ref, expected] of [[undefined, '3'], ['v1', '1'], ['feature/x', '2'], ['refs/heads/main', '3'], [commit, '2']])
+      assert.deepEqual(await said(await runCode(cay, { repo, ref, command: 'cat v; git log --oneline | wc -l' })), [expected, '1'], ref);
+    const none = await runCode(cay, { repo, ref: 'nothing', command: 'true' });
+    assert.equal(none.error.code, 'not_found');
+    assert.match(none.error.message, /no such "ref"/);
+    await nothingLeft(cay);
+  });
+
+  test('that is not there, is private, has moved or may not be reached says so', async () => {
+    const fails = async (body, status, pattern) => {
+      const run = await runCode(cay, { command: 'true', ...body });
+      assert.equal(run.status, 'failed');
+      assert.equal(run.error.code, status, run.error.message);
+      assert.match(run.error.message, pattern);
+    };
+    server.add('private-one', { secret: 'inside\n' });
+    await fails({ repo: `${server.url}/none` }, 'not_found', /there is no such repository/);
+    await fails({ repo: `${server.url}/private-one` }, 'forbidden', /asks for credentials.*"credential"/);
+    await fails({ repo: `${server.url}/moved` }, 'bad_request', /at another address/);
+    await fails({ repo: 'http://169.254.169.254/latest/meta-data' }, 'forbidden', /may not reach/);
+    await fails({ repo: 'http://127.0.0.1:1/x' }, 'forbidden', /may not reach/);
+    const refused = async (body, pattern, headers) => {
+      const got = await request(cay, '/v1/code', { method: 'POST', headers, body: JSON.stringify({ command: 'true', ...body }) });
+      assert.ok(got.status === 400 || got.status === 403, `${got.status} ${got.body}`);
+      assert.match(got.json().error.message, pattern);
+    };
+    for (const repo of ['git@github.com:a/b', 'https://me:secret@example.com/a', '', 'ssh://example.com/a', 'file:///etc', 'ext::sh -c true', '/etc', 'https://example.com', 'https://example.com/a b', 'https://example.com/a/../b', 'https://example.com/a?b', `https://example.com/${'a'.repeat(1100)}`])
+      await refused({ repo }, /"repo"/);
+    for (const ref of ['--upload-pack=sh', '-x', 'a..b', '+main', 'a:b', 'a b', '', 'HEAD@{1}']) await refused({ repo: `${server.url}/plain`, ref }, /"ref"/);
+    await refused({ ref: 'main' }, /are of a "repo"/);
+    await refused({ repo: `${server.url}/plain`, files: [{ path: 'a', content: '' }] }, /"files" go into a new/);
+    await refused({ repo: `${server.url}/private-one`, credential: 'nothing' }, /"credential": there is no route "nothing"/);
+    await refused({ repo: `${server.url}/private-one`, credential: 'elsewhere' }, /does not lead to this repository/);
+    await nothingLeft(cay);
+  });
+
+  test('that is private is cloned with a credential that is never inside', async () => {
+    server.asked.length = 0;
+    const run = await runCode(cay, { repo: `${server.url}/private-one`, credential: 'hub', command: 'cat secret; grep -rs let[m]ein /work /home /tmp /proc/*/environ /proc/*/cmdline ; env' });
+    assert.equal(run.status, 'done', JSON.stringify(run.error));
+    const lines = (await said(run)).join('\n');
+    assert.match(lines, /^inside$/m);
+    assert.doesNotMatch(lines, /Basic|letmein$/m);
+    assert.ok(server.asked.every((a) => a.authorization === 'Basic letmein'));
+    assert.doesNotMatch(JSON.stringify(run), /letmein/);
+  });
+
+  test('hostile: links, filters, submodules, hooks, settings and names do nothing', async () => {
+    const canary = join(tempDir({ after: (f) => ends.push(f) }), 'canary');
+    writeFileSync(canary, 'canary of the host\n');
+    const repo = server.add('hostile', (dir) => {
+      writeFiles(dir, {
+        '.gitattributes': '* filter=evil diff=evil text eol=crlf working-tree-encoding=UTF-16\nlib/** ident\n',
+        '.gitmodules': `[submodule "a"]\n\tpath = a\n\turl = file://${server.root}/plain\n[submodule "b"]\n\tpath = b\n\turl = http://169.254.169.254/x\n\tupdate = !touch /tmp/owned\n`,
+        '.gitconfig': '[core]\n\thooksPath = hooks\n\tfsmonitor = touch /tmp/owned\n[filter "evil"]\n\tsmudge = touch /tmp/owned\n\tclean = touch /tmp/owned\n[diff "evil"]\n\ttextconv = touch /tmp/owned\n',
+        'hooks/post-checkout': '#!/bin/sh\ntouch /tmp/owned\n',
+        'lib/id': '$Id$\n',
+        'Case': 'upper\n',
+        'case': 'lower\n',
+      });
+      chmodSync(join(dir, 'hooks/post-checkout'), 0o755);
+      symlinkSync(canary, join(dir, 'link'));
+      symlinkSync('/home/cay/.cay/base', join(dir, 'base'));
+      symlinkSync('.git/hooks', join(dir, 'inside'));
+      const commit = git(join(server.root, 'plain'), 'rev-parse', 'HEAD').trim();
+      git(dir, 'add', '-A');
+      git(dir, 'update-index', '--add', '--cacheinfo', `160000,${commit},a`);
+      git(dir, 'update-index', '--add', '--cacheinfo', `160000,${commit},b`);
+      git(dir, 'commit', '-qm', 'hostile');
+    });
+    server.asked.length = 0;
+    const run = await runCode(cay, { repo, command: 'ls /tmp/owned 2>&1; cat link 2>&1; cat Case case; od -c lib/id | head -1; ls a b; git status --short; echo done >new' });
+    const lines = await said(run);
+    assert.match(lines[0], /owned.*No such file/);
+    assert.match(lines[1], /link.*No such file/);
+    assert.deepEqual(lines.slice(2, 4), ['upper', 'lower']);
+    assert.match(lines[4], /\$ +I +d +\$ +\\n/, 'as the repository has it');
+    assert.ok(server.asked.every((a) => a.path.startsWith('/hostile/')), 'no submodule was asked for');
+    assert.equal(run.status, 'done');
+    assert.match(run.detail.diff, /^diff --git a\/new b\/new\nnew file mode 100644\nindex \S+\n--- \/dev\/null\n\+\+\+ b\/new\n@@ -0,0 \+1 @@\n\+done\n$/, 'and the diff is of what was done');
+    await nothingLeft(cay);
+  });
+
+  test('what changes comes out as a diff that makes the same of a clone', async () => {
+    const repo = server.add('changes', {
+      'gone.txt': 'gone\n',
+      'old name.txt': `${'a line\n'.repeat(20)}`,
+      'crlf.txt': 'one\r\ntwo\r\nthree\r\n',
+      'mode.sh': '#!/bin/sh\n',
+      'latin.txt': Buffer.from('caf\xe9\n', 'latin1'),
+      'bytes.bin': Buffer.from([0, 1, 2, 3, 255]),
+      'no-end': 'no newline at the end',
+      'sub/kept': 'kept\n',
+      '.gitattributes': '*.bat text eol=crlf\n',
+      'a.bat': 'echo one\necho two\n',
+      '.gitignore': 'ignored/\n*.log\n',
+      'was-link': 'plain\n',
+    });
+    const command = `set -e
+      rm gone.txt; mv 'old name.txt' 'new "name"\té.txt'; printf 'one\\r\\nTWO\\r\\nthree\\r\\n' >crlf.txt; chmod +x mode.sh
+      printf 'th\\351\\n' >>latin.txt; printf '\\000\\377\\001' >bytes.bin; printf ' more' >>no-end; : >empty; mkdir -p ignored d/e; echo x >ignored/x; echo x >x.log
+      printf '\\351' >"$(printf 'n\\351me')"; echo '-- a/b' >d/e/--; printf 'echo one\\necho 2\\n' >a.bat; rm was-link; ln -s sub/kept was-link; rm -r sub
+      printf 'new\\r\\n' >'trailing '; mkdir nested; git -C nested init -q; rm -rf nested/.git; echo n >nested/n
+      git commit -qam 'the agent commits too' --no-verify || true
+      git add -A; git write-tree`;
+    const seen = code(cay, { repo, command: `git config user.name x; git config user.email x@y; ${command}` });
+    await seen.ended;
+    const tree = seen.of('text').at(-1).text;
+    assert.match(tree, /^[0-9a-f]{40}$/, JSON.stringify(seen.of('text')));
+    const { detail } = (await request(cay, `/v1/runs/${seen.of('end')[0].id}`)).json();
+    assert.equal(detail.diff_is_whole, true);
+    assert.match(detail.diff, /rename from old name\.txt/);
+    assert.match(detail.diff, /GIT binary patch/);
+    assert.match(detail.diff, /old mode 100644\nnew mode 100755/);
+    const patch = detail.diff_base64 ? Buffer.from(detail.diff_base64, 'base64') : Buffer.from(detail.diff);
+    const dir = tempDir({ after: (f) => ends.push(f) });
+    git(dir, 'clone', '-q', join(server.root, 'changes'), 'clone');
+    const clone = join(dir, 'clone');
+    gitWith(clone, patch, 'apply', '--index', '--whitespace=nowarn', '-');
+    assert.equal(git(clone, 'write-tree').trim(), tree);
+    // Without the index, too: onto a folder of files.
+    git(dir, 'clone', '-q', join(server.root, 'changes'), 'files');
+    gitWith(join(dir, 'files'), patch, 'apply', '--whitespace=nowarn', '-');
+    git(join(dir, 'files'), 'add', '-A');
+    assert.equal(git(join(dir, 'files'), 'write-tree').trim(), tree);
+  });
+
+  test('a diff that is too long is cut, and says so', async () => {
+    const repo = server.add('long', { a: 'a\n' });
+    const run = await runCode(cay, { repo, command: 'seq 200000 | head -c 1000000 >f1; for i in $(seq 2 50); do cp f1 f$i; done' });
+    assert.equal(run.status, 'done');
+    assert.equal(run.detail.diff_is_whole, false);
+    assert.ok(run.detail.diff.length > (4 << 20) - 4 && run.detail.diff.length <= 4 << 20);
+    assert.match(run.detail.diff_note, /longer than 4194304 bytes/);
+    await nothingLeft(cay);
+  });
+
+  test('a clone that takes for ever ends with its time, or when it is cancelled, and leaves nothing', async (t) => {
+    const silent = createServer(() => {});
+    await new Promise((resolve) => silent.listen(0, '127.0.0.1', resolve));
+    t.after(() => {
+      silent.closeAllConnections();
+      silent.close();
+    });
+    const host = `127.0.0.1:${silent.address().port}`;
+    const other = await withCay(t, { config: { sandboxes: { private: [host] } } });
+    const late = await runCode(other, { repo: `http://${host}/x`, command: 'true', timeout_ms: 1000 });
+    assert.equal(late.error.code, 'timeout');
+    const seen = code(other, { repo: `http://${host}/x`, command: 'true' });
+    await until(() => seen.of('clone').length > 0, 'the clone');
+    const run = (await request(other, '/v1/runs?kind=code')).json().runs.find((r) => r.status === 'running');
+    await request(other, `/v1/runs/${run.id}/cancel`, { method: 'POST' });
+    await seen.ended;
+    assert.equal(seen.of('end')[0].status, 'cancelled');
+    await nothingLeft(other);
+  });
+
+  test('one that is too large for the sandbox, a key without the route, an operator who forbids the host', async (t) => {
+    const repo = server.add('huge', (dir) => execFileSync('truncate', ['-s', '20M', 'zeros'], { cwd: dir }));
+    const routes = { hub: { url: `${server.url}/`, headers: { authorization: 'Basic x' } } };
+    const other = await withCay(t, { config: { sandboxes: { private: [server.host], disk_mb: 16, routes, allow: ['example.com'] }, require_key: true } });
+    const own = bearer(other.key);
+    const full = await runCode(other, { repo, credential: 'hub', command: 'true' }, own);
+    assert.equal(full.error.code, 'limit_exceeded', full.error.message);
+    assert.match(full.error.message, /does not fit/);
+    const forbidden = await request(other, '/v1/code', { method: 'POST', headers: own, body: JSON.stringify({ repo, command: 'true' }) });
+    assert.equal(forbidden.status, 403);
+    assert.match(forbidden.json().error.message, /"repo": the operator does not let sandboxes reach/);
+    const poor = await createKey(other.dataDir, { name: 'poor', more: ['--route', 'other'] });
+    const without = await request(other, '/v1/code', { method: 'POST', headers: bearer(poor.text), body: JSON.stringify({ repo, credential: 'hub', command: 'true' }) });
+    assert.equal(without.status, 403, without.body);
+    await nothingLeft(other, own);
+  });
+});
