@@ -1,5 +1,6 @@
 #include "front/ledger/internal.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/path.h"
@@ -11,13 +12,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { OWN_VERSION };
+enum { CHECKPOINT_PAGES = 1000, RESTART_PAGES = 8000 };
+enum { OWN_VERSION, OWN_BEGIN, OWN_COMMIT, OWN_ROLLBACK };
 
-static const char *const own_sql[] = {[OWN_VERSION] = "PRAGMA data_version"};
+static const char *const own_sql[] = {[OWN_VERSION] = "PRAGMA data_version",
+                                      [OWN_BEGIN] = "BEGIN IMMEDIATE",
+                                      [OWN_COMMIT] = "COMMIT",
+                                      [OWN_ROLLBACK] = "ROLLBACK"};
 static const struct ledger_statements own_statements = {own_sql, ARRAY_LEN(own_sql)};
 
 static const struct ledger_statements *const all_statements[LEDGER_SUBJECTS] = {
-    [LEDGER_OWN] = &own_statements, [LEDGER_KEYS] = &ledger_key_statements};
+    [LEDGER_OWN] = &own_statements,
+    [LEDGER_KEYS] = &ledger_key_statements,
+    [LEDGER_TASKS] = &ledger_task_statements,
+    [LEDGER_QUEUE] = &ledger_queue_statements,
+    [LEDGER_HOOKS] = &ledger_hook_statements};
 
 /* Never edit one that has been released: add the next. */
 static const char *const migrations[] = {
@@ -25,6 +34,61 @@ static const char *const migrations[] = {
     "CREATE TABLE keys (id TEXT PRIMARY KEY, name TEXT NOT NULL, scope TEXT NOT NULL,"
     " hash BLOB NOT NULL, rate_per_minute INTEGER NOT NULL DEFAULT 0, grants TEXT,"
     " created_ms INTEGER NOT NULL, revoked_ms INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;",
+    /* 2: tasks. What is looked at all the time (queue, scheduled, leases, outbox) holds only what
+       is under way; tasks is the history. */
+    "CREATE TABLE nodes (id TEXT PRIMARY KEY, epoch INTEGER NOT NULL) WITHOUT ROWID;"
+    "CREATE TABLE tasks (id TEXT PRIMARY KEY, owner TEXT NOT NULL, type TEXT NOT NULL,"
+    " title TEXT, state INTEGER NOT NULL, priority INTEGER NOT NULL,"
+    " timeout_ms INTEGER NOT NULL, max_attempts INTEGER NOT NULL,"
+    " attempt INTEGER NOT NULL DEFAULT 0, run TEXT, run_at_ms INTEGER NOT NULL,"
+    " created_ms INTEGER NOT NULL, started_ms INTEGER NOT NULL DEFAULT 0,"
+    " finished_ms INTEGER NOT NULL DEFAULT 0, idem TEXT, idem_hash TEXT, webhook TEXT,"
+    " secret TEXT, error_code TEXT, error_message TEXT, hook_state TEXT,"
+    " hook_tries INTEGER NOT NULL DEFAULT 0, hook_error TEXT);"
+    "CREATE UNIQUE INDEX tasks_idem ON tasks (owner, idem) WHERE idem IS NOT NULL;"
+    "CREATE INDEX tasks_owner ON tasks (owner, id);"
+    "CREATE INDEX tasks_state ON tasks (state, id);"
+    "CREATE INDEX tasks_owner_state ON tasks (owner, state, id);"
+    "CREATE INDEX tasks_finished ON tasks (finished_ms) WHERE finished_ms > 0;"
+    "CREATE TABLE task_bodies (task TEXT PRIMARY KEY, body TEXT NOT NULL);"
+    "CREATE TABLE task_results (task TEXT PRIMARY KEY, result TEXT NOT NULL);"
+    "CREATE TABLE task_attempts (task TEXT NOT NULL, attempt INTEGER NOT NULL, node TEXT NOT NULL,"
+    " run TEXT NOT NULL, started_ms INTEGER NOT NULL, ended_ms INTEGER NOT NULL DEFAULT 0,"
+    " outcome TEXT, error_code TEXT, error_message TEXT, PRIMARY KEY (task, attempt))"
+    " WITHOUT ROWID;"
+    "CREATE TRIGGER task_deleted AFTER DELETE ON tasks BEGIN"
+    " DELETE FROM task_bodies WHERE task = old.id; DELETE FROM task_results WHERE task = old.id;"
+    " DELETE FROM task_attempts WHERE task = old.id; END;"
+    "CREATE TABLE queue (task TEXT PRIMARY KEY, owner TEXT NOT NULL, priority INTEGER NOT NULL)"
+    " WITHOUT ROWID;"
+    "CREATE INDEX queue_turn ON queue (owner, priority DESC, task);"
+    "CREATE TABLE scheduled (task TEXT PRIMARY KEY, owner TEXT NOT NULL,"
+    " priority INTEGER NOT NULL, run_at_ms INTEGER NOT NULL) WITHOUT ROWID;"
+    "CREATE INDEX scheduled_due ON scheduled (run_at_ms);"
+    "CREATE TABLE leases (task TEXT PRIMARY KEY, owner TEXT NOT NULL, attempt INTEGER NOT NULL,"
+    " node TEXT NOT NULL, epoch INTEGER NOT NULL, until_ms INTEGER NOT NULL,"
+    " cancel INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;"
+    "CREATE INDEX leases_owner ON leases (owner);"
+    "CREATE INDEX leases_until ON leases (until_ms);"
+    "CREATE TABLE waiting (owner TEXT PRIMARY KEY, tasks INTEGER NOT NULL) WITHOUT ROWID;"
+    "CREATE TRIGGER queue_in AFTER INSERT ON queue BEGIN INSERT INTO waiting VALUES (new.owner, 1)"
+    " ON CONFLICT (owner) DO UPDATE SET tasks = tasks + 1; END;"
+    "CREATE TRIGGER queue_out AFTER DELETE ON queue BEGIN"
+    " UPDATE waiting SET tasks = tasks - 1 WHERE owner = old.owner; END;"
+    "CREATE TRIGGER scheduled_in AFTER INSERT ON scheduled BEGIN"
+    " INSERT INTO waiting VALUES (new.owner, 1)"
+    " ON CONFLICT (owner) DO UPDATE SET tasks = tasks + 1; END;"
+    "CREATE TRIGGER scheduled_out AFTER DELETE ON scheduled BEGIN"
+    " UPDATE waiting SET tasks = tasks - 1 WHERE owner = old.owner; END;"
+    "CREATE TABLE outbox (seq INTEGER PRIMARY KEY AUTOINCREMENT, event TEXT NOT NULL UNIQUE,"
+    " task TEXT NOT NULL, url TEXT NOT NULL, secret TEXT NOT NULL, tries INTEGER NOT NULL DEFAULT "
+    "0,"
+    " next_ms INTEGER NOT NULL, body TEXT NOT NULL);"
+    "CREATE INDEX outbox_next ON outbox (next_ms);"
+    "CREATE INDEX outbox_task ON outbox (task, seq);"
+    "CREATE TABLE usage (owner TEXT NOT NULL, day TEXT NOT NULL, type TEXT NOT NULL,"
+    " state INTEGER NOT NULL, tasks INTEGER NOT NULL, attempts INTEGER NOT NULL,"
+    " wall_ms INTEGER NOT NULL, PRIMARY KEY (owner, day, type, state)) WITHOUT ROWID;",
 };
 
 #define KEY_COLUMNS "id, name, scope, hash, rate_per_minute, grants, created_ms, revoked_ms"
@@ -76,6 +140,29 @@ static int prepare(struct ledger_db *db, int subject, struct err *err) {
     return 0;
 }
 
+static int on_commit(void *ctx, sqlite3 *handle, const char *name, int pages) {
+    struct ledger_db *db = ctx;
+    (void)handle;
+    (void)name;
+    db->log_pages = pages;
+    return SQLITE_OK;
+}
+
+bool ledger_db_wants_checkpoint(const struct ledger_db *db) {
+    return db->log_pages > CHECKPOINT_PAGES;
+}
+
+void ledger_db_checkpoint(struct ledger_db *db) {
+    (void)sqlite3_wal_checkpoint_v2(db->mover, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+}
+
+/* One that is written to without a pause is never moved to its end by the thread alone. Little is
+ * left of it now. */
+void ledger_db_restart_log(struct ledger_db *db) {
+    if (db->log_pages > RESTART_PAGES)
+        (void)sqlite3_wal_checkpoint_v2(db->db, NULL, SQLITE_CHECKPOINT_RESTART, NULL, NULL);
+}
+
 static int set_up(struct ledger_db *db, const char *data_dir, struct err *err) {
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW;
     if (sqlite3_open_v2(db->path, &db->db, flags, NULL) != SQLITE_OK ||
@@ -83,18 +170,21 @@ static int set_up(struct ledger_db *db, const char *data_dir, struct err *err) {
         return store_error(db->db, err, "open the ledger");
     int rc = store_exec(db->db,
                         "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
+                        "PRAGMA wal_autocheckpoint = 0; PRAGMA journal_size_limit = 16777216;"
                         "PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF;",
                         err, "set up the ledger");
     if (rc == 0)
         rc = migrate(db, data_dir, err);
+    (void)sqlite3_wal_hook(db->db, on_commit, db);
+    if (rc == 0 && data_dir && sqlite3_open_v2(db->path, &db->mover, flags, NULL) != SQLITE_OK)
+        rc = store_error(db->mover, err, "open the ledger");
     for (int i = 0; rc == 0 && i < LEDGER_SUBJECTS; i++)
         rc = prepare(db, i, err);
     return rc;
 }
 
-int ledger_db_open(const char *data_dir, struct ledger_db **ret_db, struct err *err) {
-    struct ledger_db *db = xcalloc(1, sizeof(*db));
-    db->path = path_join(data_dir, "ledger.db");
+static int open_path(struct ledger_db *db, const char *data_dir, struct ledger_db **ret_db,
+                     struct err *err) {
     int rc = set_up(db, data_dir, err);
     if (rc < 0) {
         ledger_db_close(db);
@@ -102,6 +192,20 @@ int ledger_db_open(const char *data_dir, struct ledger_db **ret_db, struct err *
     }
     *ret_db = db;
     return 0;
+}
+
+int ledger_db_open(const char *data_dir, struct ledger_db **ret_db, struct err *err) {
+    struct ledger_db *db = xcalloc(1, sizeof(*db));
+    db->path = path_join(data_dir, "ledger.db");
+    db->now_ms = clock_wall_ms;
+    return open_path(db, data_dir, ret_db, err);
+}
+
+int ledger_db_memory(int64_t (*now_ms)(void), struct ledger_db **ret_db, struct err *err) {
+    struct ledger_db *db = xcalloc(1, sizeof(*db));
+    db->path = xstrdup(":memory:");
+    db->now_ms = now_ms;
+    return open_path(db, NULL, ret_db, err);
 }
 
 void ledger_db_close(struct ledger_db *db) {
@@ -112,6 +216,7 @@ void ledger_db_close(struct ledger_db *db) {
             (void)sqlite3_finalize(db->statements[i][k]);
         free(db->statements[i]);
     }
+    (void)sqlite3_close(db->mover);
     (void)sqlite3_close(db->db);
     free(db->path);
     free(db);
@@ -139,4 +244,42 @@ const char *ledger_db_path(const struct ledger_db *db) {
 void ledger_touch(const struct ledger_db *db) {
     if (utimensat(AT_FDCWD, db->path, NULL, 0) < 0)
         log_warn("ledger.touch", "errno", errno);
+}
+
+/* --- asks --- */
+
+static const ledger_do table[LEDGER_OPS] = {
+    [LEDGER_NODE_BEGIN] = ledger_do_node_begin, [LEDGER_TASK_SUBMIT] = ledger_do_submit,
+    [LEDGER_TASK_GET] = ledger_do_get,          [LEDGER_TASK_LIST] = ledger_do_list,
+    [LEDGER_TASK_CANCEL] = ledger_do_cancel,    [LEDGER_TASK_CLAIM] = ledger_do_claim,
+    [LEDGER_TASK_RENEW] = ledger_do_renew,      [LEDGER_TASK_FINISH] = ledger_do_finish,
+    [LEDGER_TASK_REAP] = ledger_do_reap,        [LEDGER_HOOK_CLAIM] = ledger_do_hook_claim,
+    [LEDGER_HOOK_END] = ledger_do_hook_end};
+
+static int own_step(struct ledger_db *db, int which, struct err *err) {
+    return store_step(ledger_ready(db, LEDGER_OWN, which), own_sql[which], NULL, err);
+}
+
+void ledger_db_do(struct ledger_db *db, const struct ledger_ask *ask,
+                  struct ledger_answer *ret_answer) {
+    struct ledger_answer a = {.next_ms = -1};
+    struct err err = {0};
+    int rc = own_step(db, OWN_BEGIN, &err);
+    bool begun = rc == 0;
+    if (rc == 0)
+        rc = table[ask->op](db, ask, &a, &err);
+    if (rc == 0)
+        rc = own_step(db, OWN_COMMIT, &err);
+    if (rc < 0 && begun)
+        (void)own_step(db, OWN_ROLLBACK, &(struct err){0});
+    if (rc < 0) {
+        ledger_answer_finish(&a);
+        a = (struct ledger_answer){.err = err, .next_ms = -1};
+    }
+    *ret_answer = a;
+}
+
+void *ledger_grow(void *items, size_t n, size_t size) {
+    bool full = n == 0 || (n >= 4 && (n & (n - 1)) == 0); /* a power of two */
+    return full ? xrealloc(items, MAX(2 * n, 4) * size) : items;
 }

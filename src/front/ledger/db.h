@@ -9,11 +9,23 @@
  * over when it is made. */
 int ledger_db_open(const char *data_dir, struct ledger_db **ret_db, struct err *err);
 void ledger_db_close(struct ledger_db *db);
+/* In memory, for tests, with a clock of theirs. */
+int ledger_db_memory(int64_t (*now_ms)(void), struct ledger_db **ret_db, struct err *err);
+/* Does what is asked. */
+void ledger_db_do(struct ledger_db *db, const struct ledger_ask *ask,
+                  struct ledger_answer *ret_answer);
 /* Changes when another connection has written. Negative: it cannot be read. */
 int64_t ledger_db_version(struct ledger_db *db);
 /* The file's path: it is touched after each change of the keys, for those who watch it. Its log
  * changes before a commit can be seen. */
 const char *ledger_db_path(const struct ledger_db *db);
+
+/* Whether much waits in the log; and moves it into the file, for a thread beside the one of all
+ * other calls. */
+bool ledger_db_wants_checkpoint(const struct ledger_db *db);
+void ledger_db_checkpoint(struct ledger_db *db);
+/* After that: a log that has grown long begins from the front again. */
+void ledger_db_restart_log(struct ledger_db *db);
 
 int ledger_db_key_add(struct ledger_db *db, const struct ledger_key *key, struct err *err);
 int ledger_db_key_revoke(struct ledger_db *db, const char *id, struct err *err);

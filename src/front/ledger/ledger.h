@@ -9,7 +9,17 @@
  * with a version that grows; while they have not, it confirms that version at least every
  *    LEDGER_CONFIRM_MS. What another process changed is told within that time at the latest. A copy
  *    that was not confirmed for LEDGER_STALE_MS is not used any more (503), so a server that is cut
- *    off from the ledger lets a revoked key in for no longer than that. */
+ *    off from the ledger lets a revoked key in for no longer than that.
+ *  - Asks: each is one transaction, done whole or not at all. It may be done and its answer lost
+ *    (ERR_UNAVAILABLE after LEDGER_WAIT_MS): so each can be asked again, and is then answered as
+ * the first time. Asks of one server are done in the order they were made.
+ *  - Tasks: a claim is a lease of LEDGER_LEASE_MS by the ledger's clock, for one attempt. The
+ * number of the attempt is the fence: what ends an attempt names it, and is refused (ERR_CONFLICT)
+ * once the lease was given to another or taken away. The end of a task, its result, the account of
+ * its key and the message to its webhook are one transaction. So a task may be run more than once,
+ *    and its end is acknowledged once.
+ *  - Nodes: LEDGER_NODE_BEGIN makes a new epoch of a server; leases of its earlier epochs are over.
+ */
 
 #include "base/err.h"
 #include "base/id.h"
@@ -41,6 +51,133 @@ struct ledger_watch {
     void *ctx;
 };
 
+/* --- tasks --- */
+
+enum {
+    LEDGER_LEASE_MS = 30000,
+    LEDGER_WAIT_MS = 5000,  /* for an answer */
+    LEDGER_ASKS_MAX = 4096, /* that wait for their answers */
+    LEDGER_RESULT_BYTES = 1 << 20,
+};
+
+enum ledger_op {
+    LEDGER_NODE_BEGIN,
+    LEDGER_TASK_SUBMIT,
+    LEDGER_TASK_GET,
+    LEDGER_TASK_LIST,
+    LEDGER_TASK_CANCEL,
+    LEDGER_TASK_CLAIM,
+    LEDGER_TASK_RENEW,
+    LEDGER_TASK_FINISH,
+    LEDGER_TASK_REAP,
+    LEDGER_HOOK_CLAIM,
+    LEDGER_HOOK_END,
+    LEDGER_OPS
+};
+
+enum task_state {
+    TASK_QUEUED,
+    TASK_RUNNING,
+    TASK_DONE,
+    TASK_FAILED,
+    TASK_CANCELLED,
+    TASK_INTERRUPTED, /* it was cut off as often as it may be */
+    TASK_STATES
+};
+const char *task_state_name(enum task_state state);
+/* False: there is none of that name. */
+bool task_state_parse(const char *name, enum task_state *ret_state);
+
+/* Texts may be NULL. In an ask they are the caller's, in an answer the answer's. */
+struct ledger_task {
+    char id[ID_SIZE];
+    char owner[ID_SIZE]; /* the key's id, "" for the operator */
+    char run[ID_SIZE];   /* the job of the last attempt */
+    enum task_state state;
+    char *type;
+    char *title;
+    char *body; /* of a claim and a submission only */
+    char *idem; /* Idempotency-Key */
+    char *idem_hash;
+    char *webhook;
+    char *secret;
+    char *error_code;
+    char *error_message;
+    char *result;   /* JSON */
+    char *attempts; /* JSON: what became of each */
+    char *hook;     /* JSON: what became of the message; NULL: there is no webhook */
+    int64_t priority;
+    int64_t timeout_ms;
+    int64_t max_attempts;
+    int64_t attempt; /* from 1; 0: it was not tried yet */
+    int64_t run_at_ms;
+    int64_t created_ms;
+    int64_t started_ms;
+    int64_t finished_ms;
+    bool cancel; /* it was asked to end */
+};
+void ledger_task_finish(struct ledger_task *t);
+
+struct ledger_hold {
+    char task[ID_SIZE];
+    int64_t attempt;
+    bool lost;   /* somebody else has it, or nobody: stop */
+    bool cancel; /* it was asked to end */
+};
+
+/* A message to a webhook. */
+struct ledger_hook {
+    int64_t seq;
+    int64_t tries; /* with this one; the fence of its end */
+    char event[ID_SIZE];
+    char task[ID_SIZE];
+    char *url;
+    char *secret;
+    char *body;
+};
+void ledger_hook_finish(struct ledger_hook *h);
+
+enum ledger_hook_end { LEDGER_HOOK_DELIVERED, LEDGER_HOOK_RETRY, LEDGER_HOOK_FAILED };
+
+/* What each op reads: */
+struct ledger_ask {
+    enum ledger_op op;
+    const char *node;               /* begin, claim, renew */
+    int64_t epoch;                  /* claim, renew; begin: that it is now */
+    const struct ledger_task *task; /* submit: all; get, cancel: id; finish: id, attempt, state,
+                                       error, result */
+    const char *owner;              /* get, list, cancel: whose they must be; NULL: anybody's */
+    int state;                      /* list: which; -1: all */
+    const char *before;             /* list: NULL, or an id */
+    size_t limit;                   /* list, claim, reap, hook claim: how many */
+    size_t per_key;                 /* claim: how many of a key may run; submit: may wait */
+    int64_t keep_ms;                /* reap: ended ones older than this go; 0: none */
+    const struct ledger_hold *holds;
+    size_t nholds;
+    bool fault;                     /* finish: the machine's doing: it is tried again */
+    const struct ledger_hook *hook; /* hook end: seq, tries */
+    enum ledger_hook_end hook_end;
+    const char *error; /* hook end */
+    int64_t retry_ms;  /* hook end */
+};
+
+struct ledger_answer {
+    struct err err; /* code 0: it was done */
+    struct ledger_task *tasks;
+    size_t ntasks;
+    struct ledger_hold *holds; /* renew: as asked */
+    size_t nholds;
+    struct ledger_hook *hooks;
+    size_t nhooks;
+    int64_t epoch;   /* begin */
+    int64_t next_ms; /* claim, hook claim: until the next is due; -1: none is known */
+    int64_t count;   /* reap: how many leases were over */
+    bool repeated;   /* submit, finish: it was done before; begin: it was not done */
+};
+void ledger_answer_finish(struct ledger_answer *a);
+
+typedef void (*ledger_on_answer)(void *ctx, const struct ledger_answer *answer);
+
 struct ledger;
 struct ledger_db;
 
@@ -48,7 +185,11 @@ struct ledger_db;
  * before this returns. */
 int ledger_open(uv_loop_t *loop, struct ledger_db *db, const struct ledger_watch *watch,
                 struct ledger **ret_ledger, struct err *err);
+/* The answer comes from the loop, once: ERR_UNAVAILABLE if the ledger has not answered in time, or
+ * too many are waited for. What the ask points to is not read any more when this returns. */
+void ledger_call(struct ledger *l, const struct ledger_ask *ask, ledger_on_answer on_answer,
+                 void *ctx);
 /* Has the keys told or confirmed as soon as that can be: with SQLite before it returns. */
 void ledger_refresh(void *ledger);
-/* Memory goes from the loop. NULL is allowed. */
+/* What waits is answered (ERR_CANCELLED). Memory goes from the loop. NULL is allowed. */
 void ledger_close(struct ledger *l);

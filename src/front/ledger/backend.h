@@ -1,0 +1,17 @@
+#pragma once
+/* What is behind the ledger. ledger.h says what it promises. */
+
+#include "front/ledger/ledger.h"
+
+struct ledger_backend {
+    /* Does what is asked, or sends it on its way; the ask is gone when this returns. */
+    void (*ask)(void *backend, uint64_t id, const struct ledger_ask *ask);
+    void (*refresh)(void *backend);
+    /* It answers nothing any more; its memory goes from the loop. */
+    void (*close)(void *backend);
+};
+
+struct ledger *ledger_create(uv_loop_t *loop, const struct ledger_backend *ops, void *backend);
+/* At any time, also inside ask(); what was answered before, or given up, is dropped. The answer is
+ * the ledger's from then on. */
+void ledger_answered(struct ledger *l, uint64_t id, struct ledger_answer *answer);

@@ -1,0 +1,137 @@
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "front/ledger/backend.h"
+#include "loop/later.h"
+
+#include <stdlib.h>
+
+enum { SWEEP_MS = LEDGER_WAIT_MS / 20 };
+
+/* One that was asked, until its answer has been given. */
+struct call {
+    struct call *next;
+    struct ledger *ledger;
+    uint64_t id;
+    int64_t deadline_ms; /* monotonic */
+    ledger_on_answer on_answer;
+    void *ctx;
+    struct later later;
+    struct ledger_answer answer;
+    bool answered;
+};
+
+struct ledger {
+    const struct ledger_backend *ops;
+    void *backend;
+    struct later_queue later;
+    uv_timer_t timer;
+    int handles; /* that are not closed */
+    struct call *calls;
+    size_t ncalls;
+    uint64_t next_id;
+    bool closed;
+};
+
+static void give(void *ctx) {
+    struct call *c = ctx;
+    struct call **at = &c->ledger->calls;
+    while (*at != c)
+        at = &(*at)->next;
+    *at = c->next;
+    c->ledger->ncalls--;
+    c->on_answer(c->ctx, &c->answer);
+    ledger_answer_finish(&c->answer);
+    free(c);
+}
+
+static void answer(struct call *c, struct ledger_answer *with) {
+    c->answered = true;
+    c->answer = *with;
+    later_post(&c->ledger->later, &c->later, give, c);
+}
+
+static void fail(struct call *c, enum err_code code, const char *message) {
+    struct ledger_answer a = {.next_ms = -1};
+    (void)err_set(&a.err, code, "%s", message);
+    answer(c, &a);
+}
+
+void ledger_answered(struct ledger *l, uint64_t id, struct ledger_answer *with) {
+    struct call *c = l->calls;
+    while (c && c->id != id)
+        c = c->next;
+    if (!c || c->answered)
+        ledger_answer_finish(with);
+    else
+        answer(c, with);
+}
+
+static void on_sweep(uv_timer_t *t) {
+    struct ledger *l = t->data;
+    int64_t now = clock_mono_ms();
+    bool waits = false;
+    for (struct call *c = l->calls; c; c = c->next) {
+        if (!c->answered && now >= c->deadline_ms)
+            fail(c, ERR_UNAVAILABLE, "the ledger does not answer: try again in some seconds");
+        waits |= !c->answered;
+    }
+    if (!waits)
+        (void)uv_timer_stop(t);
+}
+
+struct ledger *ledger_create(uv_loop_t *loop, const struct ledger_backend *ops, void *backend) {
+    struct ledger *l = xcalloc(1, sizeof(*l));
+    l->ops = ops;
+    l->backend = backend;
+    l->handles = 2;
+    later_queue_init(&l->later, loop);
+    (void)uv_timer_init(loop, &l->timer);
+    l->timer.data = l;
+    return l;
+}
+
+void ledger_call(struct ledger *l, const struct ledger_ask *ask, ledger_on_answer on_answer,
+                 void *ctx) {
+    struct call *c = xcalloc(1, sizeof(*c));
+    *c = (struct call){.next = l->calls,
+                       .ledger = l,
+                       .id = ++l->next_id,
+                       .deadline_ms = clock_mono_ms() + LEDGER_WAIT_MS,
+                       .on_answer = on_answer,
+                       .ctx = ctx};
+    l->calls = c;
+    l->ncalls++;
+    if (l->closed) {
+        fail(c, ERR_CANCELLED, "the server stops");
+    } else if (l->ncalls > LEDGER_ASKS_MAX) {
+        fail(c, ERR_UNAVAILABLE, "too many wait for the ledger: try again in some seconds");
+    } else {
+        l->ops->ask(l->backend, c->id, ask);
+        if (!c->answered && !uv_is_active((uv_handle_t *)&l->timer))
+            (void)uv_timer_start(&l->timer, on_sweep, SWEEP_MS, SWEEP_MS);
+    }
+}
+
+void ledger_refresh(void *ledger) {
+    struct ledger *l = ledger;
+    l->ops->refresh(l->backend);
+}
+
+static void on_closed(uv_handle_t *h) {
+    struct ledger *l = h->data;
+    if (--l->handles == 0)
+        free(l);
+}
+
+void ledger_close(struct ledger *l) {
+    if (!l)
+        return;
+    l->closed = true;
+    l->ops->close(l->backend);
+    for (struct call *c = l->calls; c; c = c->next)
+        if (!c->answered)
+            fail(c, ERR_CANCELLED, "the server stops");
+    uv_close((uv_handle_t *)&l->timer, on_closed);
+    later_queue_close(&l->later, on_closed, l);
+}

@@ -1,0 +1,52 @@
+#include "front/ledger/ledger.h"
+
+#include "base/cleanup.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What asks and answers are made of. */
+
+static const char *const state_names[TASK_STATES] = {
+    [TASK_QUEUED] = "queued", [TASK_RUNNING] = "running",     [TASK_DONE] = "done",
+    [TASK_FAILED] = "failed", [TASK_CANCELLED] = "cancelled", [TASK_INTERRUPTED] = "interrupted"};
+
+const char *task_state_name(enum task_state state) {
+    return state_names[state];
+}
+
+bool task_state_parse(const char *name, enum task_state *ret_state) {
+    for (int i = 0; i < TASK_STATES; i++)
+        if (strcmp(name, state_names[i]) == 0) {
+            *ret_state = (enum task_state)i;
+            return true;
+        }
+    return false;
+}
+
+void ledger_task_finish(struct ledger_task *t) {
+    char *texts[] = {t->type,          t->title,   t->body,     t->idem,
+                     t->idem_hash,     t->webhook, t->secret,   t->error_code,
+                     t->error_message, t->result,  t->attempts, t->hook};
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+        free(texts[i]);
+    *t = (struct ledger_task){0};
+}
+
+void ledger_hook_finish(struct ledger_hook *h) {
+    free(h->url);
+    free(h->secret);
+    free(h->body);
+    *h = (struct ledger_hook){0};
+}
+
+void ledger_answer_finish(struct ledger_answer *a) {
+    for (size_t i = 0; i < a->ntasks; i++)
+        ledger_task_finish(&a->tasks[i]);
+    for (size_t i = 0; i < a->nhooks; i++)
+        ledger_hook_finish(&a->hooks[i]);
+    free(a->tasks);
+    free(a->holds);
+    free(a->hooks);
+    *a = (struct ledger_answer){0};
+}

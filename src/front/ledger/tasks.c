@@ -1,0 +1,311 @@
+#include "front/ledger/internal.h"
+
+#include "base/mem.h"
+
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    TASK_ADD,
+    TASK_ADD_BODY,
+    TASK_BY_IDEM,
+    TASK_GET,
+    TASK_LIST, /* and three more */
+    TASK_LIST_STATE,
+    TASK_LIST_OWNER,
+    TASK_LIST_OWNER_STATE,
+    TASK_WAITING,
+    TASK_QUEUE,
+    TASK_SCHEDULE,
+    TASK_UNQUEUE,
+    TASK_UNSCHEDULE,
+    TASK_ASK_TO_END,
+    TASK_SET_END,
+    TASK_ADD_RESULT,
+    TASK_DROP_BODY,
+    TASK_ACCOUNT,
+};
+
+/* The first columns are read by read_task(). */
+#define COLUMNS                                                                                    \
+    "t.id, t.owner, t.type, t.title, t.state, t.priority, t.timeout_ms, t.max_attempts, "          \
+    "t.attempt, t.run, t.run_at_ms, t.created_ms, t.started_ms, t.finished_ms, t.idem, "           \
+    "t.idem_hash, t.webhook, t.secret, t.error_code, t.error_message, "                            \
+    "iif(t.webhook IS NULL, NULL, json_object('url', t.webhook, 'state', "                         \
+    "coalesce(t.hook_state, 'none'), 'tries', t.hook_tries, 'error', t.hook_error)), "             \
+    "coalesce((SELECT cancel FROM leases WHERE task = t.id), 0)"
+
+/* One for each, so that each has an index. */
+#define LIST(which)                                                                                \
+    "SELECT " COLUMNS " FROM tasks t WHERE " which "t.id < ?3 ORDER BY t.id DESC LIMIT ?4"
+
+static const char *const sql[] = {
+    [TASK_ADD] = "INSERT INTO tasks (id, owner, type, title, state, priority, timeout_ms,"
+                 " max_attempts, run_at_ms, created_ms, idem, idem_hash, webhook, secret)"
+                 " VALUES (?1,?2,?3,?4,0,?5,?6,?7,?8,?9,?10,?11,?12,?13)",
+    [TASK_ADD_BODY] = "INSERT INTO task_bodies VALUES (?1, ?2)",
+    [TASK_BY_IDEM] = "SELECT id, idem_hash FROM tasks WHERE owner = ?1 AND idem = ?2",
+    [TASK_GET] = "SELECT " COLUMNS ", iif(?3, (SELECT body FROM task_bodies WHERE task = t.id),"
+                 " NULL), (SELECT result FROM task_results WHERE task = t.id),"
+                 " (SELECT json_group_array(json_object('attempt', attempt, 'run', run, 'node',"
+                 " node, 'started_ms', started_ms, 'ended_ms', ended_ms, 'outcome', outcome,"
+                 " 'error', iif(error_code IS NULL, NULL, json_object('code', error_code,"
+                 " 'message', error_message)))) FROM task_attempts WHERE task = t.id)"
+                 " FROM tasks t WHERE t.id = ?1 AND (?2 IS NULL OR t.owner = ?2)",
+    [TASK_LIST] = LIST(""),
+    [TASK_LIST_STATE] = LIST("t.state = ?2 AND "),
+    [TASK_LIST_OWNER] = LIST("t.owner = ?1 AND "),
+    [TASK_LIST_OWNER_STATE] = LIST("t.owner = ?1 AND t.state = ?2 AND "),
+    [TASK_WAITING] = "SELECT tasks FROM waiting WHERE owner = ?1",
+    [TASK_QUEUE] = "INSERT INTO queue (task, owner, priority) VALUES (?1, ?2, ?3)",
+    [TASK_SCHEDULE] = "INSERT INTO scheduled (task, owner, priority, run_at_ms)"
+                      " VALUES (?1, ?2, ?3, ?4)",
+    [TASK_UNQUEUE] = "DELETE FROM queue WHERE task = ?1",
+    [TASK_UNSCHEDULE] = "DELETE FROM scheduled WHERE task = ?1",
+    [TASK_ASK_TO_END] = "UPDATE leases SET cancel = 1 WHERE task = ?1",
+    [TASK_SET_END] = "UPDATE tasks SET state = ?2, finished_ms = ?3, error_code = ?4,"
+                     " error_message = ?5, hook_state = iif(webhook IS NULL, NULL, 'pending')"
+                     " WHERE id = ?1 AND finished_ms = 0",
+    [TASK_ADD_RESULT] = "INSERT INTO task_results VALUES (?1, ?2)",
+    [TASK_DROP_BODY] = "DELETE FROM task_bodies WHERE task = ?1",
+    [TASK_ACCOUNT] =
+        "INSERT INTO usage (owner, day, type, state, tasks, attempts, wall_ms)"
+        " SELECT owner, strftime('%Y-%m-%d', ?2 / 1000, 'unixepoch'), type, state, 1, attempt,"
+        " coalesce((SELECT sum(ended_ms - started_ms) FROM task_attempts WHERE task = id), 0)"
+        " FROM tasks WHERE id = ?1"
+        " ON CONFLICT (owner, day, type, state) DO UPDATE SET tasks = tasks + 1,"
+        " attempts = attempts + excluded.attempts, wall_ms = wall_ms + excluded.wall_ms",
+};
+
+const struct ledger_statements ledger_task_statements = {sql, ARRAY_LEN(sql)};
+
+static sqlite3_stmt *ready(struct ledger_db *db, int which, const char *id) {
+    sqlite3_stmt *st = ledger_ready(db, LEDGER_TASKS, which);
+    store_bind_str(st, 1, id);
+    return st;
+}
+
+static int run(struct ledger_db *db, int which, const char *id, int64_t *ret_changes,
+               struct err *err) {
+    return store_step(ready(db, which, id), "write a task", ret_changes, err);
+}
+
+static void read_task(sqlite3_stmt *st, struct ledger_task *t) {
+    *t = (struct ledger_task){.type = store_column_dup(st, 2),
+                              .title = store_column_dup(st, 3),
+                              .state = (enum task_state)sqlite3_column_int(st, 4),
+                              .priority = sqlite3_column_int64(st, 5),
+                              .timeout_ms = sqlite3_column_int64(st, 6),
+                              .max_attempts = sqlite3_column_int64(st, 7),
+                              .attempt = sqlite3_column_int64(st, 8),
+                              .run_at_ms = sqlite3_column_int64(st, 10),
+                              .created_ms = sqlite3_column_int64(st, 11),
+                              .started_ms = sqlite3_column_int64(st, 12),
+                              .finished_ms = sqlite3_column_int64(st, 13),
+                              .idem = store_column_dup(st, 14),
+                              .idem_hash = store_column_dup(st, 15),
+                              .webhook = store_column_dup(st, 16),
+                              .secret = store_column_dup(st, 17),
+                              .error_code = store_column_dup(st, 18),
+                              .error_message = store_column_dup(st, 19),
+                              .hook = store_column_dup(st, 20),
+                              .cancel = sqlite3_column_int(st, 21) != 0};
+    store_column_id(st, 0, t->id);
+    store_column_id(st, 1, t->owner);
+    store_column_id(st, 9, t->run);
+}
+
+static struct ledger_task *add_to(struct ledger_answer *a) {
+    a->tasks = ledger_grow(a->tasks, a->ntasks, sizeof(*a->tasks));
+    return &a->tasks[a->ntasks++];
+}
+
+int ledger_task_load(struct ledger_db *db, const char *id, const char *owner, bool with_body,
+                     struct ledger_answer *answer, struct err *err) {
+    sqlite3_stmt *st = ready(db, TASK_GET, id);
+    store_bind_str(st, 2, owner);
+    store_bind_int(st, 3, with_body);
+    int rc = sqlite3_step(st);
+    int e = rc == SQLITE_ROW    ? 0
+            : rc == SQLITE_DONE ? err_set(err, ERR_NOT_FOUND, "there is no task \"%.40s\"", id)
+                                : store_error(db->db, err, "read a task");
+    if (rc == SQLITE_ROW) {
+        struct ledger_task *t = add_to(answer);
+        read_task(st, t);
+        t->body = store_column_dup(st, 22);
+        t->result = store_column_dup(st, 23);
+        t->attempts = store_column_dup(st, 24);
+    }
+    (void)sqlite3_reset(st);
+    return e;
+}
+
+int ledger_task_wait(struct ledger_db *db, const char *id, const char *owner, int64_t priority,
+                     int64_t run_at_ms, struct err *err) {
+    bool now = run_at_ms <= db->now_ms();
+    sqlite3_stmt *st = ready(db, now ? TASK_QUEUE : TASK_SCHEDULE, id);
+    store_bind_str(st, 2, owner);
+    store_bind_int(st, 3, priority);
+    if (!now)
+        store_bind_int(st, 4, run_at_ms);
+    return store_step(st, "queue a task", NULL, err);
+}
+
+/* 1: this is a repetition, and the task is in the answer. */
+static int find_repeated(struct ledger_db *db, const struct ledger_task *t,
+                         struct ledger_answer *answer, struct err *err) {
+    if (ledger_task_load(db, t->id, t->owner, false, answer, &(struct err){0}) == 0)
+        return 1;
+    if (!t->idem)
+        return 0;
+    char id[ID_SIZE] = "";
+    bool same = false;
+    sqlite3_stmt *st = ready(db, TASK_BY_IDEM, t->owner);
+    store_bind_str(st, 2, t->idem);
+    if (sqlite3_step(st) == SQLITE_ROW) {
+        const char *hash = (const char *)sqlite3_column_text(st, 1);
+        store_column_id(st, 0, id);
+        same = hash && strcmp(hash, t->idem_hash) == 0;
+    }
+    (void)sqlite3_reset(st);
+    if (!*id)
+        return 0;
+    if (!same)
+        return err_set(err, ERR_CONFLICT,
+                       "this Idempotency-Key was used for another request (%s): use a new one", id);
+    int rc = ledger_task_load(db, id, t->owner, false, answer, err);
+    return rc < 0 ? rc : 1;
+}
+
+static int check_room(struct ledger_db *db, const struct ledger_ask *ask, struct err *err) {
+    sqlite3_stmt *st = ready(db, TASK_WAITING, ask->task->owner);
+    int64_t n = sqlite3_step(st) == SQLITE_ROW ? sqlite3_column_int64(st, 0) : 0;
+    (void)sqlite3_reset(st);
+    if (n < (int64_t)ask->per_key)
+        return 0;
+    return err_set(err, ERR_RATE, "%lld tasks of this key wait already (\"waiting_per_key\")",
+                   (long long)n);
+}
+
+static int add(struct ledger_db *db, const struct ledger_task *t, struct err *err) {
+    sqlite3_stmt *st = ready(db, TASK_ADD, t->id);
+    store_bind_str(st, 2, t->owner);
+    store_bind_str(st, 3, t->type);
+    store_bind_str(st, 4, t->title);
+    store_bind_int(st, 5, t->priority);
+    store_bind_int(st, 6, t->timeout_ms);
+    store_bind_int(st, 7, t->max_attempts);
+    store_bind_int(st, 8, t->run_at_ms);
+    store_bind_int(st, 9, db->now_ms());
+    store_bind_str(st, 10, t->idem);
+    store_bind_str(st, 11, t->idem_hash);
+    store_bind_str(st, 12, t->webhook);
+    store_bind_str(st, 13, t->secret);
+    int rc = store_step(st, "add a task", NULL, err);
+    if (rc < 0)
+        return rc;
+    st = ready(db, TASK_ADD_BODY, t->id);
+    store_bind_str(st, 2, t->body);
+    rc = store_step(st, "add a task", NULL, err);
+    return rc < 0 ? rc : ledger_task_wait(db, t->id, t->owner, t->priority, t->run_at_ms, err);
+}
+
+int ledger_do_submit(struct ledger_db *db, const struct ledger_ask *ask,
+                     struct ledger_answer *answer, struct err *err) {
+    int rc = find_repeated(db, ask->task, answer, err);
+    if (rc != 0) {
+        answer->repeated = rc > 0;
+        return MIN(rc, 0);
+    }
+    rc = check_room(db, ask, err);
+    if (rc == 0)
+        rc = add(db, ask->task, err);
+    if (rc == 0)
+        rc = ledger_task_load(db, ask->task->id, NULL, false, answer, err);
+    return rc;
+}
+
+int ledger_do_get(struct ledger_db *db, const struct ledger_ask *ask, struct ledger_answer *answer,
+                  struct err *err) {
+    return ledger_task_load(db, ask->task->id, ask->owner, false, answer, err);
+}
+
+int ledger_do_list(struct ledger_db *db, const struct ledger_ask *ask, struct ledger_answer *answer,
+                   struct err *err) {
+    int which = TASK_LIST + (ask->state >= 0 ? 1 : 0) + (ask->owner ? 2 : 0);
+    sqlite3_stmt *st = ready(db, which, ask->owner);
+    store_bind_int(st, 2, ask->state);
+    store_bind_str(st, 3, ask->before ? ask->before : "~");
+    store_bind_int(st, 4, (int64_t)ask->limit);
+    int rc;
+    while ((rc = sqlite3_step(st)) == SQLITE_ROW)
+        read_task(st, add_to(answer));
+    int e = rc == SQLITE_DONE ? 0 : store_error(db->db, err, "list tasks");
+    (void)sqlite3_reset(st);
+    return e;
+}
+
+/* One that waits ends here; one that runs is told by its next renewal. */
+int ledger_do_cancel(struct ledger_db *db, const struct ledger_ask *ask,
+                     struct ledger_answer *answer, struct err *err) {
+    const char *id = ask->task->id;
+    struct ledger_answer seen = {0};
+    int rc = ledger_task_load(db, id, ask->owner, false, &seen, err);
+    enum task_state state = rc == 0 ? seen.tasks[0].state : TASK_QUEUED;
+    ledger_answer_finish(&seen);
+    if (rc < 0)
+        return rc;
+    if (state == TASK_RUNNING) {
+        rc = run(db, TASK_ASK_TO_END, id, NULL, err);
+    } else if (state == TASK_QUEUED) {
+        rc = run(db, TASK_UNQUEUE, id, NULL, err);
+        if (rc == 0)
+            rc = run(db, TASK_UNSCHEDULE, id, NULL, err);
+        if (rc == 0)
+            rc = ledger_task_end(db, id, &(struct ledger_task){.state = TASK_CANCELLED}, err);
+    } else {
+        return err_set(err, ERR_CONFLICT, "it has ended already: it is %s", task_state_name(state));
+    }
+    return rc < 0 ? rc : ledger_task_load(db, id, NULL, false, answer, err);
+}
+
+/* --- the end --- */
+
+static int write_end(struct ledger_db *db, const char *id, const struct ledger_task *end,
+                     struct err *err) {
+    sqlite3_stmt *st = ready(db, TASK_SET_END, id);
+    int64_t changes = 0;
+    store_bind_int(st, 2, end->state);
+    store_bind_int(st, 3, db->now_ms());
+    store_bind_str(st, 4, end->error_code);
+    store_bind_str(st, 5, end->error_message);
+    int rc = store_step(st, "end a task", &changes, err);
+    if (rc == 0 && changes != 1)
+        return err_set(err, ERR_CONFLICT, "it has ended already");
+    if (rc < 0 || !end->result)
+        return rc;
+    st = ready(db, TASK_ADD_RESULT, id);
+    store_bind_str(st, 2, end->result);
+    return store_step(st, "keep a result", NULL, err);
+}
+
+int ledger_task_end(struct ledger_db *db, const char *id, const struct ledger_task *end,
+                    struct err *err) {
+    int rc = write_end(db, id, end, err);
+    if (rc == 0)
+        rc = run(db, TASK_DROP_BODY, id, NULL, err);
+    if (rc == 0) {
+        sqlite3_stmt *st = ready(db, TASK_ACCOUNT, id);
+        store_bind_int(st, 2, db->now_ms());
+        rc = store_step(st, "account for a task", NULL, err);
+    }
+    struct ledger_answer seen = {0};
+    if (rc == 0)
+        rc = ledger_task_load(db, id, NULL, false, &seen, err);
+    if (rc == 0 && seen.tasks[0].webhook)
+        rc = ledger_hook_add(db, &seen.tasks[0], err);
+    ledger_answer_finish(&seen);
+    return rc;
+}
