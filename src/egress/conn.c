@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "egress/advice.h"
 #include "egress/internal.h"
 #include "http1/field.h"
 
@@ -241,8 +242,14 @@ static const char *type_of(int status) {
 }
 
 /* In the shape that the client of the api expects, so that its reader sees the message. */
-static void write_error(struct buf *b, enum egress_api api, int status, const struct err *err) {
+static void write_error(struct buf *b, const struct conn *c, int status, const struct err *err) {
+    enum egress_api api = c->decision.api;
     struct json_writer w;
+    _cleanup_(buf) struct buf words;
+    buf_init(&words, ERROR_MAX);
+    (void)buf_add_str(&words, err->message);
+    if (status == 403)
+        advice_write(&c->box->policy, &words);
     json_writer_init(&w, b);
     json_writer_object_begin(&w);
     if (api == EGRESS_API_ANTHROPIC)
@@ -257,7 +264,8 @@ static void write_error(struct buf *b, enum egress_api api, int status, const st
     }
     if (api != EGRESS_API_ANTHROPIC)
         write_pair(&w, "code", err_name(err->code));
-    write_pair(&w, "message", err->message);
+    json_writer_key(&w, "message");
+    json_writer_text(&w, words.data, words.len);
     json_writer_object_end(&w);
     json_writer_object_end(&w);
     (void)buf_add_char(b, '\n');
@@ -278,11 +286,13 @@ void conn_refuse(struct conn *c, const struct err *err, const char *reason) {
                 c->decision.kind != EGRESS_KIND_CONNECT;
     struct buf body;
     struct buf out;
-    buf_init(&body, ERROR_MAX);
-    buf_init(&out, 2 * ERROR_MAX);
-    write_error(&body, c->decision.api, status, err);
+    buf_init(&body, 2 * ERROR_MAX);
+    buf_init(&out, 3 * ERROR_MAX);
+    write_error(&body, c, status, err);
+    /* Of a tunnel that is refused most clients show this line and nothing else. */
+    bool policy = status == 403 && c->decision.kind == EGRESS_KIND_CONNECT;
     (void)buf_addf(&out, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n", status,
-                   http1_phrase(status));
+                   policy ? "Forbidden by the policy of this sandbox" : http1_phrase(status));
     /* Clients of models try again by themselves; a budget that is used up will not change. */
     if (err->code == ERR_RATE)
         (void)buf_add_str(&out, "Retry-After: 1\r\n");
@@ -404,6 +414,25 @@ static int read_head(struct conn *c, size_t len, struct err *err) {
     return rc < 0 ? -(int)err->code : 0;
 }
 
+/* Clients of Anthropic's API greet its server first, and do not care for the answer. */
+static bool is_greeting(const struct conn *c) {
+    const struct egress_policy *p = &c->box->policy;
+    bool served = false;
+    for (size_t i = 0; i < p->nroutes; i++)
+        served = served || p->routes[i].api == EGRESS_API_ANTHROPIC;
+    return served && strcmp(c->head.method, "HEAD") == 0 &&
+           strcmp(c->head.target, "/api/hello") == 0 && !c->head.has_body;
+}
+
+/* It is no request to anybody: nothing is told or counted. */
+static size_t greet(struct conn *c, size_t len) {
+    static const char hello[] = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    c->state = CONN_BUSY;
+    if (conn_write(c, hello, sizeof(hello) - 1))
+        conn_answered(c, true);
+    return !c->closing && c->state != CONN_LINGER ? len : c->in.len;
+}
+
 /* Returns the bytes used, 0 if more are needed. */
 static size_t take_head(struct conn *c) {
     const struct egress_config *config = &c->box->egress->config;
@@ -419,6 +448,8 @@ static size_t take_head(struct conn *c) {
     int rc = (int)MIN(end, 0);
     if (rc == 0)
         rc = read_head(c, (size_t)end, &err);
+    if (rc == 0 && is_greeting(c))
+        return greet(c, (size_t)end);
     if (rc == 0)
         rc = decide(&c->box->policy, c->box->port, &c->head, &c->decision, &err);
     bool routed = c->decision.kind == EGRESS_KIND_ROUTE || c->decision.kind == EGRESS_KIND_MODEL;

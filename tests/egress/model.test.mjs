@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import http from 'node:http';
 import { test } from 'node:test';
-import { ask, post, startEgress, startServer } from './lib.mjs';
+import { ask, post, raw, startEgress, startServer } from './lib.mjs';
 
 const KEY = 'sk-ant-operator-0123456789';
 const PRICES = { 'claude-x': { input: 3000, output: 15000, cache_read: 300, cache_write: 3750 }, 'gpt-x': { input: 1000, output: 2000, cache_read: 100 } };
@@ -223,6 +223,49 @@ test('what carries its content inside passes, and so does what is granted', asyn
   assert.equal(JSON.parse(server.requests[2].body).temperature, 0.7);
   const { port: strict } = await start(t);
   assert.equal((await post(strict, '/v1/chat/completions', part({ type: 'image_url', image_url: { url: 'data:image/png;base64,AAAA' } }))).status, 200);
+});
+
+test('a refusal tells the agent that it is policy, what is allowed, and not to try again', async (t) => {
+  const { server, port } = await start(t, { policy: { allow: ['example.com', '*.example.org:8443', 'tcp://example.net:22'] } });
+  const refused = await post(port, '/v1/messages', message({ model: 'claude-other' }));
+  assert.equal(refused.status, 403);
+  assert.equal(refused.headers['x-should-retry'], 'false');
+  assert.match(refused.json.error.message, /claude-other.*policy of the sandbox, not a fault.*may reach: example\.com:443, \*\.example\.org:8443, tcp:\/\/example\.net:22, the model claude-x, the model haiku-\*, the model gpt-x\.$/);
+  const text = await raw(port, 'CONNECT other.test:443 HTTP/1.1\r\nHost: other.test:443\r\n\r\n');
+  assert.match(text, /^HTTP\/1\.1 403 Forbidden by the policy of this sandbox\r\n[\s\S]*may reach: example\.com/);
+  const many = await start(t, { policy: { allow: Array.from({ length: 250 }, (_, i) => `${'h'.repeat(60)}${i}.${'x'.repeat(60)}.${'y'.repeat(60)}.example.com`) } });
+  const long = await post(many.port, '/v1/messages', message({ model: 'claude-other' }));
+  assert.match(long.json.error.message, /, and more\.$/, 'a long list is cut');
+  assert.equal(server.requests.length, 0);
+});
+
+test('a policy that allows nothing says so', async (t) => {
+  const egress = await startEgress(t, {});
+  const port = await egress.open('a', {});
+  const { json } = await ask(port, '/_/hub/x');
+  assert.match(json.error.message, /may reach: nothing\.$/);
+});
+
+test('the greeting of Claude Code is answered, and nobody hears of it', async (t) => {
+  const { server, egress, port } = await start(t);
+  const text = await raw(port, 'HEAD /api/hello HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nHEAD /api/hello HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET /api/hello HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n');
+  assert.deepEqual([...text.matchAll(/HTTP\/1\.1 (\d+)/g)].map((m) => m[1]), ['200', '200', '404'], text);
+  assert.equal(server.requests.length, 0);
+  assert.deepEqual(egress.events('a').filter((e) => e.method === 'HEAD'), []);
+  const other = await egress.open('b', {});
+  assert.match(await raw(other, 'HEAD /api/hello HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n'), /^HTTP\/1\.1 404/, 'where there is a model');
+});
+
+test('safeguards, by which the server judges what the agent does, are the operator\'s to grant', async (t) => {
+  const asked = message({ safeguards: [{ type: 'dangerous_tool_use', classifier_context: { cwd: '/work' } }] });
+  const { server, port } = await start(t);
+  const refused = await post(port, '/v1/messages', asked);
+  assert.equal(refused.status, 403);
+  assert.match(refused.json.error.message, /"safeguards" is not granted/);
+  assert.equal(server.requests.length, 0);
+  const granted = await start(t, { anthropic: { fields: ['safeguards'] } });
+  assert.equal((await post(granted.port, '/v1/messages', asked)).status, 200);
+  assert.equal(JSON.parse(granted.server.requests[0].body).safeguards.length, 1);
 });
 
 test('large requests pass, and are judged as small ones are', async (t) => {
