@@ -18,6 +18,7 @@ enum { CONFIG_MAX_BYTES = 1 << 20 };
 
 void config_init(struct config *c) {
     *c = (struct config){.log_level = LOG_LEVEL_INFO,
+                         .call_filter = true,
                          .http = http_limits_default(),
                          .agents = agent_limits_default(),
                          .runner = runner_config_default(),
@@ -195,11 +196,11 @@ static int read_coders(struct config *c, json_t *coders, struct err *err) {
 }
 
 static int read_root(struct config *c, const json_t *root, struct err *err) {
-    static const char *const keys[] = {"listen",      "data_dir",     "web_dir", "agents_dir",
-                                       "models_file", "model",        "user",    "hosts",
-                                       "origins",     "tail_origins", "limits",  "require_key",
-                                       "log_level",   "sandboxes",    "store",   "coders_dir",
-                                       "coders",      "execute",      "$schema", NULL};
+    static const char *const keys[] = {
+        "listen",    "data_dir",    "web_dir", "agents_dir",   "models_file", "model",
+        "user",      "hosts",       "origins", "tail_origins", "limits",      "require_key",
+        "log_level", "sandboxes",   "store",   "coders_dir",   "coders",      "execute",
+        "$schema",   "call_filter", NULL};
     int rc = json_check_keys(root, "the settings", keys, err);
     const char *level = NULL;
     if (rc == 0)
@@ -230,6 +231,8 @@ static int read_root(struct config *c, const json_t *root, struct err *err) {
         rc = read_str(root, "user", &c->user, err);
     if (rc == 0)
         rc = json_get_bool(root, "require_key", &c->require_key, err);
+    if (rc == 0)
+        rc = json_get_bool(root, "call_filter", &c->call_filter, err);
     if (rc == 0)
         rc = json_get_str(root, "log_level", &level, err);
     if (rc == 0 && level && !log_level_parse(level, &c->log_level))

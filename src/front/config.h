@@ -33,6 +33,7 @@ struct config {
     char **tail_origins; /* where traces of runs may go */
     size_t ntail_origins;
     bool require_key;
+    bool call_filter; /* the front makes only the system calls that it needs */
     enum log_level log_level;
     struct http_limits http;
     struct runner_config runner;

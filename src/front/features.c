@@ -173,8 +173,8 @@ static void probe_kvm(struct features *f) {
 }
 
 static void probe_programs(struct features *f, const char *dir) {
-    static const char *const programs[] = {"cay-compile", "cay-isolate", "cay-facet", "cay-sandbox",
-                                           "cay-egress"};
+    static const char *const programs[] = {"cay-compile", "cay-isolate", "cay-facet",
+                                           "cay-sandbox", "cay-egress",  "cay-spawn"};
     char missing[120] = "";
     for (size_t i = 0; i < ARRAY_LEN(programs); i++) {
         _cleanup_(free) char *path = path_join(dir, programs[i]);

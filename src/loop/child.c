@@ -6,15 +6,15 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "loop/exec.h"
+#include "loop/spawner.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -36,75 +36,30 @@ struct child {
     void *ctx;
 };
 
-struct plan {
-    const struct child_options *opt;
-    char *const *argv;
-    int channel;
-    int log;
-    pid_t parent;
-};
-
-/* Runs between vfork and exec, in our memory: only system calls, no allocation, no libc state. The
- * descriptors are first copied above the range that they will be put into, so that none is
- * overwritten before its turn. */
-__attribute__((noreturn)) static void exec_child(const struct plan *p) {
-    int from[3 + 1 + CHILD_FDS_MAX];
-    int n = 0;
-    for (size_t i = 0; i < p->opt->njoins; i++)
-        if (write(p->opt->joins[i], "0", 1) < 0)
-            _exit(126);
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    from[n++] = null;
-    from[n++] = null;
-    from[n++] = p->log >= 0 ? p->log : null;
-    from[n++] = p->channel;
-    for (size_t i = 0; i < p->opt->nfds; i++)
-        from[n++] = p->opt->fds[i];
-    for (int i = 0; i < n; i++)
-        from[i] = fcntl(from[i], F_DUPFD_CLOEXEC, 64);
-    int exec_fd = fcntl(p->opt->exec_fd, F_DUPFD_CLOEXEC, 64);
-    for (int i = 0; i < n; i++)
-        if (from[i] < 0 || dup2(from[i], i) < 0)
-            _exit(126);
-    (void)syscall(SYS_close_range, n, exec_fd - 1, 0);
-    (void)syscall(SYS_close_range, exec_fd + 1, ~0U, 0);
-    if (p->opt->drop) {
-        /* The raw calls: libc's would signal threads that vfork did not copy. */
-        if (syscall(SYS_setgroups, 0, NULL) < 0 ||
-            syscall(SYS_setresgid, p->opt->gid, p->opt->gid, p->opt->gid) < 0 ||
-            syscall(SYS_setresuid, p->opt->uid, p->opt->uid, p->opt->uid) < 0)
-            _exit(126);
-    }
-    /* Ctrl-C at our terminal is for us, who may want to end them in good order. */
-    (void)setsid();
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != p->parent)
-        _exit(126); /* the parent died before the line above */
-    sigset_t none;
-    sigemptyset(&none);
-    for (int s = 1; s < 32; s++)
-        if (s != SIGKILL && s != SIGSTOP) {
-            struct sigaction dfl = {.sa_handler = SIG_DFL};
-            (void)sigaction(s, &dfl, NULL);
-        }
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
-    char *env[] = {NULL};
-    (void)syscall(SYS_execveat, exec_fd, "", p->argv, env, AT_EMPTY_PATH);
-    _exit(127);
-}
-
-static pid_t start(const struct plan *p) {
+/* Between vfork and exec the new process is in our memory. */
+static pid_t vfork_plan(const struct exec_plan *p) {
     sigset_t all;
     sigset_t old;
     sigfillset(&all);
     (void)sigprocmask(SIG_SETMASK, &all, &old);
     pid_t pid = vfork(); // NOLINT(clang-analyzer-security.insecureAPI.vfork)
     if (pid == 0)
-        exec_child(p); // NOLINT(clang-analyzer-unix.Vfork): system calls only, and no return
+        exec_plan_run(p); // NOLINT(clang-analyzer-unix.Vfork): system calls only, and no return
     int saved = errno;
     (void)sigprocmask(SIG_SETMASK, &old, NULL);
     errno = saved;
     return pid;
+}
+
+static int start(uv_loop_t *loop, const struct exec_plan *p, pid_t *ret_pid, struct err *err) {
+    struct spawner *spawner = spawner_of(loop);
+    if (spawner)
+        return spawner_spawn(spawner, p, ret_pid, err);
+    pid_t pid = vfork_plan(p);
+    if (pid < 0)
+        return err_sys(err, "vfork");
+    *ret_pid = pid;
+    return 0;
 }
 
 static void on_handle_closed(uv_handle_t *h) {
@@ -225,14 +180,22 @@ int child_spawn(uv_loop_t *loop, const struct child_options *options, struct chi
     const char *argv[16] = {options->name};
     for (size_t i = 0; options->args && options->args[i] && i + 2 < ARRAY_LEN(argv); i++)
         argv[i + 1] = options->args[i];
-    struct plan plan = {.opt = options,
-                        .argv = (char *const *)argv,
-                        .channel = theirs,
-                        .log = log_theirs,
-                        .parent = getpid()};
-    pid_t pid = start(&plan);
-    if (pid < 0)
-        return err_sys(err, "start %s", options->name);
+    struct exec_plan plan = {.argv = (char *const *)argv,
+                             .exec_fd = options->exec_fd,
+                             .fds = {-1, -1, log_theirs, theirs},
+                             .nfds = 4 + options->nfds,
+                             .joins = options->joins,
+                             .njoins = options->njoins,
+                             .drop = options->drop,
+                             .uid = options->uid,
+                             .gid = options->gid,
+                             .parent = getpid()};
+    for (size_t i = 0; i < options->nfds; i++)
+        plan.fds[4 + i] = options->fds[i];
+    pid_t pid;
+    rc = start(loop, &plan, &pid, err);
+    if (rc < 0)
+        return err_wrap(err, "start %s", options->name);
     int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (pidfd < 0) {
         rc = err_sys(err, "pidfd_open");
@@ -272,10 +235,16 @@ void child_kill(struct child *c, int signo) {
         (void)syscall(SYS_pidfd_send_signal, c->pidfd, signo, NULL, 0);
 }
 
+void child_unref(struct child *c) {
+    uv_unref((uv_handle_t *)&c->exit_poll);
+    uv_unref((uv_handle_t *)&c->log_pipe);
+}
+
 void child_abandon(struct child *c) {
     if (!c || c->abandoned)
         return;
     c->abandoned = true;
+    uv_ref((uv_handle_t *)&c->exit_poll);
     child_kill(c, SIGKILL);
     if (c->exited)
         close_log(c);

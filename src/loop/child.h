@@ -39,6 +39,8 @@ int child_spawn(uv_loop_t *loop, const struct child_options *options, struct chi
                 int *ret_channel_fd, struct err *err);
 pid_t child_pid(const struct child *c);
 void child_kill(struct child *c, int signo);
+/* The loop may end while it lives. */
+void child_unref(struct child *c);
 /* No callback comes after this; the child is killed and reaped. NULL is allowed. */
 void child_abandon(struct child *c);
 /* "exit status 3", "signal 9 (Killed)". Returns out. */

@@ -31,6 +31,27 @@ test('it says where it listens, which model, what isolation, where data lies', a
   assert.ok(cay.stdout().includes(`  data       ${cay.dataDir}\n`));
 });
 
+test('the server has a system-call filter, which its programs do not inherit', async (t) => {
+  const modes = async (config) => {
+    const cay = await withCay(t, { config });
+    await until(async () => (await request(cay, '/health')).status === 200);
+    const seen = {};
+    for (const pid of [cay.pid, ...childrenOf(cay.pid)]) {
+      const status = procStatus(pid);
+      seen[status.match(/^Name:\t(.*)$/m)[1]] = Number(status.match(/^Seccomp:\t(\d)$/m)[1]);
+    }
+    return { seen, log: cay.stderr() };
+  };
+  const on = await modes({});
+  if (!isSanitized) assert.equal(on.seen.cay, 2);
+  assert.equal(on.seen['cay-spawn'], 0);
+  assert.doesNotMatch(on.log, /server\.call_filter/);
+  const off = await modes({ call_filter: false });
+  assert.equal(off.seen.cay, 0);
+  assert.ok(!('cay-spawn' in off.seen));
+  assert.match(off.log, /server\.call_filter/);
+});
+
 test('SIGTERM lets requests finish, refuses new ones, then ends', async (t) => {
   const server = await startHttpServer(t, ['drain_ms=5000']);
   const slowAnswer = request(server, '/later?ms=600');

@@ -575,7 +575,7 @@ test('as an ordinary user everything works as well', { skip: !isRoot && 'the oth
   const { spawn } = await import('node:child_process');
   const { buildDir } = await import('../lib/cay.mjs');
   const dir = tempDir(t);
-  for (const name of ['cay', 'cay-compile', 'cay-isolate', 'cay-facet', 'cay-sandbox', 'cay-egress'])
+  for (const name of ['cay', 'cay-compile', 'cay-isolate', 'cay-facet', 'cay-sandbox', 'cay-egress', 'cay-spawn'])
     if (existsSync(join(buildDir, name))) cpSync(join(buildDir, name), join(dir, name));
   mkdirSync(join(dir, 'data'));
   mkdirSync(join(dir, 'agents'));

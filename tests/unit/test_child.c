@@ -1,12 +1,14 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "loop/child.h"
+#include "loop/spawner.h"
 #include "unit/fds.h"
 #include "unit/unit.h"
 #include "wire/frame.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +19,8 @@
 
 static uv_loop_t loop;
 static int helper;
+static int spawn_fd = -1; /* if children are started by a spawner */
+static struct spawner *spawner;
 static size_t before;
 static int exits;
 static int status;
@@ -31,9 +35,22 @@ static int setup(void **state) {
     return helper < 0 ? -1 : uv_loop_init(&loop);
 }
 
+static int setup_spawned(void **state) {
+    struct err e;
+    if (setup(state) < 0)
+        return -1;
+    const char *path = getenv("CAY_SPAWN");
+    spawn_fd = open(path ? path : "", O_PATH | O_CLOEXEC);
+    return spawn_fd < 0 ? -1 : spawner_start(&loop, spawn_fd, &spawner, &e);
+}
+
 static int teardown(void **state) {
     (void)state;
     (void)uv_run(&loop, UV_RUN_DEFAULT);
+    spawner_stop(spawner);
+    spawner = NULL;
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    fd_close(&spawn_fd);
     fd_close(&helper);
     return uv_loop_close(&loop) == 0 && fds_open() == before ? 0 : -1;
 }
@@ -188,13 +205,16 @@ static void test_children_die_with_their_parent(void **state) {
     pid_t middle = fork();
     if (middle == 0) {
         static const char *const stubborn[] = {"stubborn", NULL};
-        uv_loop_t own;
+        uv_loop_t own = {0};
         struct child *c;
         struct err e;
         int fd;
         struct child_options o = {
             .name = "helper", .exec_fd = helper, .args = stubborn, .on_exit = on_exit_};
+        struct spawner *own_spawner = NULL;
         (void)uv_loop_init(&own);
+        if (spawner && spawner_start(&own, spawn_fd, &own_spawner, &e) < 0)
+            _exit(1);
         if (child_spawn(&own, &o, &c, &fd, &e) < 0)
             _exit(1);
         struct wire_reader r;
@@ -228,8 +248,85 @@ static void test_children_die_with_their_parent(void **state) {
     }
 }
 
+/* The halves of the spawner that live. */
+static size_t halves(pid_t ret[8]) {
+    char path[64];
+    char text[4096] = "";
+    size_t n = 0;
+    (void)snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+    close(fd);
+    text[got > 0 ? got : 0] = 0;
+    char *end = text;
+    for (long pid; n < 8 && (pid = strtol(end, &end, 10)) > 0;) {
+        char stat[400] = "";
+        (void)snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+        ssize_t len = fd < 0 ? 0 : read(fd, stat, sizeof(stat) - 1);
+        close(fd);
+        if (len > 0 && strstr(stat, "(cay-spawn)") && !strstr(stat, ") Z "))
+            ret[n++] = (pid_t)pid;
+    }
+    return n;
+}
+
+static void wait_for_both(pid_t pids[8]) {
+    for (int i = 0; halves(pids) != 2; i++) {
+        (void)usleep(1000);
+        assert_true(i < 5000);
+    }
+}
+
+static void test_either_half_of_the_spawner_may_be_killed(void **state) {
+    (void)state;
+    for (size_t i = 0; i < 6; i++) {
+        pid_t pids[8];
+        int fd;
+        wait_for_both(pids);
+        assert_int_equal(kill(pids[i % 2], SIGKILL), 0);
+        exits = 0;
+        (void)spawn(NULL, NULL, 0, &fd);
+        close(fd);
+        while (exits == 0)
+            (void)uv_run(&loop, UV_RUN_ONCE);
+        assert_true(WIFEXITED(status));
+        struct pollfd gone = {.fd = (int)syscall(SYS_pidfd_open, pids[i % 2], 0), .events = POLLIN};
+        assert_true(gone.fd < 0 || poll(&gone, 1, 5000) == 1);
+        close(gone.fd);
+    }
+}
+
+static void test_without_its_spawner_nothing_is_started(void **state) {
+    (void)state;
+    pid_t pids[8];
+    struct child *c;
+    struct err e;
+    int fd;
+    wait_for_both(pids);
+    (void)kill(pids[0], SIGSTOP); /* so that it makes no other */
+    (void)kill(pids[1], SIGKILL);
+    (void)kill(pids[0], SIGKILL);
+    while (halves(pids) > 0)
+        (void)usleep(1000);
+    struct child_options o = {.name = "helper", .exec_fd = helper, .on_exit = on_exit_};
+    assert_true(child_spawn(&loop, &o, &c, &fd, &e) < 0);
+    assert_non_null(strstr(e.message, "spawner"));
+}
+
+#define SPAWNED(test)                                                                              \
+    { "spawned_" #test, test, setup_spawned, teardown, NULL }
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        SPAWNED(test_a_child_is_born_with_nothing_else),
+        SPAWNED(test_how_it_ended_is_told),
+        SPAWNED(test_a_program_that_is_none_ends_with_127),
+        SPAWNED(test_an_abandoned_child_dies_and_is_reaped),
+        SPAWNED(test_its_standard_error_is_in_our_log),
+        SPAWNED(test_children_die_with_their_parent),
+        SPAWNED(test_either_half_of_the_spawner_may_be_killed),
+        SPAWNED(test_without_its_spawner_nothing_is_started),
         UNIT(test_a_child_is_born_with_nothing_else),
         UNIT(test_how_it_ended_is_told),
         UNIT(test_a_program_that_is_none_ends_with_127),

@@ -17,12 +17,14 @@
 #include "front/http/asset.h"
 #include "front/job/job.h"
 #include "front/ledger/db.h"
+#include "front/lock.h"
 #include "front/run/tails.h"
 #include "front/run/workers.h"
 #include "front/sandbox/sandboxes.h"
 #include "front/store/caretaker.h"
 #include "lock/cgroup.h"
 #include "loop/child.h"
+#include "loop/spawner.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -74,6 +76,7 @@ enum program_file {
     PROGRAM_FACET,
     PROGRAM_SANDBOX,
     PROGRAM_EGRESS,
+    PROGRAM_SPAWN,
     PROGRAM_COUNT,
 };
 
@@ -92,7 +95,8 @@ struct serve {
     int web_fd;
     int lock_fd;
     int program_fds[PROGRAM_COUNT];
-    struct child *starter; /* keeps root, to start cay-sandbox */
+    struct spawner *spawner; /* starts all other programs */
+    struct child *starter;   /* keeps root, to start cay-sandbox */
     int starter_fd;
     struct cgroups groups;
     int joins[CGROUP_HIERS_MAX]; /* of the isolates' group */
@@ -418,14 +422,14 @@ static int open_web_dir(struct serve *s, struct err *err) {
 /* Opened while we may still see their folder; started from these descriptors. Without those
  * of sandboxes everything else works. */
 static int open_programs(struct serve *s, struct err *err) {
-    static const char *const names[PROGRAM_COUNT] = {[PROGRAM_COMPILE] = "cay-compile",
-                                                     [PROGRAM_ISOLATE] = "cay-isolate",
-                                                     [PROGRAM_FACET] = "cay-facet",
-                                                     [PROGRAM_SANDBOX] = "cay-sandbox",
-                                                     [PROGRAM_EGRESS] = "cay-egress"};
+    static const char *const names[PROGRAM_COUNT] = {
+        [PROGRAM_COMPILE] = "cay-compile", [PROGRAM_ISOLATE] = "cay-isolate",
+        [PROGRAM_FACET] = "cay-facet",     [PROGRAM_SANDBOX] = "cay-sandbox",
+        [PROGRAM_EGRESS] = "cay-egress",   [PROGRAM_SPAWN] = "cay-spawn"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         _cleanup_(free) char *path = path_join(s->sibling_dir, names[i]);
-        bool needed = i == PROGRAM_COMPILE || i == PROGRAM_ISOLATE || i == PROGRAM_FACET;
+        bool needed = i == PROGRAM_COMPILE || i == PROGRAM_ISOLATE || i == PROGRAM_FACET ||
+                      (i == PROGRAM_SPAWN && s->config.call_filter);
         s->program_fds[i] = open(path, O_PATH | O_CLOEXEC);
         if (s->program_fds[i] < 0 && needed)
             return err_sys(err, "%s is missing beside cay (run `make`)", names[i]);
@@ -502,6 +506,17 @@ static int drop_privileges(struct serve *s, struct err *err) {
         return err_sys(err, "change to user %u", (unsigned)s->uid);
     secrets_protect_process();
     return 0;
+}
+
+/* Programs would inherit the filter, so that somebody without one has to start them. */
+static int lock_calls(struct serve *s, struct err *err) {
+    if (!s->config.call_filter) {
+        log_warn("server.call_filter", "advice",
+                 "\"call_filter\" is false: the server may make any system call");
+        return 0;
+    }
+    int rc = spawner_start(&s->loop, s->program_fds[PROGRAM_SPAWN], &s->spawner, err);
+    return rc < 0 ? rc : front_lock_calls(err);
 }
 
 static int open_ledger(struct serve *s, struct err *err) {
@@ -769,11 +784,14 @@ static int run(struct serve *s, struct err *err) {
     s->caretaker = caretaker_create(&s->loop, f->store);
     print_banner(s);
     (void)uv_run(&s->loop, UV_RUN_DEFAULT);
+    spawner_stop(steal_ptr(&s->spawner));
+    (void)uv_run(&s->loop, UV_RUN_DEFAULT);
     return 0;
 }
 
 static void finish(struct serve *s) {
     struct front *f = &s->front;
+    spawner_stop(s->spawner);
     (void)uv_loop_close(&s->loop); /* unless something was begun and could not be ended */
     json_decref(f->door_script);
     json_decref(f->private_upstreams);
@@ -846,6 +864,8 @@ int cli_serve(int argc, char **argv) {
         open_groups(s);
         rc = drop_privileges(s, &err);
     }
+    if (rc == 0)
+        rc = lock_calls(s, &err);
     if (rc == 0)
         rc = open_data(s, &err);
     if (rc < 0 && s->front.ledger) {
