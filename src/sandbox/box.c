@@ -424,7 +424,7 @@ static int prepare_binds(struct maker *m, const struct wire_frame *f) {
         missing = missing || at < 0;
         fd_close(&at);
     }
-    return missing ? own_root(m) : 0;
+    return missing && !m->own_root ? own_root(m) : 0;
 }
 
 static int attach_binds(struct maker *m, struct wire_frame *f) {
@@ -445,7 +445,80 @@ static int attach_binds(struct maker *m, struct wire_frame *f) {
                     MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0)
             rc = err_sys(&m->err, "bind '%s'", path);
     }
-    return rc == 0 ? seal_root(m) : rc;
+    return rc;
+}
+
+/* ---- a guest with another name, and another place for its work ---- */
+
+static int check_user(struct maker *m) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
+    const char *user = m->spec.user;
+    size_t n = strlen(user);
+    if (n > 32 || strspn(user, letters) != n || user[0] == '-')
+        return err_set(&m->err, ERR_BAD_REQUEST, "'%.40s' is no name for an account", user);
+    return 0;
+}
+
+/* Of a line of /etc/passwd or /etc/group: the guest's id, or its new name. */
+static bool is_guests_line(const struct maker *m, const char *line, size_t len) {
+    const char *x = memchr(line, ':', len);
+    const char *id = x ? memchr(x + 1, ':', len - (size_t)(x + 1 - line)) : NULL;
+    size_t name = x ? (size_t)(x - line) : len;
+    return (id && strncmp(id, ":1000:", 6) == 0) ||
+           (name == strlen(m->spec.user) && memcmp(line, m->spec.user, name) == 0);
+}
+
+/* Covers a file of /etc by one without the guest's line but with this. What is not there is not
+ * covered. */
+static int cover_account(struct maker *m, const char *path, const char *line) {
+    static const char own[] = "/run/account";
+    _cleanup_(buf) struct buf have;
+    _cleanup_(buf) struct buf out;
+    buf_init(&have, 1 << 20);
+    buf_init(&out, 2 << 20);
+    if (fd_read_file(AT_FDCWD, path, &have, NULL) < 0)
+        return 0;
+    (void)buf_add_char(&have, 0);
+    for (const char *at = have.data; at && *at;) {
+        const char *end = strchrnul(at, '\n');
+        if (!is_guests_line(m, at, (size_t)(end - at)))
+            (void)buf_addf(&out, "%.*s\n", (int)(end - at), at);
+        at = *end ? end + 1 : end;
+    }
+    (void)buf_add_str(&out, line);
+    _cleanup_(close) int fd = open(own, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (fd < 0 || fd_write_all(fd, out.data, out.len) < 0)
+        return err_sys(&m->err, "write %s", path);
+    struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV};
+    if (mount(own, path, NULL, BIND, NULL) < 0 || unlink(own) < 0 ||
+        (guard_on(GUARD_READONLY) && sys_mount_setattr(AT_FDCWD, path, 0, &attr) < 0))
+        return err_sys(&m->err, "cover %s", path);
+    return 0;
+}
+
+static int name_guest(struct maker *m) {
+    const char *user = m->spec.user;
+    int rc = check_user(m);
+    if (rc < 0)
+        return rc;
+    _cleanup_(free) char *home = xasprintf("/home/%s", user);
+    _cleanup_(free) char *passwd = xasprintf("%s:x:1000:1000:%s:%s:/bin/bash\n", user, user, home);
+    _cleanup_(free) char *group = xasprintf("%s:x:1000:\n", user);
+    if (mkdir(home, 0755) < 0 && errno != EEXIST)
+        return err_sys(&m->err, "make %s", home);
+    rc = cover_account(m, "/etc/passwd", passwd);
+    return rc == 0 ? cover_account(m, "/etc/group", group) : rc;
+}
+
+/* The same folder as /work. */
+static int place_work(struct maker *m) {
+    int rc = check_bind_path(m, m->spec.work);
+    if (rc < 0)
+        return rc;
+    _cleanup_(close) int at = make_point(m->spec.work, false);
+    if (at < 0 || mount("/work", m->spec.work, NULL, BIND, NULL) < 0)
+        return err_sys(&m->err, "the work folder at %s", m->spec.work);
+    return 0;
 }
 
 static int make_listener(struct maker *m, int *ret_fd) {
@@ -523,9 +596,19 @@ static int take_spec(struct maker *m, struct wire_frame *f) {
 
 /* What needs capabilities. */
 static int shape(struct maker *m, struct wire_frame *f) {
+    bool named = m->spec.user && *m->spec.user;
+    bool placed = m->spec.work && *m->spec.work;
     int rc = resize_disk(m);
+    if (rc == 0 && (named || placed))
+        rc = own_root(m);
+    if (rc == 0 && placed)
+        rc = place_work(m);
+    if (rc == 0 && named)
+        rc = name_guest(m);
     if (rc == 0)
         rc = attach_binds(m, f);
+    if (rc == 0)
+        rc = seal_root(m);
     const char *name = m->spec.hostname && *m->spec.hostname ? m->spec.hostname : "sandbox";
     if (rc == 0 && sethostname(name, strlen(name)) < 0)
         rc = err_sys(&m->err, "set the host name");
@@ -566,7 +649,7 @@ static int set_up(struct maker *m) {
 }
 
 bool box_spec_is_plain(const struct sandbox_spec *s) {
-    return *s->root == 0 && *s->hostname == 0 && s->nbinds == 0 &&
+    return *s->root == 0 && *s->hostname == 0 && *s->user == 0 && *s->work == 0 && s->nbinds == 0 &&
            s->disk_bytes == SANDBOX_DEFAULT_DISK && s->disk_inodes == SANDBOX_DEFAULT_INODES;
 }
 

@@ -87,6 +87,8 @@ void pack_sandbox_spec(struct buf *b, const struct sandbox_spec *s) {
     pack_str(b, s->id);
     pack_str(b, s->root);
     pack_str(b, s->hostname);
+    pack_str(b, s->user);
+    pack_str(b, s->work);
     pack_u64(b, s->memory_bytes);
     pack_u64(b, s->disk_bytes);
     pack_u64(b, s->disk_inodes);
@@ -107,6 +109,8 @@ void unpack_sandbox_spec(struct unpack *u, struct sandbox_spec *ret) {
     s.id = unpack_strdup(u);
     s.root = unpack_strdup(u);
     s.hostname = unpack_strdup(u);
+    s.user = unpack_strdup(u);
+    s.work = unpack_strdup(u);
     s.memory_bytes = unpack_u64(u);
     s.disk_bytes = unpack_u64(u);
     s.disk_inodes = unpack_u64(u);
@@ -141,6 +145,8 @@ void sandbox_spec_finish(struct sandbox_spec *s) {
     free(s->id);
     free(s->root);
     free(s->hostname);
+    free(s->user);
+    free(s->work);
     /* The environment may hold what the guest alone should know. */
     for (size_t i = 0; i < s->env.n; i++)
         mem_wipe(s->env.items[i], strlen(s->env.items[i]));

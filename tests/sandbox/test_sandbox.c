@@ -232,6 +232,32 @@ static void environment_and_directory_are_what_was_asked_for(void **state) {
     done(&g);
 }
 
+static void an_account_and_a_work_folder_of_another_name(void **state) {
+    (void)state;
+    struct sandbox_spec spec = {.id = "g", .user = "vercel-sandbox", .work = "/vercel/sandbox"};
+    struct guest g = make(spec);
+    assert_string_equal(sh(&g, "id -un; id -gn; id -u; getent passwd | wc -l; ls -d ~vercel-sandbox",
+                           NULL),
+                        "vercel-sandbox\nvercel-sandbox\n1000\n4\n/home/vercel-sandbox");
+    assert_string_equal(sh(&g, "cd /vercel/sandbox && pwd -P && echo x >a && cat /work/a; "
+                               "touch ~vercel-sandbox/h && echo home",
+                           NULL),
+                        "/vercel/sandbox\nx\nhome");
+    assert_string_equal(
+        sh(&g, "exec 2>&1; for f in /etc/passwd /etc/group /vercel/x /run/account; do "
+               "test -w $f && echo $f; touch $f && echo $f; done; grep -c . /etc/group; ls /run",
+           NULL),
+        "touch: cannot touch '/etc/passwd': Read-only file system\n"
+        "touch: cannot touch '/etc/group': Read-only file system\n"
+        "touch: cannot touch '/vercel/x': Read-only file system\n"
+        "touch: cannot touch '/run/account': Read-only file system\n5");
+    done(&g);
+    struct sandbox_spec bad = {.id = "b", .user = "x:0:0"};
+    OK(client_create(&client, &bad, NULL, &g, &err));
+    assert_int_equal(guest_wait_ready(&g, &err), -ERR_BAD_REQUEST);
+    guest_close(&g);
+}
+
 static void standard_input_reaches_the_command(void **state) {
     (void)state;
     struct guest g = make((struct sandbox_spec){0});
@@ -1834,6 +1860,7 @@ int main(int argc, char **argv) {
         T(commands_that_begin_at_once_do_not_mix),
         T(a_final_command_takes_the_sandbox_with_it),
         T(environment_and_directory_are_what_was_asked_for),
+        T(an_account_and_a_work_folder_of_another_name),
         T(standard_input_reaches_the_command),
         T(a_signal_reaches_the_whole_group),
         T(a_terminal_is_a_terminal),

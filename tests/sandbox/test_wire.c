@@ -17,6 +17,8 @@ static struct sandbox_spec sample(void) {
     struct sandbox_spec s = {.id = "sbx_1",
                              .root = "debian",
                              .hostname = "h",
+                             .user = "vercel-sandbox",
+                             .work = "/vercel/sandbox",
                              .memory_bytes = 1,
                              .disk_bytes = 2,
                              .disk_inodes = 3,
@@ -44,6 +46,8 @@ static void a_spec_survives_the_way(void **state) {
     assert_string_equal(out.id, in.id);
     assert_string_equal(out.root, in.root);
     assert_string_equal(out.hostname, in.hostname);
+    assert_string_equal(out.user, in.user);
+    assert_string_equal(out.work, in.work);
     assert_int_equal(out.memory_bytes, 1);
     assert_int_equal(out.disk_bytes, 2);
     assert_int_equal(out.disk_inodes, 3);
