@@ -37,6 +37,7 @@ struct front {
     struct sandboxes *sandboxes;
     struct codes *codes;
     struct executes *executes;
+    struct vercel *vercel;
     struct door *door; /* the demo model for sandboxes */
     json_t *door_script;
     json_t *private_upstreams;    /* of the models, for cay-egress */

@@ -67,12 +67,23 @@ static bool ends_with(const char *text, const char *end) {
     return n > k && strcmp(text + n - k, end) == 0;
 }
 
-/* The key in an Authorization field, or NULL: however much space a client puts before it. */
+/* The key in an Authorization field, or NULL: however much space a client puts before it. A client
+ * that wants a token of three parts (docs/vercel.md) has the key as the last of them. */
 static const char *bearer_of(const char *authorization) {
     if (strncasecmp(authorization, "bearer", 6) != 0)
         return NULL;
     size_t n = strspn(authorization + 6, " \t");
-    return n > 0 ? authorization + 6 + n : NULL;
+    if (n == 0)
+        return NULL;
+    const char *token = authorization + 6 + n;
+    const char *dot = strncasecmp(token, "cay_", 4) == 0 ? NULL : strrchr(token, '.');
+    return dot ? dot + 1 : token;
+}
+
+/* Such a token that names nobody: as if there were none. */
+static bool is_nobody(const char *authorization) {
+    const char *key = bearer_of(authorization);
+    return key && key[-1] == '.' && strcmp(key, GUARD_NO_KEY) == 0;
 }
 
 bool guard_is_our_key(const char *authorization) {
@@ -234,7 +245,7 @@ static struct session *session_find(struct front *f, const struct http_req *req,
 static int identify(struct front *f, const struct http_req *req, struct identity *who,
                     struct err *err) {
     const char *auth = http_req_header(req, "authorization");
-    if (auth) {
+    if (auth && !is_nobody(auth)) {
         const char *key = bearer_of(auth);
         if (!key)
             return err_set(err, ERR_UNAUTHORIZED, "send the key as \"Authorization: Bearer KEY\"");

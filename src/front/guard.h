@@ -5,6 +5,9 @@
 
 #include "front/front.h"
 
+/* The last part of a token of three that names nobody: it is as good as no token. */
+#define GUARD_NO_KEY "operator"
+
 bool guard_request(struct http_req *req, unsigned flags, void *front);
 /* What a page of a listed origin asks before it sends a request. */
 void guard_preflight(struct http_req *req, const char *methods, void *front);

@@ -121,8 +121,8 @@ struct sandbox_spec {
     char *id;
     char *root; /* "" is the host's /usr */
     char *hostname;
-    char *user; /* name of the guest's account; "" is cay */
-    char *work; /* where the work folder is too, besides /work; "" is nowhere */
+    char *user;            /* name of the guest's account; "" is cay */
+    char *work;            /* where the work folder is too, besides /work; "" is nowhere */
     uint64_t memory_bytes; /* 0 is the default, here and below */
     uint64_t disk_bytes;
     uint64_t disk_inodes;

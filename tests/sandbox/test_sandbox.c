@@ -236,16 +236,18 @@ static void an_account_and_a_work_folder_of_another_name(void **state) {
     (void)state;
     struct sandbox_spec spec = {.id = "g", .user = "vercel-sandbox", .work = "/vercel/sandbox"};
     struct guest g = make(spec);
-    assert_string_equal(sh(&g, "id -un; id -gn; id -u; getent passwd | wc -l; ls -d ~vercel-sandbox",
-                           NULL),
-                        "vercel-sandbox\nvercel-sandbox\n1000\n4\n/home/vercel-sandbox");
-    assert_string_equal(sh(&g, "cd /vercel/sandbox && pwd -P && echo x >a && cat /work/a; "
-                               "touch ~vercel-sandbox/h && echo home",
+    assert_string_equal(
+        sh(&g, "id -un; id -gn; id -u; getent passwd | wc -l; ls -d ~vercel-sandbox", NULL),
+        "vercel-sandbox\nvercel-sandbox\n1000\n4\n/home/vercel-sandbox");
+    assert_string_equal(sh(&g,
+                           "cd /vercel/sandbox && pwd -P && echo x >a && cat /work/a; "
+                           "touch ~vercel-sandbox/h && echo home",
                            NULL),
                         "/vercel/sandbox\nx\nhome");
     assert_string_equal(
-        sh(&g, "exec 2>&1; for f in /etc/passwd /etc/group /vercel/x /run/account; do "
-               "test -w $f && echo $f; touch $f && echo $f; done; grep -c . /etc/group; ls /run",
+        sh(&g,
+           "exec 2>&1; for f in /etc/passwd /etc/group /vercel/x /run/account; do "
+           "test -w $f && echo $f; touch $f && echo $f; done; grep -c . /etc/group; ls /run",
            NULL),
         "touch: cannot touch '/etc/passwd': Read-only file system\n"
         "touch: cannot touch '/etc/group': Read-only file system\n"

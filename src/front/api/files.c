@@ -84,7 +84,7 @@ static void on_download_gone(void *ctx) {
     free(d);
 }
 
-static void send_file(struct http_req *req, struct sandbox *s, const char *path) {
+void api_send_file(struct http_req *req, struct sandbox *s, const char *path) {
     static const struct file_reader_callbacks callbacks = {on_opened, on_download_data,
                                                            on_download_end};
     struct err err;
@@ -103,7 +103,7 @@ static void get(struct http_req *req, void *ctx) {
     struct sandbox *s = api_sandbox(req, ctx, false);
     _cleanup_(free) char *path = s ? api_path(req) : NULL;
     if (path)
-        send_file(req, s, path);
+        api_send_file(req, s, path);
 }
 
 /* --- writing --- */
@@ -349,7 +349,8 @@ static void move(struct http_req *req, void *ctx) {
 struct tar {
     struct http_req *req;
     struct archive *archive;
-    bool begun; /* the head of the answer is out */
+    void (*respond)(struct http_req *req); /* when it is unpacked */
+    bool begun;                            /* the head of the answer is out */
 };
 
 static bool on_tar_data(void *ctx, const char *data, size_t len) {
@@ -385,7 +386,7 @@ static void on_tar_end(void *ctx, const struct err *err) {
     else if (err)
         http_respond_err(req, err);
     else
-        http_respond_empty(req, 204);
+        t->respond(req);
     free(t);
 }
 
@@ -399,6 +400,10 @@ static void on_tar_gone(void *ctx) {
     free(t);
 }
 
+static void respond_unpacked(struct http_req *req) {
+    http_respond_empty(req, 204);
+}
+
 static void tar_get(struct http_req *req, void *ctx) {
     static const struct archive_callbacks callbacks = {.on_data = on_tar_data,
                                                        .on_end = on_tar_end};
@@ -410,6 +415,7 @@ static void tar_get(struct http_req *req, void *ctx) {
     struct tar *t = xcalloc(1, sizeof(*t));
     struct archive_pack what = {.path = path, .skip_unreadable = api_flag(req, "skip_unreadable")};
     t->req = req;
+    t->respond = respond_unpacked;
     t->archive = archive_pack(s, &what, &callbacks, t, &err);
     if (!t->archive) {
         free(t);
@@ -431,11 +437,13 @@ static void on_tar_body_end(void *ctx) {
     archive_finish(t->archive);
 }
 
-static void take_archive(struct http_req *req, struct sandbox *s, const char *path) {
+void api_take_archive(struct http_req *req, struct sandbox *s, const char *path,
+                      void (*respond)(struct http_req *req)) {
     static const struct archive_callbacks callbacks = {.on_room = on_tar_room,
                                                        .on_end = on_tar_end};
     struct tar *t = xcalloc(1, sizeof(*t));
     t->req = req;
+    t->respond = respond;
     t->archive = archive_unpack(s, path, &callbacks, t);
     http_req_on_gone(req, on_tar_gone, t);
     http_req_on_body(req, on_tar_body, on_tar_body_end, t);
@@ -445,7 +453,7 @@ static void tar_put(struct http_req *req, void *ctx) {
     struct sandbox *s = api_sandbox(req, ctx, false);
     _cleanup_(free) char *path = s ? api_path(req) : NULL;
     if (path)
-        take_archive(req, s, path);
+        api_take_archive(req, s, path, respond_unpacked);
 }
 
 void api_files_routes(struct front *f) {

@@ -45,3 +45,9 @@ json_t *api_grants(const struct http_req *req);
 void api_records(struct http_req *req, struct front *f, const char *kind, const char *prefix,
                  const char *key, const char *parent,
                  json_t *(*show)(const struct front *f, const struct store_record *r));
+
+/* Answers with a file of the sandbox, as it is. */
+void api_send_file(struct http_req *req, struct sandbox *s, const char *path);
+/* Unpacks the body, an archive, below a path; then respond() is called. The route streams. */
+void api_take_archive(struct http_req *req, struct sandbox *s, const char *path,
+                      void (*respond)(struct http_req *req));

@@ -398,7 +398,7 @@ static void extend(struct http_req *req, void *ctx) {
     if (rc == 0)
         rc = json_get_int(body, "timeout_s", 1, 315360000, &timeout, &err);
     if (rc == 0)
-        rc = sandbox_extend(s, timeout, &err);
+        rc = sandbox_extend(s, timeout * 1000, &err);
     if (rc < 0) {
         http_respond_err(req, &err);
         return;
@@ -438,7 +438,8 @@ static void put_network(struct http_req *req, void *ctx) {
         return;
     }
     struct changing *c = changing_new(ctx, req, s);
-    changing_wait(c, sandbox_set_network(s, body, grants, on_changed, c, &err), &err);
+    struct sandbox_network network = {.json = body, .grants = grants};
+    changing_wait(c, sandbox_set_network(s, &network, on_changed, c, &err), &err);
 }
 
 static void list_events(struct http_req *req, void *ctx) {

@@ -22,6 +22,7 @@ int cli_chat(int argc, char **argv);
 int cli_exec(int argc, char **argv);
 int cli_code(int argc, char **argv);
 int cli_sandbox(int argc, char **argv);
+int cli_vercel(int argc, char **argv);
 
 /* Writes "cay: message" to standard error and returns the exit status of the error. */
 int cli_fail(const struct err *err);

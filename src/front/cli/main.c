@@ -23,6 +23,7 @@ static const struct verb verbs[] = {
     {"exec", "run a command in a Linux sandbox of its own", cli_exec},
     {"code", "have an agent write code in a sandbox of its own", cli_code},
     {"sandbox", "make and use the sandboxes of a running server", cli_sandbox},
+    {"vercel", "have programs written for @vercel/sandbox use a running server", cli_vercel},
     {"chat", "talk to an agent of a running server", cli_chat},
     {"doctor", "say what this machine offers and what to do about the rest", cli_doctor},
     {"key", "create, list and revoke API keys", cli_key},

@@ -22,6 +22,7 @@
 #include "front/run/workers.h"
 #include "front/sandbox/sandboxes.h"
 #include "front/store/caretaker.h"
+#include "front/vercel/vercel.h"
 #include "lock/cgroup.h"
 #include "loop/child.h"
 #include "loop/spawner.h"
@@ -615,6 +616,7 @@ static int start_http(struct serve *s, struct err *err) {
     api_snapshots_routes(f);
     api_code_routes(f);
     api_execute_routes(f);
+    f->vercel = vercel_create(f);
     for (size_t i = 0; i < s->nlisten; i++) {
         int rc = http_server_listen(f->http, s->listen_fds[i], err);
         if (rc < 0)
@@ -629,6 +631,7 @@ static void on_part_ended(void *ctx) {
     if (--s->parts > 0)
         return;
     codes_destroy(s->front.codes);
+    vercel_destroy(s->front.vercel);
     jobs_destroy(s->front.jobs);
 }
 

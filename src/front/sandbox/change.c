@@ -86,13 +86,17 @@ static void on_network(void *ctx, const struct err *err) {
     tell(c, err);
 }
 
-struct sandbox_change *sandbox_set_network(struct sandbox *s, const json_t *network,
-                                           const json_t *grants, sandbox_changed cb, void *ctx,
-                                           struct err *err) {
+struct sandbox_change *sandbox_set_network(struct sandbox *s, const struct sandbox_network *network,
+                                           sandbox_changed cb, void *ctx, struct err *err) {
+    struct network *all = sandboxes_network(s->all);
     struct egress_policy policy = {0};
     json_t *shown = NULL;
-    if (network_read(sandboxes_network(s->all), network, grants, &policy, &shown, err) < 0)
+    if (network_read(all, network->json, network->grants, &policy, &shown, err) < 0)
         return NULL;
+    for (size_t i = 0; i < network->nroutes; i++)
+        network_add_route(all, &policy, &network->routes[i]);
+    if (network->injected)
+        (void)json_object_set(shown, "injected", (json_t *)(uintptr_t)network->injected);
     struct sandbox_change *c = new_change(s, cb, ctx);
     c->network = shown;
     if (s->line) {

@@ -595,6 +595,10 @@ void exec_kill(struct exec *e, int signo) {
         (void)sandbox_box_signal(e->sandbox->box, e->command, signo, true, NULL, NULL);
 }
 
+void exec_limit(struct exec *e, int64_t timeout_ms) {
+    e->deadline_ms = clock_mono_ms() + timeout_ms;
+}
+
 void exec_check_time(struct exec *e, int64_t now_ms) {
     if (!e->deadline_ms || now_ms < e->deadline_ms)
         return;

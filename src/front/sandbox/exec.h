@@ -43,6 +43,8 @@ struct exec {
 /* {command|argv, cwd, env, stdin, tty, cols, rows, timeout_s, background}. The caller holds a
  * reference to what comes back. */
 int exec_start(struct sandbox *s, const json_t *body, struct exec **ret, struct err *err);
+/* Ends it so long after now. */
+void exec_limit(struct exec *e, int64_t timeout_ms);
 /* Living or from its record; a reference. */
 int exec_open(struct sandboxes *all, const char *sandbox, const char *id, struct store_scope scope,
               struct exec **ret, struct err *err);

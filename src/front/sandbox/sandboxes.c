@@ -29,6 +29,7 @@ enum {
     NAME_BYTES = 100,
     METADATA_BYTES = 16384,
     ENV_BYTES = 65536,
+    EXPIRE_GRACE_S = 30, /* beyond the time that a snapshot may take */
 };
 
 enum { SMALL_UPLOAD = 16 * 1024 };
@@ -51,6 +52,8 @@ struct sandboxes {
     unsigned ended;       /* since then */
     bool prune_again;     /* it found some, and there may be more */
     uint64_t created_total, failed_total;
+    bool (*on_expire)(void *ctx, struct sandbox *s);
+    void *expire_ctx;
     bool closing;
     unsigned parts; /* that are to be closed */
     void (*on_closed)(void *ctx);
@@ -267,6 +270,7 @@ static json_t *show(const char *id, const char *status, int64_t created_ms, int6
                               ended_ms ? json_string(clock_rfc3339(ended_ms, text)) : json_null());
     (void)json_object_update(o, (json_t *)(uintptr_t)doc);
     (void)json_object_del(o, "expires_ms");
+    (void)json_object_del(o, "note");
     if (!json_object_get(o, "usage"))
         (void)json_object_set_new(o, "usage", json_null());
     if (!json_object_get(o, "error"))
@@ -433,13 +437,15 @@ static void on_box_exited(void *ctx, const struct sandbox_stats *stats, const st
     bury(s, err);
 }
 
+struct sandbox_waiter *sandbox_wait(struct sandbox *s, void (*cb)(void *ctx), void *ctx) {
+    struct sandbox_waiter *w = xcalloc(1, sizeof(*w));
+    *w = (struct sandbox_waiter){.next = s->waiters, .cb = cb, .ctx = ctx};
+    s->waiters = w;
+    return w;
+}
+
 struct sandbox_waiter *sandbox_end(struct sandbox *s, void (*cb)(void *ctx), void *ctx) {
-    struct sandbox_waiter *w = NULL;
-    if (cb) {
-        w = xcalloc(1, sizeof(*w));
-        *w = (struct sandbox_waiter){.next = s->waiters, .cb = cb, .ctx = ctx};
-        s->waiters = w;
-    }
+    struct sandbox_waiter *w = cb ? sandbox_wait(s, cb, ctx) : NULL;
     if (s->state != SANDBOX_ENDING) {
         sandbox_move(s, SANDBOX_ENDING);
         sandbox_box_destroy(s->box);
@@ -891,6 +897,19 @@ static int open_snapshot(const struct sandboxes *all, const struct sandbox_ask *
     return p->snapshot < 0 ? err_sys(err, "the snapshot %s", id) : 0;
 }
 
+/* What is asked for wins over these. */
+static void name_guest(struct plan *p, const struct sandbox_extra *extra) {
+    p->spec.work = extra->work ? xstrdup(extra->work) : NULL;
+    if (!extra->user)
+        return;
+    static const char *const names[] = {"HOME=/home/", "USER=", "LOGNAME="};
+    p->spec.user = xstrdup(extra->user);
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        _cleanup_(free) char *entry = xasprintf("%s%s", names[i], extra->user);
+        sandbox_strv_add(&p->spec.env, entry);
+    }
+}
+
 static int read_plan(struct sandboxes *all, const struct sandbox_ask *ask, struct plan *p,
                      struct err *err) {
     static const char *const keys[] = {"name",    "root",      "snapshot",  "files",   "env",
@@ -916,6 +935,8 @@ static int read_plan(struct sandboxes *all, const struct sandbox_ask *ask, struc
         rc = json_get_str(body, "snapshot", &snapshot, err);
     if (rc == 0)
         rc = read_files(json_object_get(body, "files"), err);
+    if (rc == 0 && ask->extra)
+        name_guest(p, ask->extra);
     if (rc == 0)
         rc = read_env(json_object_get(body, "env"), &p->spec.env, err);
     if (rc == 0)
@@ -945,6 +966,10 @@ static int read_plan(struct sandboxes *all, const struct sandbox_ask *ask, struc
     (void)json_object_set_new(p->doc, "name", name ? json_string(name) : json_null());
     (void)json_object_set_new(p->doc, "root", *root ? json_string(root) : json_null());
     (void)json_object_set_new(p->doc, "snapshot", snapshot ? json_string(snapshot) : json_null());
+    if (ask->extra && ask->extra->injected)
+        (void)json_object_set(shown, "injected", (json_t *)(uintptr_t)ask->extra->injected);
+    if (ask->extra && ask->extra->note)
+        (void)json_object_set(p->doc, "note", ask->extra->note);
     (void)json_object_set_new(p->doc, "network", shown);
     json_t *binds = json_object_get(body, "binds");
     (void)json_object_set_new(p->doc, "binds", binds ? json_incref(binds) : json_array());
@@ -1031,9 +1056,9 @@ struct sandbox *sandboxes_make(struct sandboxes *all, const struct sandbox_ask *
     return s;
 }
 
-int sandbox_extend(struct sandbox *s, int64_t timeout_s, struct err *err) {
+int sandbox_extend(struct sandbox *s, int64_t timeout_ms, struct err *err) {
     const struct sandbox_settings *set = s->all->opt.settings;
-    int64_t expires = clock_wall_ms() + timeout_s * 1000;
+    int64_t expires = clock_wall_ms() + timeout_ms;
     if (expires - s->created_ms > (int64_t)set->max_timeout_s * 1000)
         return err_set(err, ERR_LIMIT,
                        "a sandbox lives %u seconds at most (setting sandboxes.max_timeout_s)",
@@ -1068,6 +1093,16 @@ static void check_visitors(struct sandbox *s, int64_t now_ms) {
     }
 }
 
+static void expire(struct sandbox *s, int64_t now_ms) {
+    struct sandboxes *all = s->all;
+    bool first = !s->expired;
+    s->expired = true;
+    if (first && all->on_expire && all->on_expire(all->expire_ctx, s))
+        s->expires_ms = now_ms + (int64_t)(all->opt.settings->snapshot_s + EXPIRE_GRACE_S) * 1000;
+    else
+        (void)sandbox_end(s, NULL, NULL);
+}
+
 static void on_tick(uv_timer_t *t) {
     struct sandboxes *all = t->data;
     int64_t wall = clock_wall_ms();
@@ -1076,10 +1111,8 @@ static void on_tick(uv_timer_t *t) {
         for (struct exec *e = s->execs; e; e = e->next)
             exec_check_time(e, now);
         check_visitors(s, now);
-        if (wall >= s->expires_ms && s->state != SANDBOX_ENDING) {
-            s->expired = true;
-            (void)sandbox_end(s, NULL, NULL);
-        }
+        if (wall >= s->expires_ms && s->state != SANDBOX_ENDING)
+            expire(s, wall);
     }
     if (all->prune_again || all->ended >= PRUNE_AFTER || now - all->pruned_ms > PRUNE_EVERY_MS)
         prune(all);
@@ -1167,6 +1200,12 @@ static void on_part_closed(void *ctx) {
 
 static void on_timer_closed(uv_handle_t *h) {
     on_part_closed(h->data);
+}
+
+void sandboxes_on_expire(struct sandboxes *all, bool (*on_expire)(void *ctx, struct sandbox *s),
+                         void *ctx) {
+    all->on_expire = on_expire;
+    all->expire_ctx = ctx;
 }
 
 void sandboxes_close(struct sandboxes *all, void (*on_closed)(void *ctx), void *ctx) {

@@ -79,6 +79,10 @@ struct sandbox {
 
 int sandboxes_open(const struct sandboxes_options *options, struct sandboxes **ret,
                    struct err *err);
+/* Before a sandbox ends because its time is over: true if the callee ends it, which must be soon
+ * (EXPIRE_GRACE_S, or it is ended all the same). */
+void sandboxes_on_expire(struct sandboxes *all, bool (*on_expire)(void *ctx, struct sandbox *s),
+                         void *ctx);
 /* Ends all of them; the pointer is dead when on_closed is called. */
 void sandboxes_close(struct sandboxes *all, void (*on_closed)(void *ctx), void *ctx);
 
@@ -129,6 +133,10 @@ struct sandbox_extra {
     const char *agent; /* whose program that is; NULL: nobody's */
     const struct egress_route *routes;
     size_t nroutes;
+    const json_t *injected;           /* what is shown of them, or NULL */
+    const char *user;                 /* the guest's account; NULL: cay */
+    const char *work;                 /* where /work is too; NULL: nowhere */
+    json_t *note;                     /* kept with it and not shown; or NULL */
 };
 
 /* Who asks, and for what. */
@@ -160,9 +168,12 @@ json_t *sandbox_show(const struct sandbox *s);
 json_t *sandboxes_show_record(const struct sandboxes *all, const struct store_record *r);
 /* Writes down what has changed. */
 void sandbox_save(struct sandbox *s);
-int sandbox_extend(struct sandbox *s, int64_t timeout_s, struct err *err);
+/* From now on. */
+int sandbox_extend(struct sandbox *s, int64_t timeout_ms, struct err *err);
 /* Ends it; cb (may be NULL) when it is gone. */
 struct sandbox_waiter *sandbox_end(struct sandbox *s, void (*cb)(void *ctx), void *ctx);
+/* Calls cb when it is gone, without ending it. */
+struct sandbox_waiter *sandbox_wait(struct sandbox *s, void (*cb)(void *ctx), void *ctx);
 
 /* Something of it that takes a while; it may be gone before that is done. */
 struct sandbox_change;
@@ -171,10 +182,15 @@ typedef void (*sandbox_changed)(void *ctx, const struct err *err);
 /* Each returns NULL with err if it cannot be asked for. */
 struct sandbox_change *sandbox_pause(struct sandbox *s, bool pause, sandbox_changed cb, void *ctx,
                                      struct err *err);
-/* network: as network_read() takes it. */
-struct sandbox_change *sandbox_set_network(struct sandbox *s, const json_t *network,
-                                           const json_t *grants, sandbox_changed cb, void *ctx,
-                                           struct err *err);
+struct sandbox_network {
+    const json_t *json; /* as network_read() takes it */
+    const json_t *grants;
+    const struct egress_route *routes; /* of the server's own making */
+    size_t nroutes;
+    const json_t *injected; /* what is shown of those, or NULL */
+};
+struct sandbox_change *sandbox_set_network(struct sandbox *s, const struct sandbox_network *network,
+                                           sandbox_changed cb, void *ctx, struct err *err);
 /* Looks at what it uses now; an answer that does not come is no error. */
 struct sandbox_change *sandbox_measure(struct sandbox *s, sandbox_changed cb, void *ctx,
                                        struct err *err);

@@ -1,0 +1,125 @@
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "front/vercel/internal.h"
+
+#include <string.h>
+
+/* The configuration of a sandbox: what the SDK asks for when it makes, forks or updates one. */
+
+enum { PORTS_MAX = 15, TAGS_MAX = 5, TAG_BYTES = 256, VCPUS_MAX = 1024 };
+
+static int read_ports(const json_t *body, json_t *config, struct err *err) {
+    json_t *ports = json_object_get(body, "ports");
+    size_t i;
+    const json_t *p;
+    if (!ports || json_is_null(ports))
+        return 0;
+    if (!json_is_array(ports) || json_array_size(ports) > PORTS_MAX)
+        return err_set(err, ERR_BAD_REQUEST, "\"ports\" must be a list of at most %d ports",
+                       PORTS_MAX);
+    json_array_foreach(ports, i, p) {
+        if (!json_is_integer(p) || json_integer_value(p) < 1 || json_integer_value(p) > 65535)
+            return err_set(err, ERR_BAD_REQUEST, "a port is a number from 1 to 65535");
+    }
+    (void)json_object_set(config, "ports", ports);
+    return 0;
+}
+
+static int read_tags(const json_t *body, json_t *config, struct err *err) {
+    json_t *tags = json_object_get(body, "tags");
+    const char *key;
+    json_t *v;
+    if (!tags || json_is_null(tags))
+        return 0;
+    if (!json_is_object(tags) || json_object_size(tags) > TAGS_MAX)
+        return err_set(err, ERR_BAD_REQUEST, "\"tags\" must be an object of at most %d strings",
+                       TAGS_MAX);
+    json_object_foreach(tags, key, v) {
+        if (!json_is_string(v) || strlen(key) + json_string_length(v) > TAG_BYTES)
+            return err_set(err, ERR_BAD_REQUEST, "a tag is a string, with its key at most %d bytes",
+                           TAG_BYTES);
+    }
+    (void)json_object_set(config, "tags", tags);
+    return 0;
+}
+
+static int read_numbers(const json_t *body, json_t *config, struct err *err) {
+    const json_t *resources = json_object_get(body, "resources");
+    int64_t vcpus = 0;
+    int64_t timeout = 0;
+    int64_t expiration = -1;
+    int rc = json_get_int(body, "timeout", 1, INT64_MAX / 1000, &timeout, err);
+    if (rc == 0)
+        rc = json_get_int(body, "snapshotExpiration", 0, INT64_MAX / 1000, &expiration, err);
+    if (rc == 0 && json_is_object(resources))
+        rc = json_get_int(resources, "vcpus", 1, VCPUS_MAX, &vcpus, err);
+    if (rc < 0)
+        return rc;
+    if (timeout)
+        (void)json_object_set_new(config, "timeout", json_integer(timeout));
+    if (expiration >= 0)
+        (void)json_object_set_new(config, "snapshotExpiration", json_integer(expiration));
+    if (vcpus)
+        (void)json_object_set_new(config, "vcpus", json_integer(vcpus));
+    return 0;
+}
+
+static int read_keep(const json_t *body, json_t *config, struct err *err) {
+    json_t *keep = json_object_get(body, "keepLastSnapshots");
+    int64_t n = 0;
+    if (!keep || json_is_null(keep))
+        return 0;
+    int rc = json_is_object(keep) ? json_get_int(keep, "count", 1, 10, &n, err) : 0;
+    if (rc == 0 && n == 0)
+        rc = err_set(err, ERR_BAD_REQUEST, "keepLastSnapshots.count is 1 to 10");
+    if (rc == 0)
+        rc = json_get_int(keep, "expiration", 0, INT64_MAX / 1000, &n, err);
+    if (rc == 0)
+        (void)json_object_set(config, "keepLastSnapshots", keep);
+    return rc;
+}
+
+/* What this server does not have is refused, unless it makes no difference to a program. */
+static int refuse(const json_t *body, struct err *err) {
+    if (json_is_string(json_object_get(body, "networkId")))
+        return err_set(err, ERR_BAD_REQUEST, "\"networkId\": there are no private networks here");
+    if (json_object_size(json_object_get(body, "mounts")) > 0)
+        return err_set(
+            err, ERR_BAD_REQUEST,
+            "\"mounts\": there are no drives here; use snapshots, or a bind of cay.json");
+    return 0;
+}
+
+int config_read(const json_t *body, json_t *config, struct err *err) {
+    static const char *const same[] = {"networkPolicy", "env"};
+    const char *text[2] = {NULL, NULL};
+    static const char *const texts[] = {"runtime", "image"};
+    bool persistent = json_is_true(json_object_get(config, "persistent"));
+    int rc = refuse(body, err);
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(texts); i++)
+        rc = json_get_str(body, texts[i], &text[i], err);
+    if (rc == 0)
+        rc = json_get_bool(body, "persistent", &persistent, err);
+    if (rc == 0)
+        rc = read_ports(body, config, err);
+    if (rc == 0)
+        rc = read_tags(body, config, err);
+    if (rc == 0)
+        rc = read_numbers(body, config, err);
+    if (rc == 0)
+        rc = read_keep(body, config, err);
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < ARRAY_LEN(same); i++) {
+        json_t *v = json_object_get(body, same[i]);
+        if (json_is_object(v))
+            (void)json_object_set(config, same[i], v);
+        else if (v && !json_is_null(v))
+            return err_set(err, ERR_BAD_REQUEST, "\"%s\" must be an object", same[i]);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+        if (text[i])
+            (void)json_object_set_new(config, texts[i], json_string(text[i]));
+    (void)json_object_set_new(config, "persistent", json_boolean(persistent));
+    return 0;
+}

@@ -1,0 +1,452 @@
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/sm.h"
+#include "front/vercel/internal.h"
+#include "front/vercel/source.h"
+
+#include <openssl/sha.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Sessions that begin: made, forked, or resumed from a snapshot. */
+
+enum {
+    BODY_BYTES = 1 << 20,
+    SAME_MS = 60000, /* a request that comes again within this time is the same one */
+    MB_PER_VCPU = 2048,
+    HASH_SIZE = 2 * SHA256_DIGEST_LENGTH + 1,
+};
+
+enum making_state { MAKING_BOX, MAKING_SOURCE, MAKING_NETWORK, MAKING_DONE };
+
+static const struct sm_state states[] = {
+    [MAKING_BOX] = {"box", SM_TO(MAKING_SOURCE) | SM_TO(MAKING_DONE)},
+    [MAKING_SOURCE] = {"source", SM_TO(MAKING_NETWORK) | SM_TO(MAKING_DONE)},
+    [MAKING_NETWORK] = {"network", SM_TO(MAKING_DONE)},
+    [MAKING_DONE] = {"done", 0},
+};
+static const struct sm making_sm = {"making", states, ARRAY_LEN(states)};
+
+struct making {
+    struct making *next;
+    struct vercel *v;
+    struct http_req *req;
+    enum making_state state;
+    struct named named;
+    bool resumed;
+    json_t *grants;
+    struct policy policy;    /* for good */
+    struct source_plan plan; /* what is fetched before that */
+    struct source *source;
+    struct sandbox_change *change;
+    struct sandbox *making; /* while it is in the making */
+    char id[ID_SIZE];
+};
+
+static void move(struct making *m, enum making_state to) {
+    m->state = (enum making_state)sm_next(&making_sm, m->state, to);
+}
+
+static void free_making(struct making *m) {
+    struct making **at = &m->v->making;
+    while (*at && *at != m)
+        at = &(*at)->next;
+    if (*at)
+        *at = m->next;
+    named_finish(&m->named);
+    json_decref(m->grants);
+    policy_finish(&m->policy);
+    source_plan_finish(&m->plan);
+    free(m);
+}
+
+static void end_box(const struct making *m) {
+    struct sandbox *s = sandboxes_find(m->v->front->sandboxes, m->id);
+    if (s)
+        (void)sandbox_end(s, NULL, NULL);
+}
+
+static void fail(struct making *m, const struct err *err) {
+    move(m, MAKING_DONE);
+    end_box(m);
+    http_req_on_gone(m->req, NULL, NULL);
+    api_fail(m->req, err);
+    free_making(m);
+}
+
+static void done(struct making *m) {
+    struct err err;
+    named_add_session(&m->named, m->id);
+    if (named_save(m->v, &m->named, &err) < 0) {
+        fail(m, &err);
+        return;
+    }
+    move(m, MAKING_DONE);
+    http_req_on_gone(m->req, NULL, NULL);
+    _cleanup_(json) json_t *o = show_whole(m->v, m->req, &m->named);
+    if (m->resumed)
+        (void)json_object_set_new(o, "resumed", json_true());
+    http_respond_json(m->req, 200, o);
+    free_making(m);
+}
+
+/* Nobody knows of it, and nobody waits for it: a client that asks again gets another. */
+static void on_gone(void *ctx) {
+    struct making *m = ctx;
+    http_respond_empty(m->req, 499);
+    if (m->making)
+        sandbox_drop_maker(m->making);
+    if (m->source)
+        source_leave(m->source);
+    if (m->change)
+        sandbox_change_leave(m->change);
+    end_box(m);
+    free_making(m);
+}
+
+static void on_network(void *ctx, const struct err *err) {
+    struct making *m = ctx;
+    m->change = NULL;
+    if (err)
+        fail(m, err);
+    else
+        done(m);
+}
+
+/* The source is there: from now on what was asked for holds. */
+static void on_source(void *ctx, const struct err *err) {
+    struct making *m = ctx;
+    struct err why;
+    m->source = NULL;
+    struct sandbox *s = sandboxes_find(m->v->front->sandboxes, m->id);
+    if (err || !s) {
+        (void)err_set(&why, ERR_UNAVAILABLE, "the sandbox ended");
+        fail(m, err ? err : &why);
+        return;
+    }
+    move(m, MAKING_NETWORK);
+    struct sandbox_network network = {.json = m->policy.network,
+                                      .grants = m->grants,
+                                      .routes = m->policy.routes,
+                                      .nroutes = m->policy.nroutes,
+                                      .injected = m->policy.injected};
+    m->change = sandbox_set_network(s, &network, on_network, m, &why);
+    if (!m->change)
+        fail(m, &why);
+}
+
+static void on_made(void *ctx, struct sandbox *s, const struct err *err) {
+    struct making *m = ctx;
+    struct err why;
+    m->making = NULL;
+    if (err) {
+        fail(m, err);
+    } else if (!m->plan.argv) {
+        done(m);
+    } else {
+        move(m, MAKING_SOURCE);
+        m->source = source_start(s, &m->plan, on_source, m, &why);
+        if (!m->source)
+            fail(m, &why);
+    }
+}
+
+/* What the SDK asks for, in this server's words. What it has less of, it gives what it has. */
+static json_t *body_of(const struct making *m, const char *snapshot) {
+    const struct sandbox_settings *set = &m->v->front->config->sandboxes;
+    const struct named *n = &m->named;
+    json_int_t vcpus = json_integer_value(named_config(n, "vcpus"));
+    json_int_t timeout = json_integer_value(named_config(n, "timeout"));
+    json_t *env = (json_t *)(uintptr_t)named_config(n, "env");
+    const char *runtime = json_string_value(named_config(n, "runtime"));
+    const char *image = json_string_value(named_config(n, "image"));
+    const char *root = image ? image : runtime;
+    json_t *b = json_pack("{s:s,s:s*,s:O*,s:O}", "name", named_name(n), "snapshot", snapshot, "env",
+                          env, "network", m->plan.argv ? m->plan.network : m->policy.network);
+    if (vcpus) {
+        double cpus = set->cpus > 0 ? MIN((double)vcpus, set->cpus) : (double)vcpus;
+        json_int_t memory = MIN(vcpus * MB_PER_VCPU, (json_int_t)set->memory_mb);
+        (void)json_object_set_new(b, "cpus", json_real(cpus));
+        (void)json_object_set_new(b, "memory_mb", json_integer(memory));
+    }
+    if (timeout)
+        (void)json_object_set_new(b, "timeout_s", json_integer((timeout + 999) / 1000));
+    /* A runtime is what the host has, unless the operator has a root of that name. An image must be
+     * one. */
+    if (root && (image || sandbox_settings_root(set, root)))
+        (void)json_object_set_new(b, "root", json_string(root));
+    return b;
+}
+
+static json_t *note_of(const struct named *n) {
+    const char *runtime = json_string_value(named_config(n, "runtime"));
+    return json_pack("{s:s,s:s*}", "name", named_name(n), "runtime", runtime);
+}
+
+/* Takes the named and the plan, also when it fails: then the request is answered. */
+static void begin(struct vercel *v, struct http_req *req, struct making *m, const char *snapshot) {
+    struct err err;
+    m->next = v->making;
+    m->v = v;
+    m->req = req;
+    m->grants = api_grants(req);
+    v->making = m;
+    int rc = policy_read(named_config(&m->named, "networkPolicy"),
+                         v->front->config->sandboxes.allow, &m->policy, &err);
+    if (rc == 0) {
+        _cleanup_(json) json_t *body = body_of(m, snapshot);
+        _cleanup_(json) json_t *note = note_of(&m->named);
+        bool routes = !m->plan.argv && m->policy.nroutes > 0;
+        struct sandbox_extra extra = {.bind_fd = -1,
+                                      .routes = m->policy.routes,
+                                      .nroutes = routes ? m->policy.nroutes : 0,
+                                      .injected = routes ? m->policy.injected : NULL,
+                                      .user = VERCEL_USER,
+                                      .work = VERCEL_CWD,
+                                      .note = note};
+        struct sandbox_ask ask = {.owner = m->named.owner,
+                                  .scope = {.owner = m->named.owner},
+                                  .grants = m->grants,
+                                  .body = body,
+                                  .extra = &extra};
+        m->making = sandboxes_make(v->front->sandboxes, &ask, on_made, m, &err);
+        rc = m->making ? 0 : -(int)err.code;
+    }
+    if (rc < 0) {
+        api_fail(req, &err);
+        free_making(m);
+        return;
+    }
+    memcpy(m->id, m->making->id, sizeof(m->id));
+    http_req_on_gone(req, on_gone, m);
+}
+
+static void hash_body(const struct http_req *req, char out[HASH_SIZE]) {
+    unsigned char hash[SHA256_DIGEST_LENGTH];
+    size_t len;
+    const char *body = http_req_body(req, &len);
+    (void)SHA256((const unsigned char *)body, len, hash);
+    for (size_t i = 0; i < sizeof(hash); i++)
+        (void)snprintf(out + 2 * i, 3, "%02x", hash[i]);
+}
+
+static bool is_being_made(const struct vercel *v, const char *owner, const char *name) {
+    for (const struct making *m = v->making; m; m = m->next)
+        if (strcmp(m->named.owner, owner) == 0 && strcmp(named_name(&m->named), name) == 0)
+            return true;
+    return false;
+}
+
+/* The SDK sends a request again when its answer was lost, also this one. True: it was answered. */
+static bool answer_known(struct vercel *v, struct http_req *req, const char *name,
+                         const char *hash) {
+    struct err err;
+    struct named n = {0};
+    const char *owner = vercel_owner(req);
+    if (is_being_made(v, owner, name)) {
+        vercel_fail(req, 503, "unavailable", "a sandbox of this name is being made: ask again");
+        return true;
+    }
+    int rc = named_find(v, owner, name, &n, &err);
+    if (rc == -ERR_NOT_FOUND)
+        return false;
+    if (rc < 0) {
+        http_respond_err(req, &err);
+        return true;
+    }
+    const char *request = json_string_value(json_object_get(n.doc, "request"));
+    const char *session = named_session(&n);
+    if (request && strcmp(request, hash) == 0 && clock_wall_ms() - n.created_ms < SAME_MS &&
+        session && sandboxes_find(v->front->sandboxes, session)) {
+        _cleanup_(json) json_t *o = show_whole(v, req, &n);
+        http_respond_json(req, 200, o);
+    } else {
+        vercel_fail(req, 409, "conflict",
+                    "there is a sandbox of this name: get it, or delete it first");
+    }
+    named_finish(&n);
+    return true;
+}
+
+static int check_name(const char *name, struct err *err) {
+    static const char *const reserved[] = {"sessions", "snapshots", "drives"};
+    for (size_t i = 0; i < ARRAY_LEN(reserved); i++)
+        if (strcmp(name, reserved[i]) == 0)
+            return err_set(err, ERR_BAD_REQUEST, "a sandbox cannot be called \"%s\"", name);
+    return *name ? sandbox_check_name(name, err)
+                 : err_set(err, ERR_BAD_REQUEST, "\"name\" is empty");
+}
+
+/* Makes one of a configuration. Takes the plan. */
+static void make(struct vercel *v, struct http_req *req, const char *name, json_t *config,
+                 struct source_plan *plan, const char *snapshot) {
+    struct err err;
+    char hash[HASH_SIZE];
+    hash_body(req, hash);
+    int rc = name ? check_name(name, &err) : 0;
+    if (rc == 0 && name && answer_known(v, req, name, hash)) {
+        source_plan_finish(plan);
+        return;
+    }
+    if (rc == 0)
+        rc = named_make_room(v, vercel_owner(req), &err);
+    if (rc < 0) {
+        source_plan_finish(plan);
+        api_fail(req, &err);
+        return;
+    }
+    struct making *m = xcalloc(1, sizeof(*m));
+    named_init(&m->named, vercel_owner(req), name, config);
+    (void)json_object_set_new(m->named.doc, "request", json_string(hash));
+    m->plan = *plan;
+    *plan = (struct source_plan){0};
+    begin(v, req, m, snapshot);
+}
+
+static void create(struct http_req *req, void *ctx) {
+    struct err err;
+    const char *name = NULL;
+    const char *snapshot = NULL;
+    struct source_plan plan = {0};
+    _cleanup_(json) json_t *body = NULL;
+    _cleanup_(json) json_t *config = json_pack("{s:b}", "persistent", !vercel_is_v1(req));
+    int rc = api_body(req, &body, &err);
+    if (rc == 0)
+        rc = json_get_str(body, "name", &name, &err);
+    if (rc == 0)
+        rc = config_read(body, config, &err);
+    if (rc == 0)
+        rc = source_read(json_object_get(body, "source"), &plan, &snapshot, &err);
+    if (rc < 0)
+        http_respond_err(req, &err);
+    else
+        make(ctx, req, name, config, &plan, snapshot);
+}
+
+static void fork_(struct http_req *req, void *ctx) {
+    struct vercel *v = ctx;
+    struct err err;
+    struct named n = {0};
+    const char *name = NULL;
+    struct source_plan none = {0};
+    _cleanup_(json) json_t *body = NULL;
+    _cleanup_(json) json_t *config = NULL;
+    int rc = api_body(req, &body, &err);
+    if (rc == 0)
+        rc = json_get_str(body, "name", &name, &err);
+    if (rc == 0)
+        rc = named_find(v, vercel_owner(req), http_req_param(req, "name"), &n, &err);
+    if (rc == 0) {
+        config = json_deep_copy(json_object_get(n.doc, "config"));
+        rc = config_read(body, config, &err);
+    }
+    if (rc < 0)
+        http_respond_err(req, &err);
+    else
+        make(v, req, name, config, &none, named_snapshot(v, &n));
+    named_finish(&n);
+}
+
+/* --- coming back --- */
+
+/* A request that waits for the end of the former session. */
+struct coming {
+    struct vercel *v;
+    struct http_req *req;
+    struct sandbox_waiter *waiter; /* or, while that is being stopped, a stop calls */
+    char *name;
+};
+
+static void resume(struct vercel *v, struct http_req *req, struct named *n);
+
+static void on_ended(void *ctx) {
+    struct coming *c = ctx;
+    struct err err;
+    struct named n = {0};
+    http_req_on_gone(c->req, NULL, NULL);
+    if (named_find(c->v, vercel_owner(c->req), c->name, &n, &err) < 0)
+        http_respond_err(c->req, &err);
+    else
+        resume(c->v, c->req, &n);
+    free(c->name);
+    free(c);
+}
+
+static void on_coming_gone(void *ctx) {
+    struct coming *c = ctx;
+    if (c->waiter)
+        c->waiter->cb = NULL;
+    else
+        stop_unwatch(c->v, c);
+    http_respond_empty(c->req, 499);
+    free(c->name);
+    free(c);
+}
+
+/* The former session is ending: then. */
+static void resume_later(struct vercel *v, struct http_req *req, const struct named *n,
+                         struct sandbox *s) {
+    struct coming *c = xcalloc(1, sizeof(*c));
+    *c = (struct coming){.v = v, .req = req, .name = xstrdup(named_name(n))};
+    http_req_on_gone(req, on_coming_gone, c);
+    if (!stop_watch(v, s->id, on_ended, c))
+        c->waiter = sandbox_wait(s, on_ended, c);
+}
+
+/* Takes the named. */
+static void resume(struct vercel *v, struct http_req *req, struct named *n) {
+    const char *session = named_session(n);
+    struct sandbox *s = session ? sandboxes_find(v->front->sandboxes, session) : NULL;
+    const char *had = json_string_value(json_object_get(n->doc, "snapshot"));
+    if (s && (s->state == SANDBOX_ENDING || stop_is_under_way(v, s->id))) {
+        resume_later(v, req, n, s);
+    } else if (s) {
+        _cleanup_(json) json_t *o = show_whole(v, req, n);
+        http_respond_json(req, 200, o);
+    } else if (is_being_made(v, n->owner, named_name(n))) {
+        vercel_fail(req, 503, "unavailable", "the sandbox is being resumed: ask again");
+    } else if (had && !named_snapshot(v, n)) {
+        vercel_fail(req, 410, "snapshot_not_found",
+                    "the snapshot of this sandbox is gone: delete the sandbox, or make a new one");
+    } else {
+        struct making *m = xcalloc(1, sizeof(*m));
+        m->named = *n;
+        *n = (struct named){0};
+        m->resumed = true;
+        begin(v, req, m, had);
+    }
+    named_finish(n);
+}
+
+static void get(struct http_req *req, void *ctx) {
+    struct vercel *v = ctx;
+    struct err err;
+    struct named n = {0};
+    if (named_find(v, vercel_owner(req), http_req_param(req, "name"), &n, &err) < 0) {
+        http_respond_err(req, &err);
+        return;
+    }
+    if (api_flag(req, "resume")) {
+        const struct identity *who = front_identity(req);
+        if (who && who->scope >= KEY_SCOPE_RUN) {
+            resume(v, req, &n);
+            return;
+        }
+        (void)err_set(&err, ERR_FORBIDDEN, "this needs a key with the scope \"run\"");
+        http_respond_err(req, &err);
+    } else {
+        _cleanup_(json) json_t *o = show_whole(v, req, &n);
+        http_respond_json(req, 200, o);
+    }
+    named_finish(&n);
+}
+
+void create_routes(struct vercel *v) {
+    vercel_route(v, "POST", "/api/v3/sandboxes", create, 0, BODY_BYTES);
+    vercel_route(v, "POST", "/api/v2/sandboxes", create, 0, BODY_BYTES);
+    vercel_route(v, "POST", "/api/v1/sandboxes", create, 0, BODY_BYTES);
+    vercel_route(v, "POST", "/api/v2/sandboxes/{name}/fork", fork_, 0, BODY_BYTES);
+    vercel_route(v, "GET", "/api/v2/sandboxes/{name}", get, FRONT_ROUTE_READ, 0);
+}

@@ -1,0 +1,206 @@
+#include "front/vercel/policy.h"
+
+#include "base/cleanup.h"
+#include "base/mem.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+void policy_finish(struct policy *p) {
+    for (size_t i = 0; i < p->nroutes; i++)
+        egress_route_finish(&p->routes[i]);
+    free(p->routes);
+    json_decref(p->network);
+    json_decref(p->injected);
+    *p = (struct policy){0};
+}
+
+static json_t *allow_of(struct policy *p) {
+    return json_object_get(p->network, "allow");
+}
+
+static void allow_all(struct policy *p, const json_t *all) {
+    size_t i;
+    json_t *host;
+    json_array_foreach((json_t *)(uintptr_t)all, i, host)(void)
+        json_array_append(allow_of(p), host);
+}
+
+static void allow(struct policy *p, const char *domain, const json_t *all) {
+    if (strcmp(domain, "*") == 0)
+        allow_all(p, all);
+    else
+        (void)json_array_append_new(allow_of(p), json_string(domain));
+}
+
+/* "api.example.com" as a name of a route: "api-example-com". */
+static void route_name(const char *domain, char out[EGRESS_NAME_MAX + 1]) {
+    size_t n = 0;
+    for (const char *c = domain; *c && n < EGRESS_NAME_MAX; c++)
+        out[n++] = isalnum((unsigned char)*c) ? (char)tolower((unsigned char)*c) : '-';
+    out[n] = 0;
+}
+
+/* Credentials that come with the request: put on outside, by a route of the domain's own. */
+static int add_route(struct policy *p, const char *domain, const json_t *headers, struct err *err) {
+    char name[EGRESS_NAME_MAX + 1];
+    const char *key;
+    json_t *v;
+    if (p->nroutes == EGRESS_ROUTES_MAX)
+        return err_set(err, ERR_BAD_REQUEST, "a network policy has transforms for at most %d hosts",
+                       EGRESS_ROUTES_MAX);
+    route_name(domain, name);
+    _cleanup_(json) json_t *url = json_sprintf("https://%s", domain);
+    _cleanup_(json) json_t *route =
+        json_pack("{s:O,s:O,s:[s,s,s,s,s,s,s]}", "url", url, "headers", headers, "methods", "GET",
+                  "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS");
+    p->routes = xrealloc(p->routes, (p->nroutes + 1) * sizeof(*p->routes));
+    /* No secret of the operator is named by it. */
+    int rc = egress_route_parse(name, route, NULL, NULL, &p->routes[p->nroutes], err);
+    if (rc < 0)
+        return rc;
+    p->nroutes++;
+    json_t *names = json_array();
+    json_object_foreach((json_t *)(uintptr_t)headers, key, v)(void)
+        json_array_append_new(names, json_string(key));
+    if (!p->injected)
+        p->injected = json_array();
+    (void)json_array_append_new(
+        p->injected, json_pack("{s:s,s:s,s:o}", "domain", domain, "route", name, "headers", names));
+    return 0;
+}
+
+static int add_rule(struct policy *p, const char *domain, const json_t *rule, json_t *headers,
+                    struct err *err) {
+    static const char *const keys[] = {"transform", NULL};
+    size_t i;
+    const json_t *t;
+    (void)p;
+    if (!json_is_object(rule))
+        return err_set(err, ERR_BAD_REQUEST, "a rule of \"%.100s\" must be an object", domain);
+    if (json_check_keys(rule, "a rule", keys, err) < 0)
+        return err_set(
+            err, ERR_BAD_REQUEST,
+            "\"%.100s\": of the rules only \"transform\" with \"headers\" is served here", domain);
+    json_array_foreach(json_object_get(rule, "transform"), i, t) {
+        const json_t *set = json_object_get(t, "headers");
+        if (set && !json_is_object(set))
+            return err_set(err, ERR_BAD_REQUEST, "\"headers\" must be an object");
+        (void)json_object_update(headers, (json_t *)(uintptr_t)set);
+    }
+    return 0;
+}
+
+static int add_domain(struct policy *p, const char *domain, const json_t *rules, const json_t *all,
+                      struct err *err) {
+    size_t i;
+    const json_t *rule;
+    _cleanup_(json) json_t *headers = json_object();
+    if (!json_is_array(rules))
+        return err_set(err, ERR_BAD_REQUEST, "the rules of \"%.100s\" must be a list", domain);
+    json_array_foreach(rules, i, rule) {
+        int rc = add_rule(p, domain, rule, headers, err);
+        if (rc < 0)
+            return rc;
+    }
+    allow(p, domain, all);
+    if (json_object_size(headers) == 0)
+        return 0;
+    if (strchr(domain, '*'))
+        return err_set(err, ERR_BAD_REQUEST,
+                       "\"%.100s\": headers are put on for one host, not for a pattern", domain);
+    return add_route(p, domain, headers, err);
+}
+
+/* Private addresses are denied anyway; others are not looked at. */
+static int check_subnets(const json_t *subnets, struct err *err) {
+    static const char *const denied[] = {"10.",     "192.168.", "127.",  "169.254.", "172.16.",
+                                         "100.64.", "fc00:",    "fe80:", "::1"};
+    size_t i;
+    const json_t *v;
+    if (json_array_size(json_object_get(subnets, "allow")) > 0)
+        return err_set(err, ERR_BAD_REQUEST,
+                       "subnets.allow is not served here: name hosts in \"allow\"");
+    json_array_foreach(json_object_get(subnets, "deny"), i, v) {
+        const char *text = json_string_value(v);
+        bool known = false;
+        for (size_t k = 0; text && k < sizeof(denied) / sizeof(*denied); k++)
+            known = known || strncmp(text, denied[k], strlen(denied[k])) == 0;
+        if (!known)
+            return err_set(err, ERR_BAD_REQUEST,
+                           "subnets.deny: only what is allowed by name is reached here, and never "
+                           "a private address; other ranges are not served");
+    }
+    return 0;
+}
+
+static int read_allow(struct policy *p, const json_t *list, const json_t *all, struct err *err) {
+    size_t i;
+    const char *domain;
+    json_t *v;
+    if (json_is_object(list)) {
+        json_object_foreach((json_t *)(uintptr_t)list, domain, v) {
+            int rc = add_domain(p, domain, v, all, err);
+            if (rc < 0)
+                return rc;
+        }
+        return 0;
+    }
+    if (!json_is_array(list))
+        return err_set(err, ERR_BAD_REQUEST, "\"allow\" is a list of hosts, or an object of rules");
+    json_array_foreach((json_t *)(uintptr_t)list, i, v) {
+        if (!json_is_string(v))
+            return err_set(err, ERR_BAD_REQUEST, "\"allow\" is a list of hosts");
+        allow(p, json_string_value(v), all);
+    }
+    return 0;
+}
+
+static int read_policy(const json_t *policy, const json_t *all, struct policy *p, struct err *err) {
+    const char *mode = NULL;
+    int rc = json_get_str(policy, "mode", &mode, err);
+    if (rc < 0)
+        return rc;
+    if (mode && strcmp(mode, "allow-all") == 0) {
+        allow_all(p, all);
+        return 0;
+    }
+    if (mode && strcmp(mode, "deny-all") != 0)
+        return err_set(err, ERR_BAD_REQUEST, "a policy's \"mode\" is allow-all or deny-all");
+    const json_t *list = json_object_get(policy, "allow");
+    if (!mode && list)
+        rc = read_allow(p, list, all, err);
+    return rc == 0 ? check_subnets(json_object_get(policy, "subnets"), err) : rc;
+}
+
+int policy_read(const json_t *policy, const json_t *all, struct policy *ret, struct err *err) {
+    struct policy p = {.network = json_pack("{s:[]}", "allow")};
+    int rc = 0;
+    if (!policy || json_is_null(policy))
+        allow_all(&p, all);
+    else if (!json_is_object(policy))
+        rc = err_set(err, ERR_BAD_REQUEST, "a network policy is an object");
+    else
+        rc = read_policy(policy, all, &p, err);
+    if (rc < 0) {
+        policy_finish(&p);
+        return rc;
+    }
+    *ret = p;
+    return 0;
+}
+
+json_t *policy_show(const json_t *network) {
+    json_t *allowed = json_object_get(network, "allow");
+    size_t i;
+    const json_t *v;
+    if (json_array_size(allowed) == 0)
+        return json_pack("{s:s}", "mode", "deny-all");
+    json_t *rules = json_array();
+    json_array_foreach(json_object_get(network, "injected"), i, v)(void)
+        json_array_append_new(rules, json_pack("{s:O,s:O}", "domain", json_object_get(v, "domain"),
+                                               "headerNames", json_object_get(v, "headers")));
+    return json_pack("{s:s,s:O,s:o}", "mode", "custom", "allowedDomains", allowed, "injectionRules",
+                     rules);
+}

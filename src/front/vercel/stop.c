@@ -1,0 +1,168 @@
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "front/vercel/internal.h"
+#include "loop/later.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The end of a session: what a persistent sandbox has is kept first, as a snapshot that its next
+ * session begins with. */
+
+struct watcher {
+    struct watcher *next;
+    void (*cb)(void *ctx);
+    void *ctx;
+};
+
+struct stop {
+    struct stop *next;
+    struct vercel *v;
+    struct stop_ask ask; /* cb NULL: nobody waits */
+    char session[ID_SIZE];
+    char owner[ID_SIZE];
+    json_t *snapshot; /* that was made */
+    struct err err;
+    struct watcher *watchers;
+    struct later later;
+};
+
+static struct stop *find(const struct vercel *v, const char *session) {
+    struct stop *s = v->stops;
+    while (s && strcmp(s->session, session) != 0)
+        s = s->next;
+    return s;
+}
+
+bool stop_is_under_way(const struct vercel *v, const char *session) {
+    return find(v, session) != NULL;
+}
+
+bool stop_watch(struct vercel *v, const char *session, void (*cb)(void *ctx), void *ctx) {
+    struct stop *s = find(v, session);
+    if (!s)
+        return false;
+    struct watcher *w = xcalloc(1, sizeof(*w));
+    *w = (struct watcher){.next = s->watchers, .cb = cb, .ctx = ctx};
+    s->watchers = w;
+    return true;
+}
+
+void stop_unwatch(struct vercel *v, const void *ctx) {
+    for (struct stop *s = v->stops; s; s = s->next)
+        for (struct watcher *w = s->watchers; w; w = w->next)
+            if (w->ctx == ctx)
+                w->cb = NULL;
+}
+
+void stop_leave(struct stop *s) {
+    s->ask.cb = NULL;
+}
+
+/* It is over: the session is gone, or it goes on. */
+static void over(void *ctx) {
+    struct stop *s = ctx;
+    struct stop **at = &s->v->stops;
+    while (*at != s)
+        at = &(*at)->next;
+    *at = s->next;
+    if (s->ask.cb)
+        s->ask.cb(s->ask.ctx, s->snapshot, s->err.code ? &s->err : NULL);
+    while (s->watchers) {
+        struct watcher *w = s->watchers;
+        s->watchers = w->next;
+        if (w->cb)
+            w->cb(w->ctx);
+        free(w);
+    }
+    json_decref(s->snapshot);
+    free(s);
+}
+
+static void end(struct stop *s) {
+    struct sandbox *box = sandboxes_find(s->v->front->sandboxes, s->session);
+    if (box)
+        (void)sandbox_end(box, over, s);
+    else
+        later_post(sandboxes_later(s->v->front->sandboxes), &s->later, over, s);
+}
+
+static void give_up(struct stop *s, const struct err *err) {
+    struct sandbox *box = sandboxes_find(s->v->front->sandboxes, s->session);
+    log_warn("vercel.stop", "sandbox", s->session, "error", err->message);
+    if (!box || box->expired) { /* its time is over, whatever it has */
+        end(s);
+        return;
+    }
+    s->err = *err;
+    later_post(sandboxes_later(s->v->front->sandboxes), &s->later, over, s);
+}
+
+static void on_made(void *ctx, const json_t *shown, const struct err *err) {
+    struct stop *s = ctx;
+    struct named n = {0};
+    struct err why;
+    if (err) {
+        give_up(s, err);
+        return;
+    }
+    s->snapshot = json_deep_copy(shown);
+    if (vercel_named_of(s->v, s->owner, s->session, &n, &why) == 0) {
+        named_add_snapshot(s->v, &n, json_string_value(json_object_get(shown, "id")));
+        if (named_save(s->v, &n, &why) < 0)
+            log_error("vercel.stop", "sandbox", s->session, "error", why.message);
+    }
+    named_finish(&n);
+    end(s);
+}
+
+/* What is written down with a snapshot. */
+static json_t *note_of(const struct stop *s, const struct named *n) {
+    const char *parent = json_string_value(json_object_get(n->doc, "snapshot"));
+    const json_t *keep = named_config(n, "keepLastSnapshots");
+    int64_t after = s->ask.expiration_ms;
+    if (after < 0 && keep && json_object_get(keep, "expiration"))
+        after = json_integer_value(json_object_get(keep, "expiration"));
+    if (after < 0)
+        after = json_integer_value(named_config(n, "snapshotExpiration"));
+    json_t *note = json_pack("{s:s,s:s*,s:s}", "name", named_name(n), "parent", parent, "by",
+                             s->ask.snapshot ? "manual" : "stop");
+    if (after > 0)
+        (void)json_object_set_new(note, "expires_ms", json_integer(clock_wall_ms() + after));
+    return note;
+}
+
+static void keep(struct stop *s, struct sandbox *box, const struct named *n) {
+    struct snapshot *made = NULL;
+    struct err err;
+    _cleanup_(json) json_t *note = note_of(s, n);
+    struct snapshot_ask ask = {.note = note, .made = on_made, .ctx = s};
+    if (snapshot_make(box, &ask, &made, &err) < 0)
+        give_up(s, &err);
+}
+
+struct stop *stop_session(struct vercel *v, struct sandbox *box, const struct stop_ask *ask) {
+    struct named n = {0};
+    struct err err;
+    struct stop *s = xcalloc(1, sizeof(*s));
+    *s = (struct stop){.next = v->stops, .v = v, .ask = *ask};
+    memcpy(s->session, box->id, sizeof(s->session));
+    memcpy(s->owner, box->owner, sizeof(s->owner));
+    v->stops = s;
+    bool known = vercel_named_of(v, box->owner, box->id, &n, &err) == 0;
+    if (known && (ask->snapshot || named_is_persistent(&n)))
+        keep(s, box, &n);
+    else
+        end(s);
+    named_finish(&n);
+    return s;
+}
+
+bool vercel_on_expire(void *ctx, struct sandbox *s) {
+    if (!sandbox_note(s) || s->state != SANDBOX_RUNNING || stop_is_under_way(ctx, s->id))
+        return stop_is_under_way(ctx, s->id);
+    (void)stop_session(ctx, s, &(struct stop_ask){.expiration_ms = -1});
+    return true;
+}
