@@ -133,10 +133,10 @@ struct sandbox_extra {
     const char *agent; /* whose program that is; NULL: nobody's */
     const struct egress_route *routes;
     size_t nroutes;
-    const json_t *injected;           /* what is shown of them, or NULL */
-    const char *user;                 /* the guest's account; NULL: cay */
-    const char *work;                 /* where /work is too; NULL: nowhere */
-    json_t *note;                     /* kept with it and not shown; or NULL */
+    const json_t *injected; /* what is shown of them, or NULL */
+    const char *user;       /* the guest's account; NULL: cay */
+    const char *work;       /* where /work is too; NULL: nowhere */
+    json_t *note;           /* kept with it and not shown; or NULL */
 };
 
 /* Who asks, and for what. */

@@ -1,15 +1,18 @@
 // Sends what @vercel/sandbox says to vercel.com, and requests for *.vercel.run, to a cay server: node --import FILE.
-const base = new URL(process.env.CAY_URL || "http://127.0.0.1:8787");
-const token = process.env.VERCEL_OIDC_TOKEN ?? process.env.VERCEL_TOKEN ?? "";
+const base = new URL(process.env.CAY_URL || 'http://127.0.0.1:8787');
+const token = () => [process.env.VERCEL_OIDC_TOKEN, process.env.VERCEL_TOKEN].find((text) => /(^|\.)cay_/.test(text ?? ''));
 const send = globalThis.fetch;
-globalThis.fetch = async (input, init) => {
-  const url = new URL(input instanceof Request ? input.url : input, globalThis.location?.href);
-  const guest = url.hostname.match(/^(\d+-sbx_[0-9a-z]+)\.vercel\.run$/)?.[1];
-  if (!guest && !(url.hostname === "vercel.com" && url.pathname.startsWith("/api/"))) return send(input, init);
-  const { dispatcher, ...rest } = init ?? {};
-  const request = new Request(input instanceof Request ? input : url, { duplex: "half", ...rest });
-  const headers = new Headers(request.headers);
-  if (guest) headers.set("host", `${guest}.localhost${base.port && ":" + base.port}`);
-  if (guest && !headers.has("authorization") && /(^|\.)cay_/.test(token)) headers.set("authorization", `Bearer ${token}`);
-  return send(new URL(url.pathname + url.search, base), { ...rest, method: request.method, headers, body: request.body, signal: request.signal, redirect: request.redirect, duplex: "half" });
+await send('data:,'); // node makes its dispatcher with the first request
+const Agent = globalThis[Symbol.for('undici.globalDispatcher.1')].constructor;
+// A server in a sandbox is known by its host name, NAME.localhost, which no name server has to know.
+const lookup = async (name, options, done) => (await import('node:dns')).lookup(base.hostname.replace(/^\[|\]$/g, ''), options, done);
+const inside = new Agent({ connect: { lookup, servername: base.hostname } });
+globalThis.fetch = async (input, { dispatcher, ...init } = {}) => {
+  const url = new URL(input?.url ?? input);
+  const [, guest] = /^(\d+-sbx_\w+)\.vercel\.run$/.exec(url.hostname) ?? [];
+  if (!guest && (url.hostname !== 'vercel.com' || !url.pathname.startsWith('/api/'))) return send(input, { ...init, ...(dispatcher && { dispatcher }) });
+  const request = new Request(input, init);
+  if (guest && token() && !request.headers.has('authorization')) request.headers.set('authorization', `Bearer ${token()}`);
+  const to = new URL(url.pathname + url.search, guest ? `${base.protocol}//${guest}.localhost:${base.port}` : base);
+  return send(new Request(to, request), guest && { dispatcher: inside });
 };

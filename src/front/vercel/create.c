@@ -182,7 +182,7 @@ static json_t *body_of(const struct making *m, const char *snapshot) {
 
 static json_t *note_of(const struct named *n) {
     const char *runtime = json_string_value(named_config(n, "runtime"));
-    return json_pack("{s:s,s:s*}", "name", named_name(n), "runtime", runtime);
+    return json_pack("{s:s,s:s*,s:b}", "name", named_name(n), "runtime", runtime, "fresh", 1);
 }
 
 /* Takes the named and the plan, also when it fails: then the request is answered. */
@@ -212,9 +212,8 @@ static void begin(struct vercel *v, struct http_req *req, struct making *m, cons
                                   .body = body,
                                   .extra = &extra};
         m->making = sandboxes_make(v->front->sandboxes, &ask, on_made, m, &err);
-        rc = m->making ? 0 : -(int)err.code;
     }
-    if (rc < 0) {
+    if (!m->making) {
         api_fail(req, &err);
         free_making(m);
         return;
@@ -239,7 +238,8 @@ static bool is_being_made(const struct vercel *v, const char *owner, const char 
     return false;
 }
 
-/* The SDK sends a request again when its answer was lost, also this one. True: it was answered. */
+/* The SDK sends a request again when its answer was lost, also this one: it cannot have used a
+ * sandbox that it does not know of. True: it was answered. */
 static bool answer_known(struct vercel *v, struct http_req *req, const char *name,
                          const char *hash) {
     struct err err;
@@ -258,8 +258,9 @@ static bool answer_known(struct vercel *v, struct http_req *req, const char *nam
     }
     const char *request = json_string_value(json_object_get(n.doc, "request"));
     const char *session = named_session(&n);
-    if (request && strcmp(request, hash) == 0 && clock_wall_ms() - n.created_ms < SAME_MS &&
-        session && sandboxes_find(v->front->sandboxes, session)) {
+    const struct sandbox *s = session ? sandboxes_find(v->front->sandboxes, session) : NULL;
+    if (request && strcmp(request, hash) == 0 && clock_wall_ms() - n.created_ms < SAME_MS && s &&
+        sandbox_is_fresh(s)) {
         _cleanup_(json) json_t *o = show_whole(v, req, &n);
         http_respond_json(req, 200, o);
     } else {

@@ -63,11 +63,11 @@ static void read_(struct http_req *req, void *ctx) {
 
 /* A gzipped tar, unpacked inside, below x-cwd. */
 static void write_(struct http_req *req, void *ctx) {
-    struct sandbox *s = vercel_session(req, ctx);
-    const char *dir = http_req_header(req, "x-cwd");
     struct err err;
+    struct sandbox *s = vercel_session(req, ctx);
     if (!s)
         return;
+    const char *dir = http_req_header(req, "x-cwd");
     if (dir && (*dir != '/' || strlen(dir) >= SANDBOX_PATH_MAX)) {
         (void)err_set(&err, ERR_BAD_REQUEST, "x-cwd is an absolute path");
         http_respond_err(req, &err);

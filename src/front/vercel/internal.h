@@ -73,6 +73,8 @@ struct sandbox *vercel_session(struct http_req *req, struct vercel *v);
 int vercel_named_of(struct vercel *v, const char *owner, const char *session, struct named *ret,
                     struct err *err);
 const json_t *sandbox_note(const struct sandbox *s);
+/* Whether nobody has used it yet. */
+bool sandbox_is_fresh(const struct sandbox *s);
 
 /* A page of a list: ?limit&cursor&sortOrder; a cursor is how many came before. */
 struct vercel_page {
@@ -101,7 +103,7 @@ struct stop_ask {
     void (*cb)(void *ctx, const json_t *snapshot, const struct err *err);
     void *ctx;
 };
-struct stop *stop_session(struct vercel *v, struct sandbox *s, const struct stop_ask *ask);
+struct stop *stop_session(struct vercel *v, struct sandbox *box, const struct stop_ask *ask);
 /* Nobody waits for it any more. */
 void stop_leave(struct stop *s);
 bool vercel_on_expire(void *ctx, struct sandbox *s);

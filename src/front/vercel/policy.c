@@ -23,8 +23,9 @@ static json_t *allow_of(struct policy *p) {
 static void allow_all(struct policy *p, const json_t *all) {
     size_t i;
     json_t *host;
-    json_array_foreach((json_t *)(uintptr_t)all, i, host)(void)
-        json_array_append(allow_of(p), host);
+    json_array_foreach((json_t *)(uintptr_t)all, i, host) {
+        (void)json_array_append(allow_of(p), host);
+    }
 }
 
 static void allow(struct policy *p, const char *domain, const json_t *all) {
@@ -62,8 +63,9 @@ static int add_route(struct policy *p, const char *domain, const json_t *headers
         return rc;
     p->nroutes++;
     json_t *names = json_array();
-    json_object_foreach((json_t *)(uintptr_t)headers, key, v)(void)
-        json_array_append_new(names, json_string(key));
+    json_object_foreach((json_t *)(uintptr_t)headers, key, v) {
+        (void)json_array_append_new(names, json_string(key));
+    }
     if (!p->injected)
         p->injected = json_array();
     (void)json_array_append_new(
@@ -198,9 +200,11 @@ json_t *policy_show(const json_t *network) {
     if (json_array_size(allowed) == 0)
         return json_pack("{s:s}", "mode", "deny-all");
     json_t *rules = json_array();
-    json_array_foreach(json_object_get(network, "injected"), i, v)(void)
-        json_array_append_new(rules, json_pack("{s:O,s:O}", "domain", json_object_get(v, "domain"),
-                                               "headerNames", json_object_get(v, "headers")));
+    json_array_foreach(json_object_get(network, "injected"), i, v) {
+        (void)json_array_append_new(rules,
+                                    json_pack("{s:O,s:O}", "domain", json_object_get(v, "domain"),
+                                              "headerNames", json_object_get(v, "headers")));
+    }
     return json_pack("{s:s,s:O,s:o}", "mode", "custom", "allowedDomains", allowed, "injectionRules",
                      rules);
 }

@@ -249,11 +249,11 @@ static int compare_names(const void *a, const void *b) {
 /* As the rest is: the last first, unless it is asked for the other way round. */
 static json_t *sort_names(json_t *all) {
     size_t n = json_array_size(all);
-    json_t **items = xcalloc(n + 1, sizeof(json_t *));
+    void **items = xcalloc(n + 1, sizeof(void *));
     json_t *sorted = json_array();
     for (size_t i = 0; i < n; i++)
         items[i] = json_array_get(all, i);
-    qsort(items, n, sizeof(*items), compare_names);
+    qsort(items, n, sizeof(void *), compare_names);
     for (size_t i = 0; i < n; i++)
         (void)json_array_append(sorted, items[i]);
     free(items);
@@ -306,8 +306,9 @@ static void list_sessions(struct http_req *req, void *ctx) {
         return;
     }
     json_t *all = json_array();
-    json_array_foreach(json_object_get(n.doc, "sessions"), i, id)(void)
-        json_array_append_new(all, show_session(v, n.owner, json_string_value(id)));
+    json_array_foreach(json_object_get(n.doc, "sessions"), i, id) {
+        (void)json_array_append_new(all, show_session(v, n.owner, json_string_value(id)));
+    }
     named_finish(&n);
     vercel_page_respond(req, "sessions", all, &p);
 }
@@ -353,8 +354,10 @@ static void delete_snapshots(struct vercel *v, const struct named *n) {
     size_t i;
     const json_t *id;
     struct err err;
-    json_array_foreach(json_object_get(n->doc, "snapshots"), i, id)(void) snapshot_delete(
-        v->front->sandboxes, json_string_value(id), (struct store_scope){.owner = n->owner}, &err);
+    json_array_foreach(json_object_get(n->doc, "snapshots"), i, id) {
+        (void)snapshot_delete(v->front->sandboxes, json_string_value(id),
+                              (struct store_scope){.owner = n->owner}, &err);
+    }
 }
 
 /* Its session ends with it. */

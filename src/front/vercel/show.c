@@ -33,6 +33,10 @@ const json_t *sandbox_note(const struct sandbox *s) {
     return json_object_get(s->doc, "note");
 }
 
+bool sandbox_is_fresh(const struct sandbox *s) {
+    return json_is_true(json_object_get(sandbox_note(s), "fresh"));
+}
+
 /* --- sessions --- */
 
 static const char *living_status(const struct vercel *v, const struct sandbox *s) {
@@ -307,6 +311,7 @@ struct sandbox *vercel_session(struct http_req *req, struct vercel *v) {
         vercel_fail(req, 410, "sandbox_stopped", "the session has ended: resume the sandbox");
         return NULL;
     }
+    (void)json_object_del(json_object_get(s->doc, "note"), "fresh");
     if (s->state == SANDBOX_RUNNING && !stop_is_under_way(v, id))
         return s;
     if (s->state == SANDBOX_PAUSED)

@@ -136,9 +136,10 @@ static void tree(struct http_req *req, void *ctx) {
     int rc = vercel_page_read(req, &p, &err);
     if (rc == 0)
         rc = http_req_query_get(req, "snapshotId", &id, &err);
-    if (rc == 0)
+    if (rc >= 0 && !id)
         rc = err_set(&err, ERR_BAD_REQUEST, "say which: ?snapshotId=");
-    _cleanup_(json) json_t *all = rc < 0 ? NULL : list_all(ctx, vercel_owner(req), NULL, &err);
+    _cleanup_(json) json_t *all =
+        rc < 0 || !id ? NULL : list_all(ctx, vercel_owner(req), NULL, &err);
     json_t *at = all ? find_in(all, id) : NULL;
     if (all && !at)
         (void)err_set(&err, ERR_NOT_FOUND, "there is no snapshot \"%.40s\"", id);

@@ -24,8 +24,9 @@ void source_plan_finish(struct source_plan *p) {
     *p = (struct source_plan){0};
 }
 
-/* "https://host[:port]/..." -> "host:port", as the policy of a sandbox has it. */
-static int host_of(const char *url, json_t **ret, struct err *err) {
+/* "https://host[:port]/..." -> "host:port", as the policy of a sandbox has it. What is not
+ * encrypted goes through a tunnel too. */
+static int host_of(const char *url, bool only_tls, json_t **ret, struct err *err) {
     bool tls = false;
     _cleanup_(free) char *host = NULL;
     uint32_t port = 0;
@@ -38,7 +39,9 @@ static int host_of(const char *url, json_t **ret, struct err *err) {
     int rc = egress_url_parse(url, &tls, &host, &port, &path, err);
     if (rc < 0)
         return err_wrap(err, "source.url");
-    *ret = json_sprintf("%s:%u", host, (unsigned)port);
+    if (!tls && only_tls)
+        return err_set(err, ERR_BAD_REQUEST, "source.url: a repository is fetched by https");
+    *ret = json_sprintf("%s%s:%u", tls ? "" : "tcp://", host, (unsigned)port);
     return 0;
 }
 
@@ -91,7 +94,7 @@ static int read_git(const json_t *j, const char *url, struct source_plan *p, str
 
 static void read_tarball(const char *url, struct source_plan *p) {
     static const char script[] = "set -e; f=/tmp/.source.$$; trap 'rm -f \"$f\"' EXIT\n"
-                                 "curl -fsSL --proto =http,https -o \"$f\" -- \"$1\"\n"
+                                 "curl -fsSLp --proto =http,https -o \"$f\" -- \"$1\"\n"
                                  "tar -xf \"$f\" --no-same-owner";
     p->argv = json_pack("[s,s,s,s,s]", "sh", "-c", script, "tarball", url);
     p->env = json_object();
@@ -125,7 +128,7 @@ int source_read(const json_t *source, struct source_plan *ret, const char **ret_
         return err_set(err, ERR_BAD_REQUEST,
                        "\"source\" is of the type git or tarball with a url, or a snapshot");
     json_t *host = NULL;
-    rc = host_of(url, &host, err);
+    rc = host_of(url, git, &host, err);
     if (rc < 0)
         return rc;
     p.network = json_pack("{s:[o]}", "allow", host);
@@ -172,7 +175,9 @@ struct source *source_start(struct sandbox *box, const struct source_plan *plan,
     json_t *v;
     s->cb = cb;
     s->ctx = ctx;
-    json_array_foreach(plan->argv, i, v) sandbox_strv_add(&e.argv, json_string_value(v));
+    json_array_foreach(plan->argv, i, v) {
+        sandbox_strv_add(&e.argv, json_string_value(v));
+    }
     if (box->line)
         network_line_env(box->line, NULL, NULL, &e.env);
     json_object_foreach(plan->env, name, v) {

@@ -15,7 +15,7 @@ int source_read(const json_t *source, struct source_plan *ret, const char **ret_
                 struct err *err);
 void source_plan_finish(struct source_plan *p);
 /* Runs it; cb comes later. NULL with err if it cannot begin. */
-struct source *source_start(struct sandbox *s, const struct source_plan *plan,
+struct source *source_start(struct sandbox *box, const struct source_plan *plan,
                             void (*cb)(void *ctx, const struct err *err), void *ctx,
                             struct err *err);
 /* cb does not come any more; the sandbox is about to end. */
