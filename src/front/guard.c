@@ -164,7 +164,9 @@ void guard_preflight(struct http_req *req, const char *methods, void *front) {
     http_res_header(req, "Access-Control-Max-Age", "600");
 }
 
-static bool check_site(struct http_req *req, const struct front *f) {
+/* page: it is for the page's own files, which hold nothing of anybody. Behind a proxy that changes
+ * the host they come with the Origin of another: refused, the page could not say what is wrong. */
+static bool check_site(struct http_req *req, const struct front *f, bool page) {
     if (!host_is_ours(f, http_req_host(req)))
         return refuse(req, ERR_MISDIRECTED,
                       "this server does not answer for that host name; add it to \"hosts\" in "
@@ -173,7 +175,7 @@ static bool check_site(struct http_req *req, const struct front *f) {
     bool listed = origin && origin_is_listed(f, origin);
     if (listed)
         allow_origin(req, origin);
-    if (origin && !listed && !origin_is_ours(req, origin))
+    if (origin && !listed && !page && !origin_is_ours(req, origin))
         return refuse(req, ERR_FORBIDDEN,
                       "requests from pages of another origin are refused; add the origin to "
                       "\"origins\" in cay.json if it may call");
@@ -383,7 +385,7 @@ bool guard_request(struct http_req *req, unsigned flags, void *front) {
         /* What a stranger asks for is the owner's to pay: the handler finds out whose. */
         return !front_identity(req) || take_request(f, req);
     }
-    if (!check_site(req, f))
+    if (!check_site(req, f, (flags & HTTP_ROUTE_PAGE) != 0))
         return false;
     bool public = (flags & (FRONT_ROUTE_PUBLIC | HTTP_ROUTE_PAGE)) != 0;
     struct err err;

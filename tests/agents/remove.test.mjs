@@ -5,7 +5,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 
-import { raw, request, sleep, statuses } from '../lib/cay.mjs';
+import { raw, request, sleep, statuses, tempDir } from '../lib/cay.mjs';
 import { agentsDir, Raw, slow, startCay, until, user } from './support.mjs';
 
 const counting = 'WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n';
@@ -104,8 +104,8 @@ describe('an instance that is removed or cleared', () => {
   };
 
   for (const [when, lead] of Object.entries(states)) {
-    for (const what of ['', '/messages']) {
-      test(`${what ? 'cleared' : 'removed'} ${when}`, { timeout: 60_000 * slow }, async (t) => {
+    for (const [word, what] of [['removed', ''], ['cleared', '/messages'], ['reset', '/reset']]) {
+      test(`${word} ${when}`, { timeout: 60_000 * slow }, async (t) => {
         const name = `i${Math.random()}`;
         const a = await Raw.ready(cay, name, { type: 'busy' });
         const b = await Raw.ready(cay, name, { type: 'busy' });
@@ -114,13 +114,14 @@ describe('an instance that is removed or cleared', () => {
         const waiting = [say(name, 'short'), say(name, 'short', {})];
         a.chat('t2', [user('u2', 'short')]);
         await until(async () => (await request(cay, path(name, '/messages'))).json().messages.filter((m) => m.role === 'user').length === 4, 'the queue');
-        assert.equal(await remove(name, what), 204);
+        const method = word === 'reset' ? 'POST' : 'DELETE';
+        assert.equal((await request(cay, path(name, what), { method })).status, 204);
         const [asJson, asStream] = await Promise.all(waiting);
         goOn?.();
         if (what) {
           assert.deepEqual(asJson.json(), { message: null, outcome: 'aborted' });
           assert.match(asStream.body, /"abort"\}\n\ndata: \[DONE\]/);
-          await a.wait((f) => f.type === 'cf_agent_chat_clear');
+          if (word === 'cleared') await a.wait((f) => f.type === 'cf_agent_chat_clear');
           assert.equal((await a.done('t1')).outcome, 'aborted');
           assert.equal((await a.done('t2')).outcome, 'aborted');
         } else {
@@ -139,7 +140,8 @@ describe('an instance that is removed or cleared', () => {
         const again = await say(name, 'short');
         assert.equal(again.json().message?.parts.at(-1).text.endsWith('ok'), true, again.body);
         const messages = (await request(cay, path(name, '/messages'))).json().messages;
-        assert.deepEqual(messages.map((m) => m.role), ['user', 'assistant']);
+        if (word === 'reset') assert.equal(messages.filter((m) => m.role === 'user').length, 5, 'what was said stays');
+        else assert.deepEqual(messages.map((m) => m.role), ['user', 'assistant']);
         a.close();
         b.close();
         assert.equal(await remove(name), 204);
@@ -217,6 +219,61 @@ describe('an instance that is removed or cleared', () => {
     }
     assert.equal((await request(cay, '/health')).status, 200);
     await remove('late');
+  });
+
+  const names = async () => (await request(cay, '/v1/agents')).json().agents[0].names;
+  const command = (name, rest, body) =>
+    request(cay, path(name, rest), { method: 'POST', ...(body ? { body: JSON.stringify(body) } : {}) });
+
+  test('one that is only looked at is no instance, and leaves nothing', { timeout: 30_000 * slow }, async (t) => {
+    const dataDir = join(tempDir(t), 'data');
+    const other = await startCay({ dataDir, args: ['--agents-dir', agentsDir(t, { busy: agent })] });
+    t.after(() => other.stop());
+    const looker = await Raw.ready(other, 'looked', { type: 'busy' });
+    const user1 = await Raw.ready(other, 'used', { type: 'busy' });
+    user1.send({ type: 'rpc', id: 'r', method: 'add', args: [1] });
+    await user1.wait((f) => f.type === 'rpc');
+    const listed = (await request(other, '/v1/agents')).json().agents[0].names;
+    assert.deepEqual(listed, ['used']);
+    looker.close?.();
+    await other.stop();
+    const folders = readdirSync(join(dataDir, 'agents', 'busy'));
+    assert.deepEqual(folders, ['used'], 'what nobody used is gone');
+  });
+
+  test('databases are put back, and what was said stays', { timeout: 30_000 * slow }, async () => {
+    const a = await Raw.ready(cay, 'back', { type: 'busy' });
+    await say('back', 'short');
+    a.send({ type: 'rpc', id: 'r', method: 'add', args: ['x'] });
+    await a.wait((f) => f.type === 'cf_agent_state' && f.state.rows.length === 1);
+    assert.equal((await command('back', '/reset')).status, 204);
+    await a.wait((f) => f.type === 'cf_agent_state' && f.state.rows.length === 0);
+    assert.equal((await request(cay, path('back', '/messages'))).json().messages.length, 2);
+    assert.equal((await command('nobody', '/reset')).status, 404);
+  });
+
+  test('another name, with everything, unless it is taken or at work', { timeout: 30_000 * slow }, async () => {
+    await say('first', 'short');
+    await say('taken', 'short');
+    assert.equal((await command('first', '/rename', { name: 'taken' })).status, 409);
+    assert.equal((await command('first', '/rename', { name: '' })).status, 400);
+    assert.equal((await command('first', '/rename', { name: 'a\nb' })).status, 400);
+    assert.equal((await command('nobody', '/rename', { name: 'x' })).status, 404);
+    assert.equal((await command('first', '/rename', {})).status, 400);
+    const a = await Raw.ready(cay, 'first', { type: 'busy' });
+    a.chat('t1', [user('u9', 'talk')]);
+    await until(() => a.text('t1').length > 30, 'text');
+    assert.equal((await command('first', '/rename', { name: 'other name' })).status, 409, 'it has a turn');
+    a.send({ type: 'cf_agent_chat_request_cancel', id: 't1' });
+    await a.done('t1');
+    // Somebody looks at the other name already: that is nobody's conversation yet.
+    const looker = await Raw.ready(cay, 'other%20name', { type: 'busy' });
+    assert.equal((await command('first', '/rename', { name: 'other name' })).status, 204);
+    await until(() => a.closed && looker.closed, 'the close');
+    const { messages } = (await request(cay, path('other%20name', '/messages'))).json();
+    assert.equal(messages.length, 4);
+    assert.ok((await names()).includes('other name') && !(await names()).includes('first'));
+    assert.equal((await request(cay, path('first', '/messages'))).json().messages.length, 0);
   });
 });
 

@@ -58,7 +58,7 @@ test('an agent is chosen, and its own state is shown', limit, async () => {
   ]);
   await chooser.selectOption('Note keeper');
   await page.getByRole('heading', { name: 'Note keeper' }).waitFor();
-  assert.equal(new URL(page.url()).pathname, '/chat/note-keeper/default');
+  assert.equal(new URL(page.url()).pathname, '/chat/note-keeper');
   await page.getByRole('button', { name: 'What are my notes?' }).waitFor();
   await page.getByRole('tab', { name: 'Open Notes 2' }).click();
   const table = page.getByRole('table', { name: 'Open Notes' });

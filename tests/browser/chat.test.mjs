@@ -500,3 +500,179 @@ for (const [name, options] of Object.entries(viewports)) {
     await context.close();
   });
 }
+
+/** Nothing of a turn under way, and no two notices that contradict each other. */
+async function assertCalm(page) {
+  assert.equal(await page.getByText('The agent could not finish this turn').count(), 0);
+  assert.equal(await page.getByText('Not connected.').count(), 0);
+  assert.equal(await page.getByRole('region', { name: /: (running|writing)$/ }).count(), 0);
+}
+
+test('opened while the server is away, it is there when the server is', limit, async (t) => {
+  const relay = await startRelay(cay.url);
+  t.after(() => relay.stop());
+  const path = newPath();
+  const seen = await openPage(browser, cay.url);
+  await open(seen.page, cay.url + path);
+  await ask(seen.page, 'Count customers by tier');
+  await settled(seen.page);
+  await seen.context.close();
+
+  const { context, page } = await openPage(browser, relay.url, { expected: [/./] });
+  t.after(() => context.close());
+  await page.goto(`${relay.url}/status`);
+  await page.locator('.connection[data-state=live]').waitFor();
+  await relay.cut();
+  // The code of the view is not there yet, either.
+  await page.evaluate((to) => {
+    history.pushState(null, '', to);
+    dispatchEvent(new PopStateEvent('popstate'));
+  }, path);
+  await page.getByRole('status').getByText('Connection lost.').waitFor();
+  await relay.restore();
+  await settled(page);
+  assert.match(await answers(page).last().innerText(), /Gold: 3/);
+  await tab(page, 'Customers 8').waitFor();
+});
+
+test('a line that is lost in the middle of a turn leaves no trace', limit, async (t) => {
+  const relay = await startRelay(cay.url);
+  t.after(() => relay.stop());
+  const path = newPath();
+  const { context, page } = await openPage(browser, relay.url, { expected: [/./] });
+  t.after(() => context.close());
+  await open(page, relay.url + path);
+  await box(page).fill('Run forever');
+  await page.keyboard.press('Enter');
+  await page.getByRole('region', { name: 'executeCode: running' }).waitFor();
+  await relay.cut();
+  await page.getByText('Not connected.').waitFor();
+  assert.equal(await page.getByText('The agent could not finish this turn').count(), 0);
+  // The turn ends at the server meanwhile.
+  const messages = async () =>
+    (await (await fetch(`${cay.url}/v1${path.replace('/chat', '/agents')}/messages`)).json())
+      .messages;
+  await until('it has ended', async () =>
+    (await messages()).at(-1).parts.some((part) => part.type === 'text' && part.text !== ''),
+  );
+  await relay.restore();
+  await settled(page);
+  await assertCalm(page);
+  assert.equal(await answers(page).count(), 1);
+  await page.getByRole('region', { name: 'executeCode: failed' }).waitFor();
+  const shown = await page.locator('.messages').innerText();
+  await page.reload();
+  await settled(page);
+  assert.equal(await page.locator('.messages').innerText(), shown, 'as after a reload');
+});
+
+test('a server that is killed in the middle of a turn and comes back says so', limit, async (t) => {
+  const { tempDir } = await import('../lib/cay.mjs');
+  const dir = tempDir(t);
+  let own = await startServer({ dataDir: `${dir}/data` });
+  const relay = await startRelay(own.url);
+  t.after(async () => {
+    await relay.stop();
+    await own.stop();
+  });
+  const { context, page } = await openPage(browser, relay.url, { expected: [/./] });
+  t.after(() => context.close());
+  await open(page, `${relay.url}/chat/sandbox-agent/killed`);
+  await ask(page, 'Talk for a while');
+  await page.getByText(/sentence number 5 of/).waitFor();
+  own.child.kill('SIGKILL');
+  await page.getByText('Not connected.').waitFor();
+  await assert.rejects(own.stop(), /SIGKILL|ended badly/);
+  own = await startServer({ dataDir: `${dir}/data` });
+  relay.lead(own.url);
+  await page.getByText('The server ended during this turn.').waitFor();
+  await settled(page);
+  await assertCalm(page);
+  assert.equal(await answers(page).count(), 1);
+});
+
+test('a proxy that changes the host is told what to set', limit, async (t) => {
+  const { createServer, request } = await import('node:http');
+  const target = new URL(cay.url);
+  const proxy = createServer((req, res) => {
+    const headers = { ...req.headers, host: target.host };
+    const options = { port: target.port, method: req.method, path: req.url, headers };
+    const far = request({ ...options, host: target.hostname }, (answer) => {
+      res.writeHead(answer.statusCode, answer.headers);
+      answer.pipe(res);
+    });
+    far.on('error', () => res.destroy());
+    res.on('close', () => far.destroy());
+    req.pipe(far);
+  });
+  proxy.on('upgrade', (_req, socket) => socket.destroy());
+  await new Promise((done) => proxy.listen(0, '127.0.0.1', done));
+  const origin = `http://127.0.0.1:${proxy.address().port}`;
+  const { context, page } = await openPage(browser, origin, { expected: [/./] });
+  t.after(async () => {
+    await context.close();
+    proxy.closeAllConnections();
+    await new Promise((done) => proxy.close(done));
+  });
+  await page.goto(origin + newPath());
+  const alert = page.getByRole('alert').filter({ hasText: 'The server refuses this page' });
+  await alert.getByText('"hosts"').waitFor();
+});
+
+test('conversations: the last one, another name, data put back, gone', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url);
+  const name = `kept-${process.pid}`;
+  const names = async () => {
+    const { agents } = await (await fetch(`${cay.url}/v1/agents`)).json();
+    return agents.find(({ type }) => type === 'sandbox-agent').names;
+  };
+  // Looking alone makes nothing.
+  await open(page, `${cay.url}/chat/sandbox-agent/only-looked-at`);
+  await tab(page, 'Customers 8').waitFor();
+  assert.ok(!(await names()).includes('only-looked-at'));
+  assert.equal(await page.getByRole('button', { name: /^Delete/ }).count(), 0);
+
+  await open(page, `${cay.url}/chat/sandbox-agent/${name}`);
+  await ask(page, 'Drop the customers table');
+  await tab(page, 'Customers (error)').waitFor();
+  await settled(page);
+  await box(page).fill('half a sen');
+  // What was said last is where one comes back to, with what was being written.
+  for (const path of ['/status', '/chat', '/']) await page.goto(cay.url + path);
+  await settled(page);
+  assert.equal(await box(page).inputValue(), 'half a sen');
+  assert.equal(await page.getByRole('combobox', { name: 'Conversation' }).inputValue(), name);
+
+  await page.getByRole('button', { name: `Reset its data ${name}` }).click();
+  await page.getByRole('button', { name: `Reset its data: sure? ${name}` }).click();
+  await tab(page, 'Customers 8').waitFor();
+  assert.equal(await answers(page).count(), 1, 'what was said stays');
+
+  await page.getByRole('button', { name: 'Rename' }).click();
+  await page.getByRole('textbox', { name: `New name of ${name}` }).fill(`${name}-b`);
+  await page.keyboard.press('Enter');
+  await until('it has its name', () => page.url().endsWith(`/${name}-b`));
+  await settled(page);
+  assert.ok((await names()).includes(`${name}-b`) && !(await names()).includes(name));
+  await page.getByRole('button', { name: `Delete ${name}-b` }).click();
+  await page.getByRole('button', { name: `Delete: sure? ${name}-b` }).click();
+  await until('it is gone', async () => !(await names()).includes(`${name}-b`));
+  await until('another is shown', () => !page.url().endsWith(`${name}-b`));
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test('what is said while a turn runs waits for its end', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url);
+  await open(page, cay.url + newPath());
+  await ask(page, 'Run forever');
+  await page.getByRole('region', { name: 'executeCode: running' }).waitFor();
+  await box(page).fill('Count customers by tier');
+  await page.keyboard.press('Enter');
+  await page.getByText('Next: Count customers by tier').waitFor();
+  await until('both are answered', async () => (await answers(page).count()) === 2);
+  await settled(page);
+  assert.match(await answers(page).last().innerText(), /Gold: 3/);
+  assert.deepEqual(problems, []);
+  await context.close();
+});

@@ -216,10 +216,49 @@ test('a turn that fails says why and can be tried again', limit, async () => {
   await alert.getByText('told to fail <b>so</b>').waitFor();
   await alert.getByRole('button', { name: 'Try again' }).click();
   await alert.getByText('told to fail <b>so</b>').waitFor();
+  // It is in the history, with why, and can still be tried again.
+  await page.reload();
+  await alert.getByText('told to fail <b>so</b>').waitFor();
+  await alert.getByRole('button', { name: 'Try again' }).click();
+  await alert.getByText('told to fail <b>so</b>').waitFor();
+  assert.equal(await page.locator('.message[data-role=user]').count(), 1);
   // Something else works again.
-  await ask(page, 'say all is **well**');
+  await ask(page, 'say all is **well**', 2);
+  await page.getByText('This turn failed: ').waitFor();
   assert.match(await answers(page).last().innerText(), /all is well/);
   assert.equal(await alert.count(), 0);
   await assertHarmless(page, problems, 'after the failure');
+  await context.close();
+});
+
+test('a turn that has had its steps says so', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url);
+  await open(page, newPath());
+  await box(page).fill('// again\nexport default () => 1');
+  await page.keyboard.press('Enter');
+  await page.getByText(/It stopped here: the turn has had its \d+ steps/).waitFor();
+  await page.reload();
+  await page.getByText(/It stopped here: the turn has had its \d+ steps/).waitFor();
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test('a message is edited and sent again, and what followed makes way', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url);
+  await open(page, newPath());
+  await ask(page, 'say one');
+  await ask(page, 'say two', 2);
+  await page.getByRole('button', { name: 'Edit' }).first().click();
+  assert.equal(await box(page).inputValue(), 'say one');
+  await box(page).fill('say three');
+  await page.keyboard.press('Enter');
+  await until('it is answered', async () => /three/.test(await answers(page).last().innerText()));
+  await page.getByRole('button', { name: 'Answer again' }).waitFor();
+  assert.equal(await answers(page).count(), 1);
+  await page.reload();
+  await answers(page).first().waitFor();
+  assert.equal(await answers(page).count(), 1);
+  assert.match(await answers(page).innerText(), /three/);
+  assert.deepEqual(problems, []);
   await context.close();
 });

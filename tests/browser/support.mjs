@@ -99,7 +99,7 @@ export async function screenshot(page, name) {
 
 /** A TCP relay in front of the server: cut() drops every connection and refuses new ones. */
 export async function startRelay(target) {
-  const { hostname, port } = new URL(target);
+  let { hostname, port } = new URL(target);
   const sockets = new Set();
   const keep = (socket) => {
     sockets.add(socket);
@@ -132,7 +132,9 @@ export async function startRelay(target) {
     server = null;
   };
   await listen();
-  return { url: `http://127.0.0.1:${bound}`, cut, restore: listen, stop: cut };
+  /** As when a server was started again. */
+  const lead = (to) => ({ hostname, port } = new URL(to));
+  return { url: `http://127.0.0.1:${bound}`, cut, restore: listen, stop: cut, lead };
 }
 
 export async function getJson(url, headers = {}) {
@@ -171,7 +173,8 @@ export async function until(what, ask) {
 /**
  * A model that does as it is told, behind OpenAI's streaming API. The last thing the person said
  * decides: `say TEXT` is answered with TEXT, `fail` with an error, anything else is a program for
- * executeCode, after which the model says what the tool gave back.
+ * executeCode, after which the model says what the tool gave back; if the program begins with
+ * `// again`, it asks for it again instead, without end.
  */
 export async function startModel() {
   const server = createHttpServer(async (req, res) => {
@@ -197,14 +200,16 @@ export async function startModel() {
           choices: [{ index: 0, delta, finish_reason }],
         })}\n\n`,
       );
-    const isCode = last.role === 'user' && !said.startsWith('say ');
+    const asked = textOf(messages.findLast(({ role }) => role === 'user') ?? {});
+    const isCode =
+      asked.startsWith('// again') || (last.role === 'user' && !said.startsWith('say '));
     if (isCode) {
       const call = { index: 0, id: `call_${messages.length}`, type: 'function' };
       send({
         role: 'assistant',
         tool_calls: [{ ...call, function: { name: 'executeCode', arguments: '' } }],
       });
-      const text = JSON.stringify({ code: said });
+      const text = JSON.stringify({ code: asked });
       for (let at = 0; at < text.length; at += 40) {
         const piece = text.slice(at, at + 40);
         send({ tool_calls: [{ index: 0, function: { arguments: piece } }] });

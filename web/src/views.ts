@@ -7,7 +7,8 @@
  * nav     whether the navigation lists it; else it is reached from another view.
  * under   the path of the view that the navigation marks as current instead.
  */
-import { lazy, type ComponentType } from 'react';
+import type { ComponentType } from 'react';
+import { lazyView as lazy } from './lazyView.ts';
 import { matchPath, type Params } from './router.tsx';
 
 export type ViewProps = { params: Params };
@@ -22,7 +23,7 @@ export type View = {
 
 // prettier-ignore
 export const views: View[] = [
-  { title: 'Chat', paths: ['/', '/chat/:agent/:name'], nav: true, view: lazy(() => import('./views/chat')) },
+  { title: 'Chat', paths: ['/', '/chat', '/chat/:agent', '/chat/:agent/:name'], nav: true, view: lazy(() => import('./views/chat')) },
   { title: 'Playground', paths: ['/play'], nav: true, view: lazy(() => import('./views/play')) },
   { title: 'Coder', paths: ['/coder', '/coder/:id'], nav: true, view: lazy(() => import('./views/coder')) },
   { title: 'Sandboxes', paths: ['/sandboxes'], nav: true, view: lazy(() => import('./views/sandboxes')) },

@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/path.h"
 #include "base/utf8.h"
@@ -93,13 +94,22 @@ static int check_name(const struct agents *all, const char *owner, const char *t
     return 0;
 }
 
+/* In the folder of an instance that somebody looked at and asked nothing of. */
+static const char fresh_mark[] = ".fresh";
+
+static bool is_fresh(int parent, const char *folder) {
+    _cleanup_(free) char *mark = path_join(folder, fresh_mark);
+    return faccessat(parent, mark, F_OK, 0) == 0;
+}
+
 json_t *agents_names(struct agents *all, const char *owner, const char *type) {
     json_t *out = json_array();
     _cleanup_(free) char *dir = type_dir(all, owner, type);
     DIR *d = opendir(dir);
     const struct dirent *e;
     while (d && (e = readdir(d)) && json_array_size(out) < NAMES_MAX) {
-        json_t *name = e->d_name[0] == '.' ? NULL : name_of_folder(e->d_name);
+        bool shown = e->d_name[0] != '.' && !is_fresh(dirfd(d), e->d_name);
+        json_t *name = shown ? name_of_folder(e->d_name) : NULL;
         if (name)
             (void)json_array_append_new(out, name);
     }
@@ -137,6 +147,20 @@ static void bury(void *ctx) {
     free(a);
 }
 
+static void abort_facets(const struct agents *all, const struct agent_def *def, const char *dir) {
+    for (size_t i = 0; i < def->nfacets; i++) {
+        _cleanup_(free) char *facet = xasprintf("%s/facets/%s", dir, def->facets[i].name);
+        facets_abort(all->opt.runner->facets, facet);
+    }
+}
+
+static void forget(const struct agent *a) {
+    struct err err;
+    abort_facets(a->agents, a->def, a->dir);
+    if (path_remove_tree(a->dir, &err) < 0)
+        log_error("agent.forget", "error", err.message);
+}
+
 /* Stops its work and closes its data at once. Nobody finds it any more. */
 static void close_agent(struct agent *a, const char *why) {
     a->closing = true;
@@ -147,6 +171,8 @@ static void close_agent(struct agent *a, const char *why) {
     history_close(a->history);
     a->history = NULL;
     rpcs_end(a);
+    if (a->fresh)
+        forget(a);
     later_post(&a->agents->later, &a->bury, bury, a);
 }
 
@@ -243,6 +269,24 @@ static bool exists(const char *path) {
     return faccessat(AT_FDCWD, path, F_OK, 0) == 0;
 }
 
+void agent_use(struct agent *a) {
+    if (!a->fresh)
+        return;
+    _cleanup_(free) char *mark = path_join(a->dir, fresh_mark);
+    a->fresh = false;
+    if (unlink(mark) < 0)
+        log_error("agent.mark", "error", strerror(errno));
+}
+
+static int make_folder(const char *dir, struct err *err) {
+    _cleanup_(free) char *mark = path_join(dir, fresh_mark);
+    int rc = path_mkdirs(dir, 0700, err);
+    if (rc < 0)
+        return rc;
+    _cleanup_(close) int fd = open(mark, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    return fd < 0 ? err_sys(err, "make an agent's folder") : 0;
+}
+
 static int open_agent(struct agents *all, const char *owner, const struct agent_def *def,
                       const char *name, const char *dir, struct agent **ret_agent,
                       struct err *err) {
@@ -256,7 +300,7 @@ static int open_agent(struct agents *all, const char *owner, const struct agent_
                            all->opt.limits.instances, def->type);
     }
     struct history *history = NULL;
-    int rc = path_mkdirs(dir, 0700, err);
+    int rc = exists(dir) ? 0 : make_folder(dir, err);
     if (rc == 0)
         rc = history_open(file, &history, err);
     if (rc < 0)
@@ -269,6 +313,7 @@ static int open_agent(struct agents *all, const char *owner, const struct agent_
     a->dir = xstrdup(dir);
     a->history = history;
     a->used_ms = clock_mono_ms();
+    a->fresh = is_fresh(AT_FDCWD, dir);
     a->next = all->list;
     all->list = a;
     turn_mark_cut(a);
@@ -302,28 +347,92 @@ int agents_find(struct agents *all, const char *owner, const char *type, const c
     return get(all, owner, type, name, false, ret_agent, err);
 }
 
-int agents_remove(struct agents *all, const char *owner, const char *type, const char *name,
-                  struct err *err) {
+/* The instance if it is open, and where it is kept; ERR_NOT_FOUND if it is not. */
+static int find_kept(const struct agents *all, const char *owner, const char *type,
+                     const char *name, struct agent **ret_agent, const struct agent_def **ret_def,
+                     char **ret_dir, struct err *err) {
     _cleanup_(free) char *dir = NULL;
-    const struct agent_def *def;
-    int rc = check_name(all, owner, type, name, &def, &dir, err);
+    int rc = check_name(all, owner, type, name, ret_def, &dir, err);
     if (rc < 0)
         return rc;
     struct agent *a = find_open(all, dir);
     if (!a && !exists(dir))
         return err_set(err, ERR_NOT_FOUND, "there is no instance \"%.60s\"", name);
-    if (a) {
-        struct agent **at = &all->list;
-        while (*at != a)
-            at = &(*at)->next;
-        *at = a->next;
-        close_agent(a, "the conversation was deleted");
-    }
-    for (size_t i = 0; i < def->nfacets; i++) {
-        _cleanup_(free) char *facet = xasprintf("%s/facets/%s", dir, def->facets[i].name);
-        facets_abort(all->opt.runner->facets, facet);
-    }
+    *ret_agent = a;
+    *ret_dir = steal_ptr(&dir);
+    return 0;
+}
+
+static void take_out(struct agents *all, struct agent *a, const char *why) {
+    struct agent **at = &all->list;
+    while (*at && *at != a)
+        at = &(*at)->next;
+    *at = a->next;
+    close_agent(a, why);
+}
+
+int agents_remove(struct agents *all, const char *owner, const char *type, const char *name,
+                  struct err *err) {
+    _cleanup_(free) char *dir = NULL;
+    const struct agent_def *def;
+    struct agent *a = NULL;
+    int rc = find_kept(all, owner, type, name, &a, &def, &dir, err);
+    if (rc < 0)
+        return rc;
+    if (a)
+        a->fresh = false; /* below */
+    if (a)
+        take_out(all, a, "the conversation was deleted");
+    abort_facets(all, def, dir);
     return path_remove_tree(dir, err);
+}
+
+int agents_reset(struct agents *all, const char *owner, const char *type, const char *name,
+                 struct err *err) {
+    _cleanup_(free) char *dir = NULL;
+    const struct agent_def *def;
+    struct agent *a = NULL;
+    int rc = find_kept(all, owner, type, name, &a, &def, &dir, err);
+    if (rc == 0 && !a)
+        rc = agents_get(all, owner, type, name, &a, err);
+    if (rc < 0)
+        return rc;
+    turns_end(a, NULL);
+    agent_state_spoil(a);
+    abort_facets(all, def, dir);
+    _cleanup_(free) char *facets = path_join(dir, "facets");
+    rc = exists(facets) ? path_remove_tree(facets, err) : 0;
+    if (rc == 0)
+        agent_sync(a, NULL);
+    return rc;
+}
+
+int agents_rename(struct agents *all, const char *owner, const char *type, const char *name,
+                  const char *to, struct err *err) {
+    _cleanup_(free) char *dir = NULL;
+    _cleanup_(free) char *to_dir = NULL;
+    const struct agent_def *def;
+    struct agent *a = NULL;
+    int rc = find_kept(all, owner, type, name, &a, &def, &dir, err);
+    if (rc == 0)
+        rc = check_name(all, owner, type, to, &def, &to_dir, err);
+    if (rc < 0)
+        return rc;
+    if (a && a->turns)
+        return err_set(err, ERR_CONFLICT, "it has a turn: wait for its end, or stop it");
+    struct agent *other = find_open(all, to_dir);
+    if (other && other->fresh && other != a)
+        take_out(all, other, "the conversation has made way");
+    if (exists(to_dir))
+        return err_set(err, ERR_CONFLICT, "there is a conversation \"%.60s\" already", to);
+    if (a)
+        agent_use(a);
+    if (a)
+        take_out(all, a, "the conversation has another name");
+    abort_facets(all, def, dir);
+    if (renameat2(AT_FDCWD, dir, AT_FDCWD, to_dir, RENAME_NOREPLACE) < 0)
+        return err_sys(err, "rename the conversation");
+    return 0;
 }
 
 /* --- messages --- */
@@ -361,6 +470,7 @@ int agent_set_messages(struct agent *a, const struct agent_listener *from, const
         if (rc < 0)
             return rc;
     }
+    agent_use(a);
     int rc = history_begin(a->history, err);
     if (rc < 0)
         return rc;

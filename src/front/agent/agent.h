@@ -47,7 +47,15 @@ int agents_find(struct agents *a, const char *owner, const char *type, const cha
  * on_gone; until then only agent_unlisten() and agent_cancel_ready() may be called with it. */
 int agents_remove(struct agents *a, const char *owner, const char *type, const char *name,
                   struct err *err);
-/* Names of the instances of a type, at most 1,000. */
+/* Its databases as they were at the beginning; what was said stays. A turn that runs is ended. */
+int agents_reset(struct agents *a, const char *owner, const char *type, const char *name,
+                 struct err *err);
+/* ERR_CONFLICT while it has a turn, or if there is one of the other name. Those who listen to it
+ * hear on_gone. */
+int agents_rename(struct agents *a, const char *owner, const char *type, const char *name,
+                  const char *to, struct err *err);
+/* Names of the instances of a type, at most 1,000. One that was only looked at is not among them,
+ * and goes when nobody looks at it any more. */
 json_t *agents_names(struct agents *a, const char *owner, const char *type);
 
 const struct agent_def *agent_def(const struct agent *a);

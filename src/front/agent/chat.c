@@ -100,6 +100,7 @@ int agent_chat(struct agent *a, const struct agent_listener *from, const struct 
         rc = store_messages(a, chat, err);
     if (rc < 0)
         return rc;
+    agent_use(a);
     agent_tell_messages(a, from);
     return turns_add(a, from, chat->turn, user_ids, err);
 }

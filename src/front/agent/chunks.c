@@ -188,7 +188,11 @@ void chunks_close(struct chunks *c, const json_t *error, bool aborted) {
         (void)json_object_set_new(c->message, "metadata", json_pack("{s:O}", "error", error));
     else if (aborted)
         (void)json_object_set_new(c->message, "metadata", json_pack("{s:b}", "aborted", 1));
-    save(c, c->message);
+    /* One that failed before its first word is kept too: with why. */
+    if (error && uimessage_is_empty(c->message))
+        c->opt.events->on_save(c->opt.ctx, c->message);
+    else
+        save(c, c->message);
 }
 
 /* --- the view --- */

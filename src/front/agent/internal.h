@@ -63,6 +63,7 @@ struct agent {
     void (*sync_done)(struct agent *a); /* when the one that runs has ended */
     void (*sync_next)(struct agent *a); /* when the one after it has */
     int64_t used_ms;
+    bool fresh;   /* nothing was ever asked of it */
     bool closing; /* its data is closed; it stays until its listeners know */
     struct later bury;
 };
@@ -78,6 +79,8 @@ struct agents {
 
 /* Its folder, for facets_*(); *dir is the caller's. */
 struct facet_ref agent_facet_ref(const struct agent *a, const struct agent_facet *f, char **dir);
+/* Something is asked of it: from now on it is kept. */
+void agent_use(struct agent *a);
 /* What its records are called; the caller's. */
 char *agent_title(const struct agent *a);
 

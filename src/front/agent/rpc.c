@@ -109,8 +109,10 @@ void agent_rpc(struct agent *a, const char *method, const json_t *args, agent_rp
     struct err err;
     struct facet_ref ref = agent_facet_ref(a, b->facet, &dir);
     r->changes = agent_facet_changes(b->facet, b->methods[0]);
-    if (r->changes)
+    if (r->changes) {
+        agent_use(a);
         agent_state_spoil(a);
+    }
     r->op = facets_call(a->agents->opt.runner->facets, &ref, b->methods[0], text ? text : "[]",
                         on_rpc_answer, r, &err);
     if (!r->op)

@@ -71,6 +71,7 @@ int agent_set_state(struct agent *a, const struct agent_listener *from, const js
                        "the state exceeds %zu bytes (limit "
                        "agent_message_bytes)",
                        max);
+    agent_use(a);
     json_decref(a->state);
     a->state = json_deep_copy(state);
     _cleanup_(free) char *text = json_dumps(state, JSON_COMPACT);

@@ -292,6 +292,38 @@ static void remove_agent(struct http_req *req, void *ctx) {
         http_respond_empty(req, 204);
 }
 
+static void reset(struct http_req *req, void *ctx) {
+    struct front *f = ctx;
+    struct err err;
+    if (agents_reset(f->agents, owner_of(req), http_req_param(req, "agent"),
+                     http_req_param(req, "name"), &err) < 0)
+        http_respond_err(req, &err);
+    else
+        http_respond_empty(req, 204);
+}
+
+static void rename_agent(struct http_req *req, void *ctx) {
+    static const char *const keys[] = {"name", NULL};
+    struct front *f = ctx;
+    struct err err;
+    const char *to = NULL;
+    _cleanup_(json) json_t *body = NULL;
+    int rc = http_req_json(req, &body, &err);
+    if (rc == 0)
+        rc = json_check_keys(body, "the request", keys, &err);
+    if (rc == 0)
+        rc = json_get_str(body, "name", &to, &err);
+    if (rc == 0 && !to)
+        rc = err_set(&err, ERR_BAD_REQUEST, "\"name\" is missing");
+    if (rc == 0)
+        rc = agents_rename(f->agents, owner_of(req), http_req_param(req, "agent"),
+                           http_req_param(req, "name"), to, &err);
+    if (rc < 0)
+        http_respond_err(req, &err);
+    else
+        http_respond_empty(req, 204);
+}
+
 static json_t *describe(struct front *f, const struct http_req *req, const struct agent_def *d) {
     json_t *tools = json_array();
     for (size_t i = 0; i < d->ntools; i++)
@@ -352,6 +384,8 @@ void api_agents_routes(struct front *f) {
         {"POST", "/v1/agents/{agent}/{name}/messages", post_message, 0},
         {"DELETE", "/v1/agents/{agent}/{name}/messages", clear, 0},
         {"DELETE", "/v1/agents/{agent}/{name}/turns/{turn}", stop_turn, 0},
+        {"POST", "/v1/agents/{agent}/{name}/reset", reset, 0},
+        {"POST", "/v1/agents/{agent}/{name}/rename", rename_agent, 0},
         {"DELETE", "/v1/agents/{agent}/{name}", remove_agent, 0},
     };
     for (size_t i = 0; i < ARRAY_LEN(routes); i++)

@@ -90,6 +90,12 @@ static bool respond_file(struct http_req *req, int dirfd, const char *path) {
     return true;
 }
 
+/* A browser that opens an address says that it wants HTML; a program that mistook one does not. */
+static bool wants_page(const struct http_req *req) {
+    const char *accept = http_req_header(req, "accept");
+    return accept && strstr(accept, "text/html");
+}
+
 void asset_respond(struct http_req *req, int dirfd) {
     _cleanup_(free) char *decoded =
         url_decode(http_req_path(req), strlen(http_req_path(req)), false);
@@ -97,7 +103,8 @@ void asset_respond(struct http_req *req, int dirfd) {
     if (strcmp(path, "/") == 0)
         path = "/index.html";
     /* A view of the page, such as /status: the page finds its way from the address. */
-    if (!strchr(path, '.') && strncmp(path, "/v1/", 4) != 0 && strncmp(path, "/agents/", 8) != 0)
+    if (wants_page(req) && !strchr(path, '.') && strncmp(path, "/v1/", 4) != 0 &&
+        strncmp(path, "/agents/", 8) != 0)
         path = "/index.html";
     if (dirfd >= 0 && respond_file(req, dirfd, path))
         return;

@@ -91,6 +91,9 @@ async function json(path: string, options: RequestOptions = {}): Promise<unknown
   }
 }
 
+const conversation = (agent: string, name: string): string =>
+  `/v1/agents/${encodeURIComponent(agent)}/${encodeURIComponent(name)}`;
+
 export const api = {
   json,
 
@@ -115,6 +118,19 @@ export const api = {
 
   async agents(signal?: AbortSignal) {
     return read.readAgents(await json('/v1/agents', signal ? { signal } : {}));
+  },
+
+  async messages(agent: string, name: string): Promise<unknown[]> {
+    return read.list(read.object(await json(`${conversation(agent, name)}/messages`)).messages);
+  },
+  async removeConversation(agent: string, name: string) {
+    await json(conversation(agent, name), { method: 'DELETE' });
+  },
+  async resetConversation(agent: string, name: string) {
+    await json(`${conversation(agent, name)}/reset`, { method: 'POST' });
+  },
+  async renameConversation(agent: string, name: string, to: string) {
+    await json(`${conversation(agent, name)}/rename`, { method: 'POST', body: { name: to } });
   },
 
   async signIn(key: string) {

@@ -8,12 +8,14 @@ type Props = {
   text: string;
   setText: (text: string) => void;
   onSend: (text: string) => void;
+  /** While a turn runs. */
+  onQueue: (text: string) => void;
   onStop: () => void;
 };
 
 /** Enter sends, Shift+Enter begins a line. While a turn runs the button stops it. */
 export function Composer(props: Props) {
-  const { input, connected, busy, text, setText, onSend, onStop } = props;
+  const { input, connected, busy, text, setText, onSend, onQueue, onStop } = props;
   const [box, setBox] = useState<HTMLTextAreaElement | null>(null);
 
   // As high as its text, up to the limit in the style sheet.
@@ -24,8 +26,9 @@ export function Composer(props: Props) {
   }, [box, text]);
 
   function send() {
-    if (busy || !connected || text.trim() === '') return;
-    onSend(text.trim());
+    if (!connected || text.trim() === '') return;
+    if (busy) onQueue(text.trim());
+    else onSend(text.trim());
     setText('');
   }
 
@@ -44,8 +47,9 @@ export function Composer(props: Props) {
           else if (input) input.current = it;
         }}
         rows={1}
+        dir="auto"
         aria-label="Message"
-        placeholder={connected ? 'Ask the agent' : 'Not connected'}
+        placeholder={!connected ? 'Not connected' : busy ? 'Say what comes next' : 'Ask the agent'}
         value={text}
         maxLength={100_000}
         enterKeyHint="send"

@@ -7,6 +7,7 @@ import { useAgentChat } from '@cloudflare/ai-chat/react';
 import { useAgent } from 'agents/react';
 import type { UIMessage } from 'ai';
 import { Suspense, useEffect, useLayoutEffect, useRef, useState, type ReactNode } from 'react';
+import { api, ApiError, request } from '../../api/client.ts';
 import { useFeed } from '../../api/feed.ts';
 import { object, type AgentInfo } from '../../api/types.ts';
 import { plainText } from '../../components/ansi.ts';
@@ -15,6 +16,7 @@ import { Loading } from '../../components/Loading.tsx';
 import { Notice } from '../../components/Notice.tsx';
 import { Tabs, type Tab } from '../../components/Tabs.tsx';
 import { useMedia } from '../../hooks.ts';
+import { useKept } from '../../kept.ts';
 import { Composer } from './Composer.tsx';
 import { Executions } from './Executions.tsx';
 import { hasBegun, Message, textOf } from './Message.tsx';
@@ -35,7 +37,12 @@ export default function Conversation({ agent: info, name, takeFocus, onTurn }: P
   const [connected, setConnected] = useState(false);
   const [tab, setTab] = useState('');
   // Here rather than below: a window that changes its width builds the chat anew.
-  const [draft, setDraft] = useState('');
+  const [draft, setDraft] = useKept(`chat ${info.type} ${name}`);
+  const [queued, setQueued] = useState<string | null>(null);
+  // What the server has. A line that was lost has lost frames too: the chat is built anew then.
+  const [known, setKnown] = useState<Known | null>(null);
+  const outOfDate = useRef(false);
+  const shown = useRef<UIMessage[]>([]);
   const wide = useMedia('(min-width: 60rem)');
   const agent = useAgent<unknown>({
     agent: info.type,
@@ -45,8 +52,17 @@ export default function Conversation({ agent: info, name, takeFocus, onTurn }: P
     protocol: location.protocol === 'https:' ? 'wss' : 'ws',
     onStateUpdate: setState,
     // Not at onOpen: until the agent has said who it is, it is not ready to be asked.
-    onIdentity: () => setConnected(true),
-    onClose: () => setConnected(false),
+    onIdentity: () => {
+      setConnected(true);
+      if (outOfDate.current) void learn();
+      outOfDate.current = false;
+    },
+    onClose: () => {
+      setConnected(false);
+      outOfDate.current = true;
+      // The hook must not be there when the line is: it would take the rest of a turn for a new one.
+      setKnown((before) => before && { ...before, frozen: true, messages: shown.current });
+    },
   });
 
   const executions = readExecutions(state);
@@ -65,16 +81,46 @@ export default function Conversation({ agent: info, name, takeFocus, onTurn }: P
     })),
   ];
 
-  const chat = (
-    <ErrorBoundary>
+  const fetchMessages = async (): Promise<UIMessage[] | null> => {
+    try {
+      return (await api.messages(info.type, name)) as UIMessage[];
+    } catch {
+      // The server is away: when the line is there, so are they.
+      outOfDate.current = true;
+      return null;
+    }
+  };
+  const learn = async () => {
+    const messages = await fetchMessages();
+    if (messages)
+      setKnown((before) => ({ epoch: (before?.epoch ?? 0) + 1, messages, frozen: false }));
+  };
+  useEffect(() => void learn(), []);
+
+  const foot = { agent, info, name, connected, draft, setDraft };
+  const chat = !known ? (
+    <>
+      <Loading />
+      <Offline
+        connected={connected}
+        agent={info.type}
+        name={name}
+        retry={() => agent.reconnect()}
+      />
+    </>
+  ) : known.frozen ? (
+    <Frozen {...foot} messages={known.messages} />
+  ) : (
+    <ErrorBoundary key={known.epoch}>
       <Suspense fallback={<Loading />}>
         <Chat
-          agent={agent}
-          info={info}
-          connected={connected}
-          draft={draft}
-          setDraft={setDraft}
-          takeFocus={takeFocus}
+          {...foot}
+          initial={known.messages}
+          shown={shown}
+          fetchMessages={fetchMessages}
+          queued={queued}
+          setQueued={setQueued}
+          takeFocus={takeFocus && known.epoch === 1}
           onTurn={onTurn}
         />
       </Suspense>
@@ -106,9 +152,79 @@ function TabLabel({ title, count, error }: { title: string; count: number; error
   );
 }
 
-type ChatProps = {
+/** frozen: the line is lost, and this is what was seen last. */
+type Known = { epoch: number; messages: UIMessage[]; frozen: boolean };
+
+type FootProps = {
   agent: ReturnType<typeof useAgent<unknown>>;
   info: AgentInfo;
+  name: string;
+  connected: boolean;
+  draft: string;
+  setDraft: (text: string) => void;
+};
+
+/** What was seen last, while there is no line. What is being written stays. */
+function Frozen(props: FootProps & { messages: readonly UIMessage[] }) {
+  const { agent, info, name, connected, draft, setDraft, messages } = props;
+  const input = useRef<HTMLTextAreaElement>(null);
+  const closed = agent.connectionError;
+  return (
+    <div className="chat">
+      <Scroller busy={false}>
+        <ol className="messages" aria-label="Messages">
+          {messages.map((message) => (
+            <Message
+              key={message.id}
+              message={message}
+              live={false}
+              stopped={false}
+              failureIsTold
+            />
+          ))}
+        </ol>
+      </Scroller>
+      <div className="chat-foot">
+        <Announcer busy={false} message={undefined} connected={connected} />
+        {closed ? (
+          <Notice
+            tone="bad"
+            title="The server closed the conversation"
+            action={{ label: 'Reload the page', run: () => location.reload() }}
+          >
+            {closed.reason || `It gave the code ${closed.code}.`}
+          </Notice>
+        ) : (
+          <Offline
+            connected={connected}
+            agent={info.type}
+            name={name}
+            retry={() => agent.reconnect()}
+          />
+        )}
+        <Composer
+          input={input}
+          connected={false}
+          busy={false}
+          text={draft}
+          setText={setDraft}
+          onSend={() => {}}
+          onQueue={() => {}}
+          onStop={() => {}}
+        />
+      </div>
+    </div>
+  );
+}
+
+type ChatProps = FootProps & {
+  initial: UIMessage[];
+  /** What is on the screen, for when the line is lost. */
+  shown: { current: UIMessage[] };
+  fetchMessages: () => Promise<UIMessage[] | null>;
+  /** What is sent when the turn that runs has ended. */
+  queued: string | null;
+  setQueued: (text: string | null) => void;
   connected: boolean;
   draft: string;
   setDraft: (text: string) => void;
@@ -127,18 +243,30 @@ function parse(text: string): Record<string, unknown> | null {
 type Ended = { outcome: string; error: string | null; lastId: string | undefined };
 
 function Chat(props: ChatProps) {
-  const { agent, info, connected, draft, setDraft, takeFocus, onTurn } = props;
+  const { agent, info, name, connected, draft, setDraft, takeFocus, onTurn } = props;
+  const { fetchMessages, queued, setQueued } = props;
   const [ended, setEnded] = useState<Ended | null>(null);
+  const [editing, setEditing] = useState<string | null>(null);
   const last = useRef<UIMessage | undefined>(undefined);
   const chat = useAgentChat({
     agent,
+    // The hook would keep what it fetched first, for good.
+    getInitialMessages: null,
+    messages: props.initial,
+    // What the page sets is what the server has said.
+    syncMessagesToServer: false,
     onTurnEnd: ({ outcome, error, replay }) => {
       if (!replay) setEnded({ outcome, error: error ?? null, lastId: last.current?.id });
       onTurn();
+      // A turn that failed before its first word is in the history, and in no stream.
+      if (outcome === 'error') void fetchMessages().then((all) => all && set.current(all));
     },
   });
   const { messages, status } = chat;
+  const set = useRef(chat.setMessages);
+  set.current = chat.setMessages;
   last.current = messages.at(-1);
+  props.shown.current = messages;
   const busy =
     status === 'submitted' || status === 'streaming' || chat.isServerStreaming || chat.isRecovering;
   const input = useRef<HTMLTextAreaElement>(null);
@@ -151,8 +279,22 @@ function Chat(props: ChatProps) {
 
   function send(text: string) {
     setEnded(null);
-    void chat.sendMessage({ text });
+    setEditing(null);
+    void chat.sendMessage(editing === null ? { text } : { text, messageId: editing });
   }
+
+  function edit(message: UIMessage) {
+    setEditing(message.id);
+    setDraft(textOf(message));
+    input.current?.focus();
+  }
+
+  // What was said while a turn ran is sent when it has ended.
+  useEffect(() => {
+    if (busy || !connected || queued === null) return;
+    setQueued(null);
+    send(queued);
+  }, [busy, connected, queued]);
 
   function again() {
     setEnded(null);
@@ -181,7 +323,10 @@ function Chat(props: ChatProps) {
     input.current?.focus();
   }
 
-  const failure = status === 'error' ? chat.error?.message : ended?.error;
+  const kept = object(messages.at(-1)?.metadata).error;
+  const told = status === 'error' ? chat.error?.message : ended?.error;
+  // A line that is lost says so by itself, and has not made the turn fail.
+  const failure = connected ? (typeof kept === 'string' ? kept : told) : undefined;
   const canRegenerate = !busy && connected && !failure && messages.at(-1)?.role === 'assistant';
   return (
     <div className="chat">
@@ -199,6 +344,7 @@ function Chat(props: ChatProps) {
                   live={busy && isLast}
                   failureIsTold={isLast && !!failure}
                   stopped={ended?.outcome === 'aborted' && ended.lastId === message.id}
+                  {...(busy || !connected ? {} : { onEdit: edit })}
                 />
               );
             })}
@@ -224,16 +370,42 @@ function Chat(props: ChatProps) {
       </Scroller>
       <div className="chat-foot">
         <Announcer busy={busy} message={messages.at(-1)} connected={connected} />
-        {chat.connectionError ? (
-          <Notice
-            tone="bad"
-            title="The server closed the conversation"
-            action={{ label: 'Reload the page', run: () => location.reload() }}
-          >
-            {chat.connectionError.reason || `It gave the code ${chat.connectionError.code}.`}
-          </Notice>
-        ) : (
-          <Offline connected={connected} retry={() => agent.reconnect()} />
+        <Offline
+          connected={connected}
+          agent={info.type}
+          name={name}
+          retry={() => agent.reconnect()}
+        />
+        {queued !== null && (
+          <p className="queued" role="status">
+            Next: <span dir="auto">{plainText(queued)}</span>
+            <button
+              type="button"
+              className="button quiet"
+              onClick={() => {
+                setQueued(null);
+                setDraft(queued);
+                input.current?.focus();
+              }}
+            >
+              Take it back
+            </button>
+          </p>
+        )}
+        {editing !== null && (
+          <p className="queued" role="status">
+            What you send takes the place of the message, and of all that followed it.
+            <button
+              type="button"
+              className="button quiet"
+              onClick={() => {
+                setEditing(null);
+                setDraft('');
+              }}
+            >
+              Leave it
+            </button>
+          </p>
         )}
         {!busy && <Suggestions info={info} disabled={!connected} onPick={send} />}
         <Composer
@@ -243,6 +415,7 @@ function Chat(props: ChatProps) {
           text={draft}
           setText={setDraft}
           onSend={send}
+          onQueue={setQueued}
           onStop={() => void stop()}
         />
         <div className="chat-line">
@@ -341,17 +514,52 @@ function Announcer({
 }
 
 /** A connection that is just being made is nothing to worry anybody with. */
-function Offline({ connected, retry }: { connected: boolean; retry: () => void }) {
+type OfflineProps = { connected: boolean; agent: string; name: string; retry: () => void };
+
+/** Why a socket is refused no browser tells; a request that changes nothing is told. */
+async function whyRefused(agent: string, name: string): Promise<string | null> {
+  try {
+    const at = `/v1/agents/${encodeURIComponent(agent)}/${encodeURIComponent(name)}/messages`;
+    await request(at, { method: 'POST', body: {} });
+    return null;
+  } catch (cause) {
+    return cause instanceof ApiError && cause.status === 403 ? cause.message : null;
+  }
+}
+
+function Offline({ connected, agent, name, retry }: OfflineProps) {
   const [shown, setShown] = useState(false);
+  const [why, setWhy] = useState<string | null>(null);
+  const served = useFeed().connection.state === 'live';
   useEffect(() => {
+    setWhy(null);
     if (connected) {
       setShown(false);
       return;
     }
-    const timer = setTimeout(() => setShown(true), 1_500);
-    return () => clearTimeout(timer);
-  }, [connected]);
+    let left = false;
+    const timer = setTimeout(async () => {
+      setShown(true);
+      const found = served ? await whyRefused(agent, name) : null;
+      if (!left) setWhy(found);
+    }, 1_500);
+    return () => {
+      left = true;
+      clearTimeout(timer);
+    };
+  }, [connected, served, agent, name]);
   if (!shown) return null;
+  if (why !== null)
+    return (
+      <Notice
+        tone="bad"
+        title="The server refuses this page"
+        action={{ label: 'Try now', run: retry }}
+      >
+        It says: {why}. A proxy in front of cay has to pass the Host field on as it is, and its host
+        has to be among <code>"hosts"</code> in cay.json.
+      </Notice>
+    );
   return (
     <div className="offline">
       <p>

@@ -2,7 +2,9 @@ import { isToolUIPart, type UIMessage } from 'ai';
 import { memo } from 'react';
 import { object } from '../../api/types.ts';
 import { plainText } from '../../components/ansi.ts';
+import { Copy } from '../../components/Copy.tsx';
 import { Markdown, safeUrl } from '../../components/Markdown.tsx';
+import { formatCount, formatDuration } from '../../format.ts';
 import { ToolCall } from './ToolCall.tsx';
 
 type Props = {
@@ -13,12 +15,14 @@ type Props = {
   stopped: boolean;
   /** Its failure is told below, with what to do about it. */
   failureIsTold: boolean;
+  /** Of one that the person said, while nothing runs. */
+  onEdit?: (message: UIMessage) => void;
 };
 
 export const Message = memo(function Message(props: Props) {
-  const { message, live, stopped, failureIsTold } = props;
+  const { message, live, stopped, failureIsTold, onEdit } = props;
   const mine = message.role === 'user';
-  const { aborted, interrupted, error } = object(message.metadata);
+  const { aborted, interrupted, error, limit } = object(message.metadata);
   const failure = typeof error === 'string' && !failureIsTold ? error : null;
   // A turn that failed before its first word.
   if (failure === null && interrupted !== true && !message.parts.some(isSeen)) return null;
@@ -29,13 +33,43 @@ export const Message = memo(function Message(props: Props) {
         <Part key={index} part={part} live={live} mine={mine} />
       ))}
       {!live && (aborted === true || stopped) && <p className="message-note">Stopped.</p>}
+      {typeof limit === 'string' && (
+        <p className="message-note">It stopped here: {plainText(limit)}. Say “go on” to let it.</p>
+      )}
       {failure !== null && <p className="message-note">This turn failed: {plainText(failure)}</p>}
       {interrupted === true && (
         <p className="message-note">The server ended during this turn. Ask again to go on.</p>
       )}
+      {!live && textOf(message) !== '' && (
+        <div className="message-actions">
+          <Copy text={wholeText(message)} of={mine ? 'what you said' : 'the answer'} />
+          {mine && onEdit && (
+            <button type="button" className="button quiet" onClick={() => onEdit(message)}>
+              Edit
+            </button>
+          )}
+          <Spent metadata={message.metadata} />
+        </div>
+      )}
     </li>
   );
 });
+
+/** What an answer took, where the server says so. */
+function Spent({ metadata }: { metadata: unknown }) {
+  const { usage, ms } = object(metadata);
+  const { input, output, cost_usd: cost } = object(usage);
+  const parts = [
+    typeof ms === 'number' ? formatDuration(ms) : '',
+    typeof input === 'number' && typeof output === 'number' && input + output > 0
+      ? `${formatCount(input)} tokens in, ${formatCount(output)} out`
+      : '',
+    typeof cost === 'number' && cost > 0
+      ? `$${cost < 0.01 ? cost.toFixed(5) : cost.toFixed(3)}`
+      : '',
+  ].filter(Boolean);
+  return parts.length === 0 ? null : <span className="spent">{parts.join(' · ')}</span>;
+}
 
 const isSeen = (part: UIMessage['parts'][number]): boolean =>
   part.type === 'text' || part.type === 'reasoning' ? part.text !== '' : part.type !== 'step-start';
@@ -53,7 +87,13 @@ function Part({
   switch (part.type) {
     case 'text':
       if (part.text === '') return null;
-      return mine ? <p className="said">{plainText(part.text)}</p> : <Markdown text={part.text} />;
+      return mine ? (
+        <p className="said" dir="auto">
+          {plainText(part.text)}
+        </p>
+      ) : (
+        <Markdown text={part.text} />
+      );
     case 'reasoning':
       if (part.text === '') return null;
       return (
@@ -78,6 +118,14 @@ function Part({
 /** Whether there is anything to see of the answer. */
 export const hasBegun = (message: UIMessage | undefined): boolean =>
   message?.role === 'assistant' && message.parts.some(isSeen);
+
+const wholeText = (message: UIMessage): string =>
+  plainText(
+    message.parts
+      .map((part) => (part.type === 'text' ? part.text : ''))
+      .filter(Boolean)
+      .join('\n\n'),
+  );
 
 /** The words of a message, for a screen reader that is told it is there. */
 export function textOf(message: UIMessage | undefined): string {

@@ -3,6 +3,7 @@
  * own, and the list above it should not blink.
  */
 import { useCallback, useEffect, useSyncExternalStore } from 'react';
+import { useFeed } from '../../api/feed.ts';
 import { api, ApiError } from '../../api/client.ts';
 import type { AgentInfo } from '../../api/types.ts';
 
@@ -28,11 +29,13 @@ async function load(signal?: AbortSignal): Promise<void> {
 }
 
 export function useAgents(): Known & { reload: () => void } {
+  // Asked again when a server that was away is back.
+  const isLive = useFeed().connection.state === 'live';
   useEffect(() => {
     const abort = new AbortController();
     void load(abort.signal);
     return () => abort.abort();
-  }, []);
+  }, [isLive]);
   const reload = useCallback(() => void load(), []);
   return { ...useSyncExternalStore(subscribe, () => known), reload };
 }

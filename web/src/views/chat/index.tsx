@@ -1,20 +1,31 @@
-import { lazy, Suspense, useEffect, useId, useRef, useState } from 'react';
+import { Suspense, useEffect, useId, useRef, useState } from 'react';
+import { api, ApiError } from '../../api/client.ts';
+import { Confirm } from '../../components/Confirm.tsx';
+import { readKept, writeKept } from '../../kept.ts';
+import { lazyView } from '../../lazyView.ts';
 import type { AgentInfo } from '../../api/types.ts';
 import { Loading } from '../../components/Loading.tsx';
 import { Notice } from '../../components/Notice.tsx';
-import { navigate } from '../../router.tsx';
+import { navigate, type Params } from '../../router.tsx';
 import type { ViewProps } from '../../views.ts';
 import { useAgents } from './agents.ts';
 import './chat.css';
 
-const Conversation = lazy(() => import('./Conversation.tsx'));
+const Conversation = lazyView(() => import('./Conversation.tsx'));
+
+const lastKey = 'chat';
 
 /** Set when a person picks a conversation: the view that then begins takes the focus. */
 let picked = false;
 
-function open(agent: string, name: string): void {
+function open(agent: string, name: string, replace = false): void {
   picked = true;
-  navigate(`/chat/${encodeURIComponent(agent)}/${encodeURIComponent(name)}`);
+  navigate(`/chat/${encodeURIComponent(agent)}/${encodeURIComponent(name)}`, { replace });
+}
+
+function openAgent(agent: string): void {
+  picked = true;
+  navigate(`/chat/${encodeURIComponent(agent)}`);
 }
 
 /** A conversation with an agent, beside what the agent did and has. */
@@ -24,14 +35,16 @@ export default function ChatView({ params }: ViewProps) {
   useEffect(() => {
     picked = false;
   }, []);
-  const agent = params.agent ? agents?.find((it) => it.type === params.agent) : agents?.[0];
-  const name = params.name ?? 'default';
+  const { agent, name } = choose(agents, params);
+  useEffect(() => {
+    if (agent && params.name) writeKept(lastKey, JSON.stringify([agent.type, name]));
+  }, [agent?.type, name, params.name]);
 
   return (
     <div className="view-chat">
       <div className="chat-head">
         <h1>Chat</h1>
-        {agents && agent && <Chooser agents={agents} agent={agent} name={name} />}
+        {agents && agent && <Chooser agents={agents} agent={agent} name={name} onChange={reload} />}
       </div>
       {!agents && !error && <Loading />}
       {!agents && error && (
@@ -72,19 +85,69 @@ export default function ChatView({ params }: ViewProps) {
   );
 }
 
-type ChooserProps = { agents: readonly AgentInfo[]; agent: AgentInfo; name: string };
+function lastOne(): string[] {
+  try {
+    const last: unknown = JSON.parse(readKept(lastKey) ?? '');
+    return Array.isArray(last) ? last.map(String) : [];
+  } catch {
+    return [];
+  }
+}
+
+/** What the address says; what it leaves open is as it was last. */
+function choose(agents: readonly AgentInfo[] | null, params: Params) {
+  const [lastAgent, lastName] = lastOne();
+  const asked = params.agent ?? lastAgent;
+  const agent =
+    agents?.find(({ type }) => type === asked) ?? (params.agent ? undefined : agents?.[0]);
+  const isLast = agent?.type === lastAgent && lastName !== undefined;
+  const name = params.name ?? (isLast ? lastName : undefined) ?? 'default';
+  return { agent, name };
+}
+
+type ChooserProps = {
+  agents: readonly AgentInfo[];
+  agent: AgentInfo;
+  name: string;
+  onChange: () => void;
+};
 
 /** Which agent, which conversation, and a new one. */
-function Chooser({ agents, agent, name }: ChooserProps) {
-  const [naming, setNaming] = useState(false);
+function Chooser({ agents, agent, name, onChange }: ChooserProps) {
+  const [naming, setNaming] = useState<'new' | 'rename' | null>(null);
+  const [problem, setProblem] = useState<string | null>(null);
   const button = useRef<HTMLButtonElement>(null);
   const names = [...new Set(['default', ...agent.names, name])];
+  const isKept = agent.names.includes(name);
+
+  async function act(what: () => Promise<void>) {
+    try {
+      setProblem(null);
+      await what();
+    } catch (cause) {
+      setProblem(cause instanceof ApiError ? cause.message : 'Something went wrong');
+    }
+    onChange();
+  }
+
+  function named(chosen: string | null) {
+    const renamed = naming === 'rename';
+    setNaming(null);
+    if (chosen === null) requestAnimationFrame(() => button.current?.focus());
+    else if (!renamed) open(agent.type, chosen);
+    else
+      void act(async () => {
+        await api.renameConversation(agent.type, name, chosen);
+        open(agent.type, chosen, true);
+      });
+  }
+
   return (
     <div className="chooser">
       {agents.length > 1 && (
         <label>
           <span className="visually-hidden">Agent</span>
-          <select value={agent.type} onChange={(event) => open(event.target.value, 'default')}>
+          <select value={agent.type} onChange={(event) => openAgent(event.target.value)}>
             {agents.map((it) => (
               <option key={it.type} value={it.type}>
                 {it.title}
@@ -94,17 +157,7 @@ function Chooser({ agents, agent, name }: ChooserProps) {
         </label>
       )}
       {naming ? (
-        <NameForm
-          names={names}
-          onDone={(chosen) => {
-            if (chosen !== null) {
-              open(agent.type, chosen);
-              return;
-            }
-            setNaming(false);
-            requestAnimationFrame(() => button.current?.focus());
-          }}
-        />
+        <NameForm names={names} {...(naming === 'rename' ? { old: name } : {})} onDone={named} />
       ) : (
         <>
           <label>
@@ -117,9 +170,38 @@ function Chooser({ agents, agent, name }: ChooserProps) {
               ))}
             </select>
           </label>
-          <button type="button" className="button" ref={button} onClick={() => setNaming(true)}>
+          <button type="button" className="button" ref={button} onClick={() => setNaming('new')}>
             New
           </button>
+          {isKept && (
+            <>
+              <button type="button" className="button quiet" onClick={() => setNaming('rename')}>
+                Rename
+              </button>
+              <Confirm
+                quiet
+                label="Reset its data"
+                of={name}
+                onConfirm={() => void act(() => api.resetConversation(agent.type, name))}
+              />
+              <Confirm
+                quiet
+                label="Delete"
+                of={name}
+                onConfirm={() =>
+                  void act(async () => {
+                    await api.removeConversation(agent.type, name);
+                    open(agent.type, agent.names.find((it) => it !== name) ?? 'default', true);
+                  })
+                }
+              />
+            </>
+          )}
+          {problem !== null && (
+            <span className="field-error" role="alert">
+              {problem}
+            </span>
+          )}
         </>
       )}
     </div>
@@ -141,14 +223,15 @@ export function freeName(names: readonly string[]): string {
   return `chat-${n}`;
 }
 
-function NameForm({
-  names,
-  onDone,
-}: {
+type NameProps = {
   names: readonly string[];
+  /** The name it has: it gets another. */
+  old?: string;
   onDone: (name: string | null) => void;
-}) {
-  const [text, setText] = useState(() => freeName(names));
+};
+
+function NameForm({ names, old, onDone }: NameProps) {
+  const [text, setText] = useState(() => old ?? freeName(names));
   const id = useId();
   const name = cleanName(text);
   return (
@@ -161,7 +244,7 @@ function NameForm({
       onKeyDown={(event) => event.key === 'Escape' && onDone(null)}
     >
       <label htmlFor={id} className="visually-hidden">
-        Name of the new conversation
+        {old === undefined ? 'Name of the new conversation' : `New name of ${old}`}
       </label>
       <input
         id={id}
@@ -173,7 +256,7 @@ function NameForm({
         onChange={(event) => setText(event.target.value)}
       />
       <button type="submit" className="button primary" disabled={name === ''}>
-        Start
+        {old === undefined ? 'Start' : 'Rename'}
       </button>
       <button type="button" className="button quiet" onClick={() => onDone(null)}>
         Cancel
