@@ -44,6 +44,8 @@ const table = {
   'POST /v1/agents/{agent}/{name}/messages': { access: 'run', path: '/v1/agents/sandbox-agent/a/messages', body: {}, statuses: [400] },
   'DELETE /v1/agents/{agent}/{name}/messages': { access: 'run', path: '/v1/agents/sandbox-agent/a/messages', statuses: [204] },
   'DELETE /v1/agents/{agent}/{name}': { access: 'run', path: '/v1/agents/sandbox-agent/none', statuses: [204, 404] },
+  'POST /v1/agents/{agent}/{name}/reset': { access: 'run', path: '/v1/agents/sandbox-agent/none/reset', statuses: [204, 404] },
+  'POST /v1/agents/{agent}/{name}/rename': { access: 'run', path: '/v1/agents/sandbox-agent/none/rename', body: { name: 'other' }, statuses: [404] },
   'DELETE /v1/agents/{agent}/{name}/turns/{turn}': { access: 'run', path: '/v1/agents/sandbox-agent/a/turns/none', statuses: [204, 404] },
   // Without an upgrade there is nothing at this address.
   'GET /agents/{agent}/{name}': { access: 'run', path: '/agents/sandbox-agent/a', statuses: [404] },
