@@ -19,7 +19,7 @@ struct failure {
     struct buf text; /* of the model, that was at fault */
 };
 
-static json_t *usage(const struct agent *a) {
+static json_t *usage(const struct coder *a) {
     json_t *u =
         json_pack("{s:I,s:I,s:I}", "input_tokens", (json_int_t)a->input_tokens, "output_tokens",
                   (json_int_t)a->output_tokens, "model_calls", (json_int_t)a->calls);
@@ -30,7 +30,7 @@ static json_t *usage(const struct agent *a) {
     return u;
 }
 
-static void tell_end(struct agent *a, enum coder_reason reason, json_t *words, json_t *text) {
+static void tell_end(struct coder *a, enum coder_reason reason, json_t *words, json_t *text) {
     bool done = reason == CODER_REASON_DONE;
     json_t *fields =
         json_pack("{s:s,s:o,s:I,s:I,s:o}", "reason", coder_reason_name(reason),
@@ -41,7 +41,7 @@ static void tell_end(struct agent *a, enum coder_reason reason, json_t *words, j
     events_tell(a->events, done ? CODER_DONE : CODER_FAILED, fields);
 }
 
-void agent_fail(struct agent *a, enum coder_reason reason, const char *message, const char *text,
+void agent_fail(struct coder *a, enum coder_reason reason, const char *message, const char *text,
                 size_t len) {
     tell_end(a, reason, coder_shorten_text(message, strlen(message)),
              len > 0 ? coder_shorten_text(text, len) : NULL);
@@ -56,7 +56,7 @@ struct repair {
     const char *why;
 };
 
-static int write_request(struct agent *a, const struct repair *repair, struct buf *out,
+static int write_request(struct coder *a, const struct repair *repair, struct buf *out,
                          struct err *err) {
     struct json_writer w;
     json_writer_init(&w, out);
@@ -82,7 +82,7 @@ static int write_request(struct agent *a, const struct repair *repair, struct bu
     return 0;
 }
 
-static void tell_call(struct agent *a, int64_t began_ms, int rc, const struct call_result *r) {
+static void tell_call(struct coder *a, int64_t began_ms, int rc, const struct call_result *r) {
     json_t *fields = json_pack("{s:I,s:I,s:b,s:I}", "call", (json_int_t)a->calls, "ms",
                                (json_int_t)(clock_mono_ms() - began_ms), "ok", rc == 0, "attempts",
                                (json_int_t)r->attempts);
@@ -99,7 +99,7 @@ static void tell_call(struct agent *a, int64_t began_ms, int rc, const struct ca
     events_tell(a->events, CODER_MODEL_END, fields);
 }
 
-static int ask(struct agent *a, const struct repair *repair, struct call_result *ret,
+static int ask(struct coder *a, const struct repair *repair, struct call_result *ret,
                struct err *err) {
     _cleanup_(buf) struct buf body;
     buf_init(&body, REQUEST_MAX);
@@ -111,14 +111,14 @@ static int ask(struct agent *a, const struct repair *repair, struct call_result 
         a->events, CODER_MODEL_BEGIN,
         json_pack("{s:I,s:I}", "call", (json_int_t)a->calls, "bytes", (json_int_t)body.len));
     int64_t began = clock_mono_ms();
-    struct call call = {.number = a->calls, .body = body.data, .len = body.len};
+    struct model_call call = {.number = a->calls, .body = body.data, .len = body.len};
     rc = call_model(&a->route, &call, a->life, a->events, ret, err);
     tell_call(a, began, rc, ret);
     return rc;
 }
 
 /* What the answer says to do; ERR_BAD_REQUEST for one that may be repaired. */
-static int read_answer(const struct agent *a, const struct answer *n, struct reply *ret,
+static int read_answer(const struct coder *a, const struct answer *n, struct coder_reply *ret,
                        struct err *err) {
     if (n->stop == ANSWER_REFUSED)
         return err_set(err, ERR_UPSTREAM, "the model refused to answer (%s)",
@@ -145,7 +145,7 @@ static void note_failure(struct failure *f, enum coder_reason reason, const stru
                       utf8_floor(n->text.data, n->text.len, CODER_TEXT_MAX));
 }
 
-static void tell_repair(struct agent *a, const struct err *err, const struct answer *n) {
+static void tell_repair(struct coder *a, const struct err *err, const struct answer *n) {
     events_tell(a->events, CODER_REPAIR,
                 json_pack("{s:o,s:o}", "message",
                           coder_shorten_text(err->message, strlen(err->message)), "text",
@@ -153,7 +153,8 @@ static void tell_repair(struct agent *a, const struct err *err, const struct ans
 }
 
 /* The next action; the model may repair one reply. `ret_text` is the reply as it was written. */
-static int next_action(struct agent *a, struct reply *ret, char **ret_text, struct failure *f) {
+static int next_action(struct coder *a, struct coder_reply *ret, char **ret_text,
+                       struct failure *f) {
     struct call_result first = {0};
     struct call_result second = {0};
     struct err *err = &f->err;
@@ -195,7 +196,7 @@ static int next_action(struct agent *a, struct reply *ret, char **ret_text, stru
 
 /* --- doing --- */
 
-static void tell_step_end(struct agent *a, const struct tool_result *r, int64_t began_ms) {
+static void tell_step_end(struct coder *a, const struct coder_result *r, int64_t began_ms) {
     json_t *fields = json_pack("{s:I,s:b,s:I}", "step", (json_int_t)a->steps, "ok", r->ok, "ms",
                                (json_int_t)(clock_mono_ms() - began_ms));
     if (r->exited && r->exit_code >= 0)
@@ -214,7 +215,7 @@ static void tell_step_end(struct agent *a, const struct tool_result *r, int64_t 
 
 /* For the model: JSON too, so that nothing in a file or an output can end it and begin something
  * else. */
-static char *result_text(const struct agent *a, const char *tool, const struct tool_result *r) {
+static char *result_text(const struct coder *a, const char *tool, const struct coder_result *r) {
     struct buf b;
     struct json_writer w;
     buf_init(&b, 1024 * 1024);
@@ -252,8 +253,9 @@ static char *result_text(const struct agent *a, const char *tool, const struct t
 }
 
 /* Takes the action's text. */
-static int do_step(struct agent *a, const struct reply *reply, char *text, struct failure *f) {
-    struct tool_result result;
+static int do_step(struct coder *a, const struct coder_reply *reply, char *text,
+                   struct failure *f) {
+    struct coder_result result;
     const char *tool = json_string_value(reply->tool);
     json_t *name = json_string(tool);
     tool_result_init(&result);
@@ -277,7 +279,7 @@ static int do_step(struct agent *a, const struct reply *reply, char *text, struc
     if (rc < 0)
         f->reason = reason_of(&f->err);
     context_add(&a->context,
-                &(struct turn){.action = text, .result = result_text(a, tool, &result)});
+                &(struct exchange){.action = text, .result = result_text(a, tool, &result)});
     tool_result_finish(&result);
     return rc;
 }
@@ -285,8 +287,8 @@ static int do_step(struct agent *a, const struct reply *reply, char *text, struc
 /* --- the loop --- */
 
 /* 0 to go on, 1 when it is done, negative with the failure. */
-static int turn(struct agent *a, struct failure *f) {
-    struct reply reply;
+static int turn(struct coder *a, struct failure *f) {
+    struct coder_reply reply;
     char *text = NULL;
     int rc = next_action(a, &reply, &text, f);
     if (rc < 0)
@@ -316,7 +318,7 @@ static int turn(struct agent *a, struct failure *f) {
     return rc;
 }
 
-enum coder_reason agent_run(struct agent *a) {
+enum coder_reason agent_run(struct coder *a) {
     struct failure f = {.reason = CODER_REASON_DONE};
     int rc = 0;
     buf_init(&f.text, CODER_TEXT_MAX);

@@ -9,11 +9,11 @@
 #include "coder/tools.h"
 #include "wire/coder.h"
 
-struct agent {
+struct coder {
     struct life *life;
     struct events *events;
     struct tools tools;
-    struct route route;
+    struct model_route route;
     struct dialect_request request;
     struct context context;
     int64_t max_steps;
@@ -27,7 +27,7 @@ struct agent {
 };
 
 /* Runs to the end and tells it: exactly one CODER_DONE or CODER_FAILED. */
-enum coder_reason agent_run(struct agent *a);
+enum coder_reason agent_run(struct coder *a);
 /* Tells the end of a run that did not come to its loop. */
-void agent_fail(struct agent *a, enum coder_reason reason, const char *message, const char *text,
+void agent_fail(struct coder *a, enum coder_reason reason, const char *message, const char *text,
                 size_t len);

@@ -32,7 +32,7 @@ static int read_port(const char *text, size_t len, uint16_t *ret) {
     return 0;
 }
 
-static int set_address(struct route *r, const char *host, uint16_t port) {
+static int set_address(struct model_route *r, const char *host, uint16_t port) {
     struct sockaddr_in *v4 = (struct sockaddr_in *)(void *)&r->address;
     struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)(void *)&r->address;
     if (inet_pton(AF_INET, strcmp(host, "localhost") == 0 ? "127.0.0.1" : host, &v4->sin_addr) ==
@@ -51,9 +51,9 @@ static int set_address(struct route *r, const char *host, uint16_t port) {
     return -1;
 }
 
-int route_init(struct route *r, const char *base_url, enum dialect dialect, struct err *err) {
+int route_init(struct model_route *r, const char *base_url, enum dialect dialect, struct err *err) {
     static const char scheme[] = "http://";
-    *r = (struct route){.dialect = dialect};
+    *r = (struct model_route){.dialect = dialect};
     if (strncmp(base_url, scheme, strlen(scheme)) != 0)
         return err_set(
             err, ERR_BAD_REQUEST,
@@ -82,10 +82,10 @@ int route_init(struct route *r, const char *base_url, enum dialect dialect, stru
     return 0;
 }
 
-void route_finish(struct route *r) {
+void route_finish(struct model_route *r) {
     free(r->host);
     free(r->path);
-    *r = (struct route){0};
+    *r = (struct model_route){0};
 }
 
 /* --- one try --- */
@@ -104,8 +104,8 @@ static int wait_for(struct life *life, int fd, short events, int64_t until_ms, s
     }
 }
 
-static int open_connection(const struct route *r, struct life *life, int64_t until_ms, int *ret_fd,
-                           struct err *err) {
+static int open_connection(const struct model_route *r, struct life *life, int64_t until_ms,
+                           int *ret_fd, struct err *err) {
     _cleanup_(close) int fd =
         socket(r->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
@@ -170,7 +170,7 @@ static int receive(struct life *life, int fd, struct response *response, int64_t
     return 0;
 }
 
-static void write_head(const struct route *r, size_t len, struct buf *out) {
+static void write_head(const struct model_route *r, size_t len, struct buf *out) {
     (void)buf_addf(out,
                    "POST %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: cay-coder/" CAY_VERSION "\r\n"
                    "Accept: application/json\r\nContent-Type: application/json\r\n"
@@ -185,7 +185,7 @@ static void write_head(const struct route *r, size_t len, struct buf *out) {
     (void)buf_add_str(out, "\r\n");
 }
 
-static int try_once(const struct route *r, const struct call *c, struct life *life,
+static int try_once(const struct model_route *r, const struct model_call *c, struct life *life,
                     struct response *response, struct err *err) {
     _cleanup_(buf) struct buf head;
     _cleanup_(close) int fd = -1;
@@ -222,7 +222,7 @@ static bool may_try_again(const struct err *err, const struct response *response
 }
 
 /* How long to wait; -1 if that is longer than anybody should. */
-static int64_t wait_before(const struct route *r, const struct response *response,
+static int64_t wait_before(const struct model_route *r, const struct response *response,
                            int64_t attempt) {
     if (response->retry_after_ms >= 0)
         return response->retry_after_ms > LIMIT_CODER_RETRY_MAX_MS ? -1 : response->retry_after_ms;
@@ -232,7 +232,7 @@ static int64_t wait_before(const struct route *r, const struct response *respons
     return MIN(wait, (int64_t)LIMIT_CODER_RETRY_MAX_MS);
 }
 
-static int wait_and_tell(const struct route *r, const struct call *c, int64_t attempt,
+static int wait_and_tell(const struct model_route *r, const struct model_call *c, int64_t attempt,
                          const struct response *response, struct life *life, struct events *events,
                          struct err *err) {
     int64_t wait = wait_before(r, response, attempt);
@@ -249,7 +249,7 @@ static int wait_and_tell(const struct route *r, const struct call *c, int64_t at
     return rc == -ERR_UNAVAILABLE ? 0 : rc;
 }
 
-int call_model(const struct route *r, const struct call *c, struct life *life,
+int call_model(const struct model_route *r, const struct model_call *c, struct life *life,
                struct events *events, struct call_result *ret, struct err *err) {
     for (int64_t attempt = 1;; attempt++) {
         struct response response;

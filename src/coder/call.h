@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-struct route {
+struct model_route {
     struct sockaddr_storage address;
     socklen_t address_len;
     char *host; /* of the Host field */
@@ -24,10 +24,10 @@ struct route {
 };
 
 /* Reads http://ADDRESS[:PORT][/PATH]. Names are not looked up, but for "localhost". */
-int route_init(struct route *r, const char *base_url, enum dialect dialect, struct err *err);
-void route_finish(struct route *r);
+int route_init(struct model_route *r, const char *base_url, enum dialect dialect, struct err *err);
+void route_finish(struct model_route *r);
 
-struct call {
+struct model_call {
     int64_t number;
     const char *body;
     size_t len;
@@ -40,5 +40,5 @@ struct call_result {
 
 /* ERR_CANCELLED and ERR_TIMEOUT for the run's own end; any other failure is the model's. `attempts`
  * is written in any case. */
-int call_model(const struct route *r, const struct call *c, struct life *life,
+int call_model(const struct model_route *r, const struct model_call *c, struct life *life,
                struct events *events, struct call_result *ret, struct err *err);

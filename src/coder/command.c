@@ -248,7 +248,7 @@ static unsigned sweep(pid_t shell) {
     return ended;
 }
 
-static void finish(struct command *c, enum life_wait how, struct tool_result *ret) {
+static void finish(struct command *c, enum life_wait how, struct coder_result *ret) {
     int status = 0;
     if (how != LIFE_READY) {
         struct pollfd p = {.fd = c->pid_fd, .events = POLLIN};
@@ -288,7 +288,7 @@ static int read_args(const struct tools *t, const json_t *args, const char **ret
     return 0;
 }
 
-int tool_run_command(struct tools *t, int64_t step, const json_t *args, struct tool_result *ret,
+int tool_run_command(struct tools *t, int64_t step, const json_t *args, struct coder_result *ret,
                      struct err *err) {
     const char *text = NULL;
     int64_t timeout_ms = 0;

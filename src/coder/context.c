@@ -14,7 +14,7 @@ void context_init(struct context *c, const char *spec, size_t max_bytes) {
     *c = (struct context){.spec = spec, .max_bytes = max_bytes};
 }
 
-static void free_turn(struct turn *t) {
+static void free_turn(struct exchange *t) {
     free(t->action);
     free(t->result);
 }
@@ -26,7 +26,7 @@ void context_finish(struct context *c) {
     *c = (struct context){0};
 }
 
-void context_add(struct context *c, const struct turn *turn) {
+void context_add(struct context *c, const struct exchange *turn) {
     c->turns = xrealloc(c->turns, (c->nturns + 1) * sizeof(*c->turns));
     c->turns[c->nturns++] = *turn;
 }

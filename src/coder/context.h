@@ -9,7 +9,7 @@
 
 #include <stddef.h>
 
-struct turn {
+struct exchange {
     char *action;
     char *result;
     bool short_result;
@@ -19,7 +19,7 @@ struct turn {
 struct context {
     const char *spec;
     size_t max_bytes;
-    struct turn *turns;
+    struct exchange *turns;
     size_t nturns;
     size_t left_out; /* turns */
 };
@@ -27,7 +27,7 @@ struct context {
 void context_init(struct context *c, const char *spec, size_t max_bytes);
 void context_finish(struct context *c);
 /* Takes its texts. */
-void context_add(struct context *c, const struct turn *turn);
+void context_add(struct context *c, const struct exchange *turn);
 /* Shortens what must be. */
 void context_fit(struct context *c);
 void context_write(const struct context *c, struct json_writer *w);

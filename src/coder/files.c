@@ -95,7 +95,7 @@ static int put(int fd, const char *path, const char *data, size_t len, struct er
     return 0;
 }
 
-int tool_write_file(struct tools *t, const json_t *args, struct tool_result *ret) {
+int tool_write_file(struct tools *t, const json_t *args, struct coder_result *ret) {
     static const char *const keys[] = {"path", "content", NULL};
     struct err *err = &ret->error;
     const char *path = NULL;
@@ -173,7 +173,7 @@ static int read_window(int fd, const char *path, int64_t offset, int64_t limit, 
     return 0;
 }
 
-int tool_read_file(struct tools *t, const json_t *args, struct tool_result *ret) {
+int tool_read_file(struct tools *t, const json_t *args, struct coder_result *ret) {
     static const char *const keys[] = {"path", "offset", "limit", NULL};
     struct err *err = &ret->error;
     const char *path = NULL;
@@ -231,7 +231,7 @@ static int read_whole(int fd, const char *path, const struct stat *st, struct bu
     return 0;
 }
 
-int tool_edit_file(struct tools *t, const json_t *args, struct tool_result *ret) {
+int tool_edit_file(struct tools *t, const json_t *args, struct coder_result *ret) {
     static const char *const keys[] = {"path", "old", "new", NULL};
     struct err *err = &ret->error;
     const char *path = NULL;

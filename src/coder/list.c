@@ -112,7 +112,7 @@ static void walk(struct list *l, int fd, const char *prefix, unsigned depth) {
     free_names(names, n);
 }
 
-int tool_list_files(struct tools *t, const json_t *args, struct tool_result *ret) {
+int tool_list_files(struct tools *t, const json_t *args, struct coder_result *ret) {
     static const char *const keys[] = {"path", NULL};
     const char *path = ".";
     int rc = json_check_keys(args, "args of list_files", keys, &ret->error);

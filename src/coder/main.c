@@ -251,7 +251,8 @@ static bool is_plain(const char *key) {
     return true;
 }
 
-static int open_route(struct route *r, const struct options *o, enum dialect d, struct err *err) {
+static int open_route(struct model_route *r, const struct options *o, enum dialect d,
+                      struct err *err) {
     const char *url = o->base_url ? o->base_url : from_environment(d, "url");
     const char *key = from_environment(d, "key");
     if (!url)
@@ -278,7 +279,7 @@ static void guard_self(void) {
 
 /* --- the run --- */
 
-static void tell_start(const struct agent *a, const struct options *o) {
+static void tell_start(const struct coder *a, const struct options *o) {
     events_tell(a->events, CODER_START,
                 json_pack("{s:i,s:s,s:s,s:s,s:s,s:I,s:s,s:I}", "v", CODER_VERSION, "agent",
                           "cay-coder", "version", CAY_VERSION, "model", o->model, "dir", o->dir,
@@ -287,7 +288,7 @@ static void tell_start(const struct agent *a, const struct options *o) {
                           (json_int_t)o->timeout_ms));
 }
 
-static int prepare(struct agent *a, const struct options *o, struct buf *spec, struct buf *prompt,
+static int prepare(struct coder *a, const struct options *o, struct buf *spec, struct buf *prompt,
                    struct err *err) {
     a->tools = (struct tools){.dir = {.fd = -1, .path = o->dir},
                               .life = a->life,
@@ -313,7 +314,7 @@ static int prepare(struct agent *a, const struct options *o, struct buf *spec, s
 
 static enum coder_reason run(const struct options *o, enum dialect dialect, struct life *life) {
     struct events events = {.fd = STDOUT_FILENO, .life = life};
-    struct agent a = {.life = life, .events = &events, .request = {.dialect = dialect}};
+    struct coder a = {.life = life, .events = &events, .request = {.dialect = dialect}};
     _cleanup_(buf) struct buf spec;
     _cleanup_(buf) struct buf prompt;
     struct err err;

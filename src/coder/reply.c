@@ -10,7 +10,7 @@ static int malformed(struct err *err, const char *what) {
     return err_set(err, ERR_BAD_REQUEST, "%s", what);
 }
 
-static int read_done(struct reply *r, struct err *err) {
+static int read_done(struct coder_reply *r, struct err *err) {
     static const char *const keys[] = {"done", "summary", "thought", NULL};
     int rc = json_check_keys(r->json, "the reply", keys, err);
     if (rc < 0)
@@ -24,7 +24,7 @@ static int read_done(struct reply *r, struct err *err) {
     return 0;
 }
 
-static int read_tool(struct reply *r, struct err *err) {
+static int read_tool(struct coder_reply *r, struct err *err) {
     static const char *const keys[] = {"tool", "args", "thought", NULL};
     int rc = json_check_keys(r->json, "the reply", keys, err);
     if (rc < 0)
@@ -40,7 +40,7 @@ static int read_tool(struct reply *r, struct err *err) {
     return 0;
 }
 
-static int read_reply(const char *text, size_t len, struct reply *r, struct err *err) {
+static int read_reply(const char *text, size_t len, struct coder_reply *r, struct err *err) {
     if (len == 0)
         return malformed(err, "the reply is empty");
     if (len >= 3 && memcmp(text, "```", 3) == 0)
@@ -68,8 +68,8 @@ static bool is_space(char c) {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-int reply_parse(const char *text, size_t len, struct reply *ret, struct err *err) {
-    struct reply r = {0};
+int reply_parse(const char *text, size_t len, struct coder_reply *ret, struct err *err) {
+    struct coder_reply r = {0};
     while (len > 0 && is_space(text[0])) {
         text++;
         len--;
@@ -85,7 +85,7 @@ int reply_parse(const char *text, size_t len, struct reply *ret, struct err *err
     return 0;
 }
 
-void reply_finish(struct reply *r) {
+void reply_finish(struct coder_reply *r) {
     json_decref(r->json);
-    *r = (struct reply){0};
+    *r = (struct coder_reply){0};
 }

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-struct reply {
+struct coder_reply {
     json_t *json; /* owns the rest */
     bool done;
     const json_t *thought; /* a string, or NULL */
@@ -19,5 +19,5 @@ struct reply {
 };
 
 /* ERR_BAD_REQUEST with words for the model. */
-int reply_parse(const char *text, size_t len, struct reply *ret, struct err *err);
-void reply_finish(struct reply *r);
+int reply_parse(const char *text, size_t len, struct coder_reply *ret, struct err *err);
+void reply_finish(struct coder_reply *r);

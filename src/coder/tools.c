@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-typedef int file_tool(struct tools *t, const json_t *args, struct tool_result *ret);
+typedef int file_tool(struct tools *t, const json_t *args, struct coder_result *ret);
 
 static const struct {
     const char *name;
@@ -15,17 +15,17 @@ static const struct {
     {"list_files", tool_list_files}, {"run_command", NULL},
 };
 
-void tool_result_init(struct tool_result *r) {
-    *r = (struct tool_result){.ok = false};
+void tool_result_init(struct coder_result *r) {
+    *r = (struct coder_result){.ok = false};
     buf_init(&r->output, LIMIT_CODER_OUTPUT_BYTES * 4);
 }
 
-void tool_result_finish(struct tool_result *r) {
+void tool_result_finish(struct coder_result *r) {
     buf_finish(&r->output);
 }
 
 int tools_run(struct tools *t, int64_t step, const char *name, const json_t *args,
-              struct tool_result *ret, struct err *err) {
+              struct coder_result *ret, struct err *err) {
     size_t i = 0;
     while (i < ARRAY_LEN(table) && strcmp(table[i].name, name) != 0)
         i++;

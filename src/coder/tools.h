@@ -23,7 +23,7 @@ struct tools {
     int64_t command_timeout_ms;
 };
 
-struct tool_result {
+struct coder_result {
     bool ok;
     bool told;     /* the output went out as events while it came */
     bool exited;   /* the three below are set */
@@ -35,12 +35,12 @@ struct tool_result {
     struct err error;  /* if not ok and not exited: why, in words for the model */
 };
 
-void tool_result_init(struct tool_result *r);
-void tool_result_finish(struct tool_result *r);
+void tool_result_init(struct coder_result *r);
+void tool_result_finish(struct coder_result *r);
 
 /* ERR_CANCELLED or ERR_TIMEOUT when the run ended meanwhile; `ret` is filled then too. */
 int tools_run(struct tools *t, int64_t step, const char *name, const json_t *args,
-              struct tool_result *ret, struct err *err);
+              struct coder_result *ret, struct err *err);
 
 /* Opens what is below the work directory, whatever links or ".." the name holds. -1 with errno;
  * EXDEV if it leads out. Follows links that stay inside, where the kernel lets us ask for that. */
@@ -51,11 +51,11 @@ int workdir_walk(int dirfd, const char *path, int flags, mode_t mode);
 const char *workdir_relative(const struct workdir *d, const char *path);
 
 /* files.c */
-int tool_write_file(struct tools *t, const json_t *args, struct tool_result *ret);
-int tool_read_file(struct tools *t, const json_t *args, struct tool_result *ret);
-int tool_edit_file(struct tools *t, const json_t *args, struct tool_result *ret);
+int tool_write_file(struct tools *t, const json_t *args, struct coder_result *ret);
+int tool_read_file(struct tools *t, const json_t *args, struct coder_result *ret);
+int tool_edit_file(struct tools *t, const json_t *args, struct coder_result *ret);
 /* list.c */
-int tool_list_files(struct tools *t, const json_t *args, struct tool_result *ret);
+int tool_list_files(struct tools *t, const json_t *args, struct coder_result *ret);
 /* command.c: as tools_run() */
-int tool_run_command(struct tools *t, int64_t step, const json_t *args, struct tool_result *ret,
+int tool_run_command(struct tools *t, int64_t step, const json_t *args, struct coder_result *ret,
                      struct err *err);

@@ -217,14 +217,14 @@ static void wait_warming_up(JSGlobalContextRef ctx, JSObjectRef fn, int *rounds)
         (void)poll(&p, 1, -1);
 }
 
-struct compiler {
+struct compile_engine {
     JSGlobalContextRef ctx;
     JSObjectRef fn;
     int idle_rounds; /* of the warm-up, still to come */
     size_t garbage;
 };
 
-static int on_request(struct compiler *c, const struct wire_frame *f) {
+static int on_request(struct compile_engine *c, const struct wire_frame *f) {
     struct unpack u;
     unpack_init(&u, f->data, f->len);
     set_budget(unpack_u32(&u));
@@ -243,7 +243,7 @@ static int on_request(struct compiler *c, const struct wire_frame *f) {
     return rc;
 }
 
-static int serve(struct compiler *c, struct err *err) {
+static int serve(struct compile_engine *c, struct err *err) {
     struct wire_reader reader;
     wire_reader_init(&reader, COMPILE_HEAD_SIZE + COMPILE_FRAME_MAX);
     int rc = 0;
@@ -288,7 +288,7 @@ static int run(bool cold, struct err *err) {
     if (rc < 0)
         return rc;
     (void)wire_send(CHANNEL_FD, &(struct wire_out){.type = COMPILE_READY});
-    struct compiler c = {.ctx = ctx, .fn = fn, .idle_rounds = cold ? 0 : IDLE_ROUNDS};
+    struct compile_engine c = {.ctx = ctx, .fn = fn, .idle_rounds = cold ? 0 : IDLE_ROUNDS};
     return serve(&c, err);
 }
 

@@ -22,7 +22,7 @@ struct fold {
     struct egress_event event; /* texts are owned */
 };
 
-static void send_event(struct box *b, const struct egress_event *e) {
+static void send_event(struct line *b, const struct egress_event *e) {
     struct egress_event told = *e;
     struct buf out;
     told.sandbox = b->id;
@@ -40,7 +40,7 @@ static bool is_same(const struct egress_event *a, const struct egress_event *b) 
            strcmp(a->model, b->model) == 0 && strcmp(a->path, b->path) == 0;
 }
 
-static struct fold *find(struct box *b, const struct egress_event *e) {
+static struct fold *find(struct line *b, const struct egress_event *e) {
     for (size_t i = 0; i < b->nfolds; i++)
         if (is_same(&b->folds[i].event, e))
             return &b->folds[i];
@@ -51,7 +51,7 @@ static char *cut(const char *text) {
     return xstrndup(text, strnlen(text, EGRESS_TEXT_MAX));
 }
 
-static struct fold *add(struct box *b, const struct egress_event *e) {
+static struct fold *add(struct line *b, const struct egress_event *e) {
     if (!b->folds)
         b->folds = xcalloc(FOLDS_MAX, sizeof(*b->folds));
     struct fold *f = &b->folds[b->nfolds++];
@@ -70,7 +70,7 @@ static struct fold *add(struct box *b, const struct egress_event *e) {
 
 /* The place where it is counted. A guest that varies what it asks for makes places coarser, first
  * without paths, then one for each state. */
-static struct fold *place(struct box *b, struct egress_event *e) {
+static struct fold *place(struct line *b, struct egress_event *e) {
     static char none[] = "";
     static char any[] = "*";
     struct fold *f = NULL;
@@ -98,7 +98,7 @@ static struct fold *place(struct box *b, struct egress_event *e) {
     return f ? f : add(b, e);
 }
 
-static void fold(struct box *b, const struct egress_event *e) {
+static void fold(struct line *b, const struct egress_event *e) {
     struct egress_event like = *e;
     struct egress_event *f = &place(b, &like)->event;
     f->count++;
@@ -116,7 +116,7 @@ static void fold(struct box *b, const struct egress_event *e) {
         b->folds_told_ms = clock_mono_ms();
 }
 
-bool audit_tell(struct box *b, const struct egress_event *e, bool always) {
+bool audit_tell(struct line *b, const struct egress_event *e, bool always) {
     double rate = b->egress->config.events_per_second;
     bool refused = e->state == EGRESS_REFUSED;
     struct egress_event told = *e;
@@ -132,7 +132,7 @@ bool audit_tell(struct box *b, const struct egress_event *e, bool always) {
     return false;
 }
 
-void audit_flush(struct box *b) {
+void audit_flush(struct line *b) {
     for (size_t i = 0; i < b->nfolds; i++) {
         send_event(b, &b->folds[i].event);
         egress_event_finish(&b->folds[i].event);
@@ -143,6 +143,6 @@ void audit_flush(struct box *b) {
     b->folds = NULL;
 }
 
-bool audit_is_due(const struct box *b, int64_t now_ms) {
+bool audit_is_due(const struct line *b, int64_t now_ms) {
     return b->nfolds > 0 && now_ms - b->folds_told_ms >= FOLD_MS;
 }

@@ -24,7 +24,7 @@ void conn_unref(struct conn *c) {
     buf_finish(&c->body);
     http1_head_finish(&c->head);
     decision_finish(&c->decision);
-    box_unref(c->box);
+    line_unref(c->line);
     free(c);
 }
 
@@ -46,7 +46,7 @@ static bool tell(struct conn *c, enum egress_state state, bool always) {
     c->event.kind = c->decision.kind;
     c->event.path = c->decision.path ? c->decision.path : "";
     c->event.model = c->model;
-    return audit_tell(c->box, &c->event, always);
+    return audit_tell(c->line, &c->event, always);
 }
 
 void conn_tell_begun(struct conn *c) {
@@ -65,7 +65,7 @@ static void tell_ended(struct conn *c) {
 
 /* Gives the memory of the body back, also in the sandbox's account. */
 static void drop_body(struct conn *c) {
-    (void)box_hold(c->box, c->held_bytes, 0);
+    (void)line_hold(c->line, c->held_bytes, 0);
     c->held_bytes = 0;
     buf_finish(&c->body);
 }
@@ -91,7 +91,7 @@ void conn_close(struct conn *c) {
     *c->link = c->next;
     if (c->next)
         c->next->link = c->link;
-    c->box->nconns--;
+    c->line->nconns--;
     uv_close((uv_handle_t *)&c->tcp, on_tcp_closed);
 }
 
@@ -112,10 +112,10 @@ void conn_deny(struct conn *c, const char *reason, const void *last, size_t len)
     conn_cut(c, reason);
 }
 
-void conn_accept(struct box *b) {
+void conn_accept(struct line *b) {
     struct conn *c = xcalloc(1, sizeof(*c));
     struct egress *e = b->egress;
-    c->box = b;
+    c->line = b;
     c->refs = 1;
     b->refs++;
     (void)uv_tcp_init(e->loop, &c->tcp);
@@ -146,7 +146,7 @@ void conn_accept(struct box *b) {
 
 /* --- writing --- */
 
-struct write {
+struct guest_write {
     uv_write_t req;
     struct conn *conn;
     size_t len;
@@ -172,7 +172,7 @@ static void shut(struct conn *c) {
 }
 
 static void on_written(uv_write_t *req, int status) {
-    struct write *w = CONTAINER_OF(req, struct write, req);
+    struct guest_write *w = CONTAINER_OF(req, struct guest_write, req);
     struct conn *c = w->conn;
     c->queued -= w->len;
     free(w);
@@ -205,7 +205,7 @@ bool conn_write(struct conn *c, const void *data, size_t len) {
     }
     if (done == len)
         return true;
-    struct write *w = xmalloc(sizeof(*w) + len - done);
+    struct guest_write *w = xmalloc(sizeof(*w) + len - done);
     w->conn = c;
     w->len = len - done;
     memcpy(w->data, (const char *)data + done, w->len);
@@ -249,7 +249,7 @@ static void write_error(struct buf *b, const struct conn *c, int status, const s
     buf_init(&words, ERROR_MAX);
     (void)buf_add_str(&words, err->message);
     if (status == 403)
-        advice_write(&c->box->policy, &words);
+        advice_write(&c->line->policy, &words);
     json_writer_init(&w, b);
     json_writer_object_begin(&w);
     if (api == EGRESS_API_ANTHROPIC)
@@ -306,8 +306,8 @@ void conn_refuse(struct conn *c, const struct err *err, const char *reason) {
     (void)snprintf(c->reason, sizeof(c->reason), "%s", reason ? reason : err->message);
     c->event.status = (uint32_t)status;
     if (!c->begun) {
-        c->box->usage.refused++;
-        c->event.number = ++c->box->egress->next_number;
+        c->line->usage.refused++;
+        c->event.number = ++c->line->egress->next_number;
         (void)tell(c, EGRESS_REFUSED, false);
     }
     bool open = conn_write(c, out.data, out.len);
@@ -318,7 +318,7 @@ void conn_refuse(struct conn *c, const struct err *err, const char *reason) {
 }
 
 void conn_answered(struct conn *c, bool keep) {
-    bool go_on = keep && c->state != CONN_SEND && c->head.keep_alive && !c->eof && !c->box->closed;
+    bool go_on = keep && c->state != CONN_SEND && c->head.keep_alive && !c->eof && !c->line->closed;
     end_request(c);
     if (c->closing)
         return;
@@ -328,7 +328,7 @@ void conn_answered(struct conn *c, bool keep) {
     }
     c->state = CONN_HEAD;
     c->scanned = 0;
-    conn_set_deadline(c, c->box->egress->config.idle_timeout_ms);
+    conn_set_deadline(c, c->line->egress->config.idle_timeout_ms);
     if (!c->running)
         run(c);
     if (!c->closing)
@@ -340,14 +340,14 @@ void conn_answered(struct conn *c, bool keep) {
 static void on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *out) {
     struct conn *c = h->data;
     (void)hint;
-    *out = uv_buf_init(c->box->egress->read_buf, READ_BYTES);
+    *out = uv_buf_init(c->line->egress->read_buf, READ_BYTES);
 }
 
 static bool wants_input(const struct conn *c) {
     switch (c->state) {
     case CONN_BUSY:
         /* Its end is to be seen, and what comes early must not fill memory. */
-        return c->in.len < c->box->egress->config.head_bytes;
+        return c->in.len < c->line->egress->config.head_bytes;
     case CONN_HEAD:
         return !c->throttled;
     case CONN_TUNNEL:
@@ -378,7 +378,7 @@ static bool is_inspected(const struct conn *c) {
 }
 
 static int check_body_limits(struct conn *c, struct err *err) {
-    const struct egress_config *config = &c->box->egress->config;
+    const struct egress_config *config = &c->line->egress->config;
     if (is_inspected(c) && c->head.has_length && c->head.content_length > config->body_bytes)
         return err_set(err, ERR_TOO_LARGE, "the body exceeds %llu bytes (limit body_bytes)",
                        (unsigned long long)config->body_bytes);
@@ -390,11 +390,11 @@ static void dispatch(struct conn *c, bool whole) {
     struct err err;
     c->state = whole ? CONN_BUSY : CONN_SEND;
     c->deadline_ms = 0; /* it is the server who is waited for */
-    if (box_admit(c->box, &err) < 0) {
+    if (line_admit(c->line, &err) < 0) {
         conn_refuse(c, &err, NULL);
         return;
     }
-    c->event.number = ++c->box->egress->next_number;
+    c->event.number = ++c->line->egress->next_number;
     if (c->decision.kind == EGRESS_KIND_CONNECT)
         tunnel_start(c);
     else
@@ -402,7 +402,7 @@ static void dispatch(struct conn *c, bool whole) {
 }
 
 static int read_head(struct conn *c, size_t len, struct err *err) {
-    uint32_t max = c->box->egress->config.headers;
+    uint32_t max = c->line->egress->config.headers;
     http1_head_finish(&c->head);
     http1_head_init(&c->head, c->fields, max);
     int rc = http1_head_parse(&c->head, &c->reader, c->in.data, len, err);
@@ -416,7 +416,7 @@ static int read_head(struct conn *c, size_t len, struct err *err) {
 
 /* Clients of Anthropic's API greet its server first, and do not care for the answer. */
 static bool is_greeting(const struct conn *c) {
-    const struct egress_policy *p = &c->box->policy;
+    const struct egress_policy *p = &c->line->policy;
     bool served = false;
     for (size_t i = 0; i < p->nroutes; i++)
         served = served || p->routes[i].api == EGRESS_API_ANTHROPIC;
@@ -435,7 +435,7 @@ static size_t greet(struct conn *c, size_t len) {
 
 /* Returns the bytes used, 0 if more are needed. */
 static size_t take_head(struct conn *c) {
-    const struct egress_config *config = &c->box->egress->config;
+    const struct egress_config *config = &c->line->egress->config;
     struct err err;
     if (c->scanned == 0 && c->in.len >= 2 && memcmp(c->in.data, "\r\n", 2) == 0)
         return 2;
@@ -451,11 +451,11 @@ static size_t take_head(struct conn *c) {
     if (rc == 0 && is_greeting(c))
         return greet(c, (size_t)end);
     if (rc == 0)
-        rc = decide(&c->box->policy, c->box->port, &c->head, &c->decision, &err);
+        rc = decide(&c->line->policy, c->line->port, &c->head, &c->decision, &err);
     bool routed = c->decision.kind == EGRESS_KIND_ROUTE || c->decision.kind == EGRESS_KIND_MODEL;
     if (routed && *c->decision.host)
         (void)snprintf(c->route, sizeof(c->route), "%s",
-                       c->box->policy.routes[c->decision.route].name);
+                       c->line->policy.routes[c->decision.route].name);
     if (rc == 0)
         rc = check_body_limits(c, &err);
     if (rc < 0) {
@@ -480,7 +480,7 @@ static size_t take_head(struct conn *c) {
 static bool on_body(void *ctx, const char *data, size_t len) {
     struct conn *c = ctx;
     (void)buf_add(&c->body, data, len);
-    bool fits = box_hold(c->box, c->held_bytes, c->body.cap);
+    bool fits = line_hold(c->line, c->held_bytes, c->body.cap);
     c->held_bytes = c->body.cap;
     return !c->body.full && fits;
 }
@@ -489,7 +489,7 @@ void conn_body_taken(struct conn *c, size_t len) {
     buf_consume(&c->body, len);
     if (c->state != CONN_SEND || c->reading)
         return;
-    conn_set_deadline(c, c->box->egress->config.body_timeout_ms);
+    conn_set_deadline(c, c->line->egress->config.body_timeout_ms);
     conn_update_reading(c);
 }
 
@@ -502,8 +502,8 @@ static void refuse_body(struct conn *c, const struct err *err) {
 }
 
 static void refuse_held(const struct conn *c, struct err *err) {
-    const struct egress_config *config = &c->box->egress->config;
-    bool own = c->box->held_bytes > config->held_bytes;
+    const struct egress_config *config = &c->line->egress->config;
+    bool own = c->line->held_bytes > config->held_bytes;
     (void)err_set(err, ERR_RATE,
                   "the requests of %s hold more than %llu bytes at once (limit %s): try again "
                   "when some have been answered",
@@ -514,7 +514,7 @@ static void refuse_held(const struct conn *c, struct err *err) {
 
 /* Returns the bytes used; *ret_whole if the message ends there. */
 static size_t take_body(struct conn *c, bool *ret_whole) {
-    const struct egress_config *config = &c->box->egress->config;
+    const struct egress_config *config = &c->line->egress->config;
     struct err err;
     ssize_t used = http1_body_feed(&c->reader, &(struct http1_body_sink){on_body, c}, c->in.data,
                                    c->in.len, ret_whole, &err);
@@ -614,7 +614,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *b) {
     }
     /* All of a head in this time, however its bytes drip. */
     if (fresh)
-        conn_set_deadline(c, c->box->egress->config.head_timeout_ms);
+        conn_set_deadline(c, c->line->egress->config.head_timeout_ms);
     run(c);
     if (!c->closing)
         conn_update_reading(c);

@@ -52,7 +52,7 @@ struct forward {
     bool priced;
     struct egress_price price;
     struct model_ask ask;
-    struct model_meter meter;
+    struct spend_meter meter;
     struct scrub scrub;
 };
 
@@ -210,7 +210,7 @@ static void on_head(void *ctx, struct fetch *fetch, int status) {
     c->event.status = (uint32_t)status;
     f->status = status;
     if (f->ask.billed)
-        model_meter_init(&f->meter, c->decision.api,
+        spend_meter_init(&f->meter, c->decision.api,
                          type && strncasecmp(type, "text/event-stream", 17) == 0);
     if (out.full)
         conn_cut(c, "the head of the answer is too large");
@@ -243,10 +243,10 @@ static void on_data(void *ctx, const char *data, size_t len) {
     if (f->bodyless)
         return;
     c->event.bytes_in += len;
-    box_count(c->box, len, 0);
+    line_count(c->line, len, 0);
     if (f->ask.billed)
-        model_meter_feed(&f->meter, data, len);
-    if (!box_bytes_left(c->box)) {
+        spend_meter_feed(&f->meter, data, len);
+    if (!line_bytes_left(c->line)) {
         conn_deny(c, "the sandbox has moved all the bytes it may", NULL, 0);
         return;
     }
@@ -258,13 +258,13 @@ static void on_data(void *ctx, const char *data, size_t len) {
     if (write_piece(f, data, len) && c->throttled) {
         f->paused = true;
         fetch_pause(f->fetch);
-        conn_set_deadline(c, c->box->egress->config.idle_timeout_ms);
+        conn_set_deadline(c, c->line->egress->config.idle_timeout_ms);
     }
 }
 
 void forward_guest_drained(struct conn *c) {
     struct forward *f = c->forward;
-    conn_set_deadline(c, c->state == CONN_SEND ? c->box->egress->config.body_timeout_ms : 0);
+    conn_set_deadline(c, c->state == CONN_SEND ? c->line->egress->config.body_timeout_ms : 0);
     if (f->paused && f->fetch) {
         f->paused = false;
         fetch_resume(f->fetch);
@@ -319,7 +319,7 @@ static void on_end(void *ctx, const struct err *err) {
 
 /* Sets aside what the request may use. The front is told, so that it is not forgotten with us. */
 static void hold(struct forward *f) {
-    struct egress_usage *u = &f->conn->box->usage;
+    struct egress_usage *u = &f->conn->line->usage;
     f->held = true;
     u->running_in += f->ask.reserved.tokens_in;
     u->running_out += f->ask.reserved.tokens_out;
@@ -330,7 +330,7 @@ static void hold(struct forward *f) {
  * or not: the server may have done the work. */
 static void settle(struct forward *f) {
     struct conn *c = f->conn;
-    struct egress_usage *u = &c->box->usage;
+    struct egress_usage *u = &c->line->usage;
     struct model_tokens t;
     if (!f->held)
         return;
@@ -339,7 +339,7 @@ static void settle(struct forward *f) {
     u->running_nusd -= f->ask.reserved.cost_nusd;
     bool good = f->status >= 200 && f->status < 300;
     if (good || (f->status == 0 && f->sent)) {
-        bool told = model_meter_end(&f->meter, &f->ask, f->whole, &t);
+        bool told = spend_meter_end(&f->meter, &f->ask, f->whole, &t);
         /* It may all have gone into a cache, as was set aside. */
         if (!f->meter.input_told && f->price.cache_write > f->price.input) {
             t.cache_write = t.input;
@@ -353,7 +353,7 @@ static void settle(struct forward *f) {
         u->cost_nusd += c->event.cost_nusd;
         u->estimated = u->estimated || !told;
     }
-    box_tell_usage(c->box);
+    line_tell_usage(c->line);
 }
 
 void forward_close(struct conn *c) {
@@ -365,7 +365,7 @@ void forward_close(struct conn *c) {
         f->sent = fetch_sent(f->fetch);
     fetch_cancel(f->fetch);
     settle(f);
-    model_meter_finish(&f->meter);
+    spend_meter_finish(&f->meter);
     model_ask_finish(&f->ask);
     scrub_finish(&f->scrub);
     free(f);
@@ -373,11 +373,11 @@ void forward_close(struct conn *c) {
 
 static int judge_model(struct forward *f, const struct model_body *body, struct err *err) {
     struct conn *c = f->conn;
-    const struct egress_usage *u = &c->box->usage;
+    const struct egress_usage *u = &c->line->usage;
     struct model_room used = {.tokens_in = u->tokens_in + u->running_in,
                               .tokens_out = u->tokens_out + u->running_out,
                               .cost_nusd = u->cost_nusd + u->running_nusd};
-    int rc = model_judge(&c->box->policy, &c->decision, &used, body, &f->ask, err);
+    int rc = model_judge(&c->line->policy, &c->decision, &used, body, &f->ask, err);
     if (f->ask.model)
         (void)snprintf(c->model, sizeof(c->model), "%.*s", (int)sizeof(c->model) - 1, f->ask.model);
     if (rc < 0)
@@ -407,8 +407,8 @@ static ssize_t on_body(void *ctx, char *out, size_t size) {
         return c->state == CONN_SEND ? FETCH_WAIT : 0;
     memcpy(out, c->body.data, n);
     c->event.bytes_out += n;
-    box_count(c->box, 0, n);
-    if (!box_bytes_left(c->box)) {
+    line_count(c->line, 0, n);
+    if (!line_bytes_left(c->line)) {
         conn_deny(c, "the sandbox has moved all the bytes it may", NULL, 0);
         return -1;
     }
@@ -418,9 +418,9 @@ static ssize_t on_body(void *ctx, char *out, size_t size) {
 
 static int start(struct forward *f, const struct egress_route *r, struct err *err) {
     struct conn *c = f->conn;
-    struct egress *e = c->box->egress;
+    struct egress *e = c->line->egress;
     struct fetch_header *headers = xcalloc(OUT_FIELDS_MAX, sizeof(*headers));
-    _cleanup_(free) char *url = decision_url(&c->decision, &c->box->policy);
+    _cleanup_(free) char *url = decision_url(&c->decision, &c->line->policy);
     bool judged = f->ask.body.len > 0;
     bool streams = c->state == CONN_SEND;
     const struct fetch_options o = {
@@ -453,7 +453,7 @@ static int start(struct forward *f, const struct egress_route *r, struct err *er
     if (streams)
         return 0;
     c->event.bytes_out = o.body_len;
-    box_count(c->box, 0, o.body_len);
+    line_count(c->line, 0, o.body_len);
     /* It has a copy; the account of what is held still counts it. */
     buf_finish(&c->body);
     buf_finish(&f->ask.body);
@@ -467,7 +467,7 @@ void forward_body_came(struct conn *c) {
 
 static const struct egress_route *route_of(const struct forward *f) {
     const struct conn *c = f->conn;
-    return f->credentials ? &c->box->policy.routes[c->decision.route] : NULL;
+    return f->credentials ? &c->line->policy.routes[c->decision.route] : NULL;
 }
 
 /* Sends it, or refuses it for what went wrong before. */
@@ -479,9 +479,9 @@ static void go(struct forward *f, int rc, struct err *err) {
         conn_refuse(c, err, NULL);
         return;
     }
-    c->box->usage.requests++;
+    c->line->usage.requests++;
     if (f->held)
-        box_tell_usage(c->box);
+        line_tell_usage(c->line);
     conn_tell_begun(c);
 }
 
@@ -501,7 +501,7 @@ static void on_parsed(uv_work_t *req, int status) {
         p->held_bytes = 0;
         go(c->forward, p->rc < 0 ? p->rc : judge_model(c->forward, &p->parsed, &p->err), &p->err);
     }
-    (void)box_hold(c->box, p->held_bytes, 0);
+    (void)line_hold(c->line, p->held_bytes, 0);
     json_decref(p->parsed.tree);
     buf_finish(&p->body);
     free(p);
@@ -518,7 +518,7 @@ static void parse_elsewhere(struct forward *f) {
     c->body = (struct buf){.max = c->body.max};
     c->held_bytes = 0;
     c->refs++;
-    (void)uv_queue_work(c->box->egress->loop, &p->req, parse, on_parsed);
+    (void)uv_queue_work(c->line->egress->loop, &p->req, parse, on_parsed);
 }
 
 void forward_start(struct conn *c) {
@@ -526,7 +526,7 @@ void forward_start(struct conn *c) {
     struct err err;
     f->conn = c;
     f->credentials = c->decision.kind != EGRESS_KIND_HTTP;
-    f->exempt = egress_is_exempt(c->box->egress, c->decision.host, c->decision.port);
+    f->exempt = egress_is_exempt(c->line->egress, c->decision.host, c->decision.port);
     scrub_init(&f->scrub);
     c->forward = f;
     const struct egress_route *r = route_of(f);

@@ -1,5 +1,5 @@
 #pragma once
-/* What the files of this program share. One egress holds boxes, one for each open sandbox; a box
+/* What the files of this program share. One egress holds lines, one for each open sandbox; a line
  * holds its policy and the connections of its guests; a connection carries one request at a time,
  * which becomes a tunnel or a forward. */
 
@@ -28,8 +28,8 @@ struct egress {
     struct fetch_pool *pool;
     struct egress_config config;
     bool configured;
-    struct box *boxes;
-    size_t nboxes;
+    struct line *lines;
+    size_t nlines;
     uint64_t held_bytes; /* by bodies, of all sandboxes */
     uint64_t next_number;
     uv_timer_t sweep; /* deadlines, and usage that is to be told; runs while there is need */
@@ -41,9 +41,9 @@ struct bucket {
     int64_t filled_ms;
 };
 
-struct box {
+struct line {
     struct egress *egress;
-    struct box *next;
+    struct line *next;
     char *id;
     struct egress_policy policy;
     struct egress_usage usage;
@@ -75,7 +75,7 @@ enum conn_state {
 };
 
 struct conn {
-    struct box *box;
+    struct line *line;
     struct conn *next;
     struct conn **link;
     uv_tcp_t tcp;
@@ -108,22 +108,22 @@ struct conn {
     bool singled; /* and was told by itself: so is ENDED */
 };
 
-/* box.c */
+/* line.c */
 /* Owns fd from here; takes the policy if it succeeds. */
-int box_open(struct egress *e, const char *id, struct egress_policy *policy,
-             struct egress_usage *usage, int fd, struct err *err);
-struct box *box_find(struct egress *e, const char *id);
+int line_open(struct egress *e, const char *id, struct egress_policy *policy,
+              struct egress_usage *usage, int fd, struct err *err);
+struct line *line_find(struct egress *e, const char *id);
 /* Owns the policy from here. */
-void box_set_policy(struct box *b, struct egress_policy *policy);
-void box_close(struct box *b);
-void box_unref(struct box *b);
+void line_set_policy(struct line *b, struct egress_policy *policy);
+void line_close(struct line *b);
+void line_unref(struct line *b);
 /* The caps on requests and bytes. */
-int box_admit(struct box *b, struct err *err);
-bool box_bytes_left(const struct box *b);
-void box_count(struct box *b, uint64_t bytes_in, uint64_t bytes_out);
+int line_admit(struct line *b, struct err *err);
+bool line_bytes_left(const struct line *b);
+void line_count(struct line *b, uint64_t bytes_in, uint64_t bytes_out);
 /* Memory of bodies, in the accounts of the sandbox and of all; false if one of them is over. */
-bool box_hold(struct box *b, uint64_t had, uint64_t has);
-void box_tell_usage(struct box *b);
+bool line_hold(struct line *b, uint64_t had, uint64_t has);
+void line_tell_usage(struct line *b);
 /* True, and one less in it, if there was one. */
 bool bucket_take(struct bucket *b, double per_second, double capacity);
 void egress_sweep_start(struct egress *e);
@@ -132,12 +132,12 @@ bool egress_is_exempt(const struct egress *e, const char *host, uint32_t port);
 
 /* audit.c */
 /* Tells it, at once or, where there are too many, folded with others like it. True if at once. */
-bool audit_tell(struct box *b, const struct egress_event *e, bool always);
-void audit_flush(struct box *b);
-bool audit_is_due(const struct box *b, int64_t now_ms);
+bool audit_tell(struct line *b, const struct egress_event *e, bool always);
+void audit_flush(struct line *b);
+bool audit_is_due(const struct line *b, int64_t now_ms);
 
 /* conn.c */
-void conn_accept(struct box *b);
+void conn_accept(struct line *b);
 /* At any time; the memory goes when the last handle is closed. */
 void conn_close(struct conn *c);
 void conn_unref(struct conn *c);

@@ -76,7 +76,7 @@ static int open_box(struct egress *e, struct wire_frame *f, struct unpack *u, st
     unpack_egress_usage(u, &usage);
     int rc = unpack_ok(u) ? 0 : malformed(err);
     if (rc == 0)
-        rc = box_open(e, id, &policy, &usage, wire_frame_take_fd(f, 0), err);
+        rc = line_open(e, id, &policy, &usage, wire_frame_take_fd(f, 0), err);
     egress_policy_finish(&policy);
     egress_usage_finish(&usage);
     return rc;
@@ -87,9 +87,9 @@ static int set_policy(struct egress *e, struct unpack *u, struct err *err) {
     _cleanup_(free) char *id = unpack_strdup(u);
     unpack_egress_policy(u, &policy);
     int rc = unpack_ok(u) ? 0 : malformed(err);
-    struct box *b = rc == 0 ? box_find(e, id) : NULL;
+    struct line *b = rc == 0 ? line_find(e, id) : NULL;
     if (b)
-        box_set_policy(b, &policy);
+        line_set_policy(b, &policy);
     else if (rc == 0)
         rc = err_set(err, ERR_NOT_FOUND, "this sandbox is not open");
     egress_policy_finish(&policy);
@@ -100,9 +100,9 @@ static int close_box(struct egress *e, struct unpack *u, struct err *err) {
     _cleanup_(free) char *id = unpack_strdup(u);
     if (!unpack_ok(u))
         return malformed(err);
-    struct box *b = box_find(e, id);
+    struct line *b = line_find(e, id);
     if (b)
-        box_close(b);
+        line_close(b);
     return 0;
 }
 

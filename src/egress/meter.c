@@ -17,7 +17,7 @@ static void read_count(const json_t *usage, const char *key, uint64_t *ret) {
         *ret = (uint64_t)json_integer_value(v);
 }
 
-static void read_usage(struct model_meter *m, const json_t *usage, bool final) {
+static void read_usage(struct spend_meter *m, const json_t *usage, bool final) {
     struct model_tokens *t = &m->tokens;
     if (!json_is_object(usage))
         return;
@@ -40,7 +40,7 @@ static void read_usage(struct model_meter *m, const json_t *usage, bool final) {
 }
 
 /* Whether the usage that stands beside this is the last: some servers count along the way. */
-static bool is_last(const struct model_meter *m, const json_t *event) {
+static bool is_last(const struct spend_meter *m, const json_t *event) {
     if (m->api == EGRESS_API_ANTHROPIC)
         return json_is_string(json_object_get(json_object_get(event, "delta"), "stop_reason"));
     const json_t *choices = json_object_get(event, "choices");
@@ -48,7 +48,7 @@ static bool is_last(const struct model_meter *m, const json_t *event) {
 }
 
 static bool on_event(void *ctx, const char *event, const char *data, size_t len) {
-    struct model_meter *m = ctx;
+    struct spend_meter *m = ctx;
     (void)event;
     if (!memmem(data, len, "\"usage\"", 7))
         return true;
@@ -60,21 +60,21 @@ static bool on_event(void *ctx, const char *event, const char *data, size_t len)
     return true;
 }
 
-void model_meter_init(struct model_meter *m, enum egress_api api, bool events) {
-    *m = (struct model_meter){.api = api, .events = events};
+void spend_meter_init(struct spend_meter *m, enum egress_api api, bool events) {
+    *m = (struct spend_meter){.api = api, .events = events};
     sse_init(&m->sse, LIMIT_MODEL_EVENT_BYTES, on_event, m);
     buf_init(&m->whole, LIMIT_MODEL_REPLY_BYTES);
 }
 
-void model_meter_finish(struct model_meter *m) {
+void spend_meter_finish(struct spend_meter *m) {
     if (m->api == EGRESS_API_NONE)
         return;
     sse_finish(&m->sse);
     buf_finish(&m->whole);
-    *m = (struct model_meter){0};
+    *m = (struct spend_meter){0};
 }
 
-void model_meter_feed(struct model_meter *m, const char *data, size_t len) {
+void spend_meter_feed(struct spend_meter *m, const char *data, size_t len) {
     m->bytes += len;
     if (m->lost)
         return;
@@ -84,7 +84,7 @@ void model_meter_feed(struct model_meter *m, const char *data, size_t len) {
         m->lost = !buf_add(&m->whole, data, len);
 }
 
-bool model_meter_end(struct model_meter *m, const struct model_ask *a, bool whole,
+bool spend_meter_end(struct spend_meter *m, const struct model_ask *a, bool whole,
                      struct model_tokens *ret) {
     if (!m->events && !m->lost && m->whole.len > 0) {
         _cleanup_(json) json_t *j = json_loadb(m->whole.data, m->whole.len, JSON_ALLOW_NUL, NULL);

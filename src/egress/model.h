@@ -53,7 +53,7 @@ int model_judge(const struct egress_policy *p, const struct decision *d,
 void model_ask_finish(struct model_ask *a);
 uint64_t model_cost(const struct egress_price *price, const struct model_tokens *t);
 
-struct model_meter {
+struct spend_meter {
     enum egress_api api;
     bool events; /* the answer is a stream of events */
     bool lost;   /* it could not be followed */
@@ -66,11 +66,11 @@ struct model_meter {
     struct model_tokens tokens;
 };
 
-void model_meter_init(struct model_meter *m, enum egress_api api, bool events);
-void model_meter_finish(struct model_meter *m);
-void model_meter_feed(struct model_meter *m, const char *data, size_t len);
+void spend_meter_init(struct spend_meter *m, enum egress_api api, bool events);
+void spend_meter_finish(struct spend_meter *m);
+void spend_meter_feed(struct spend_meter *m, const char *data, size_t len);
 /* At the end: what the request has used, by what the server told; else by what was reserved. It may
  * have been left early (`whole` false), also before an answer (no bytes were fed, nor was it
  * initialised). True if the server has told all, false if something is an estimate. */
-bool model_meter_end(struct model_meter *m, const struct model_ask *a, bool whole,
+bool spend_meter_end(struct spend_meter *m, const struct model_ask *a, bool whole,
                      struct model_tokens *ret);

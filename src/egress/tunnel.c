@@ -67,7 +67,7 @@ void tunnel_close(struct conn *c) {
     c->tunnel = NULL;
     t->conn = NULL;
     if (t->counted)
-        c->box->ntunnels--;
+        c->line->ntunnels--;
     if (t->resolving)
         (void)uv_cancel((uv_req_t *)&t->resolve);
     close_up(t);
@@ -85,7 +85,7 @@ static void fail(struct tunnel *t, enum err_code code, const char *text) {
 
 /* --- bytes --- */
 
-struct write {
+struct tunnel_write {
     uv_write_t req;
     struct tunnel *tunnel;
     char data[];
@@ -94,8 +94,8 @@ struct write {
 static void count(struct conn *c, uint64_t in, uint64_t out) {
     c->event.bytes_in += in;
     c->event.bytes_out += out;
-    box_count(c->box, in, out);
-    conn_set_deadline(c, c->box->egress->config.idle_timeout_ms);
+    line_count(c->line, in, out);
+    conn_set_deadline(c, c->line->egress->config.idle_timeout_ms);
 }
 
 static void on_up_shut(uv_shutdown_t *req, int status) {
@@ -122,7 +122,7 @@ static void pass_end(struct tunnel *t) {
 }
 
 static void on_up_written(uv_write_t *req, int status) {
-    struct write *w = CONTAINER_OF(req, struct write, req);
+    struct tunnel_write *w = CONTAINER_OF(req, struct tunnel_write, req);
     struct tunnel *t = w->tunnel;
     free(w);
     t->up_busy = false;
@@ -146,14 +146,14 @@ static void write_up(struct tunnel *t, const char *data, size_t len) {
         return;
     }
     count(c, 0, len);
-    if (!box_bytes_left(c->box)) {
+    if (!line_bytes_left(c->line)) {
         conn_deny(c, "the sandbox has moved all the bytes it may", NULL, 0);
         return;
     }
     size_t done = n > 0 ? (size_t)n : 0;
     if (done == len)
         return;
-    struct write *w = xmalloc(sizeof(*w) + len - done);
+    struct tunnel_write *w = xmalloc(sizeof(*w) + len - done);
     w->tunnel = t;
     memcpy(w->data, data + done, len - done);
     b = uv_buf_init(w->data, (unsigned)(len - done));
@@ -223,7 +223,7 @@ void tunnel_from_guest(struct conn *c, const char *data, size_t len) {
     t->checked = true;
     t->hello = (struct buf){0};
     /* The deadline was the hello's. */
-    conn_set_deadline(c, c->box->egress->config.idle_timeout_ms);
+    conn_set_deadline(c, c->line->egress->config.idle_timeout_ms);
     write_up(t, first.data, first.len);
     buf_finish(&first);
     if (c->tunnel == t)
@@ -250,7 +250,8 @@ void tunnel_guest_drained(struct conn *c) {
 static void on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *out) {
     struct tunnel *t = h->data;
     (void)hint;
-    *out = t->conn ? uv_buf_init(t->conn->box->egress->read_buf, READ_BYTES) : uv_buf_init(NULL, 0);
+    *out =
+        t->conn ? uv_buf_init(t->conn->line->egress->read_buf, READ_BYTES) : uv_buf_init(NULL, 0);
 }
 
 static void on_up_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b) {
@@ -277,7 +278,7 @@ static void on_up_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b) {
     }
     t->answered = true;
     count(c, (uint64_t)n, 0);
-    if (!box_bytes_left(c->box)) {
+    if (!line_bytes_left(c->line)) {
         conn_deny(c, "the sandbox has moved all the bytes it may", NULL, 0);
         return;
     }
@@ -304,8 +305,8 @@ static void connected(struct tunnel *t) {
     c->event.status = 200;
     conn_tell_begun(c);
     c->state = CONN_TUNNEL;
-    conn_set_deadline(c, c->decision.plain ? c->box->egress->config.idle_timeout_ms
-                                           : c->box->egress->config.head_timeout_ms);
+    conn_set_deadline(c, c->decision.plain ? c->line->egress->config.idle_timeout_ms
+                                           : c->line->egress->config.head_timeout_ms);
     (void)uv_tcp_nodelay(&t->up, 1);
     if (conn_write(c, ok, sizeof(ok) - 1)) {
         /* What the guest sent ahead. */
@@ -351,7 +352,7 @@ static void connect_next(struct tunnel *t) {
         return;
     }
     struct sockaddr *a = (struct sockaddr *)&t->addresses[t->next++];
-    (void)uv_tcp_init(t->conn->box->egress->loop, &t->up);
+    (void)uv_tcp_init(t->conn->line->egress->loop, &t->up);
     t->up.data = t;
     t->connect.data = t;
     t->up_open = true;
@@ -367,7 +368,7 @@ static void connect_next(struct tunnel *t) {
 /* Keeps the addresses that may be connected to. */
 static void keep_addresses(struct tunnel *t, const struct addrinfo *list) {
     const struct conn *c = t->conn;
-    bool exempt = egress_is_exempt(c->box->egress, c->decision.host, c->decision.port);
+    bool exempt = egress_is_exempt(c->line->egress, c->decision.host, c->decision.port);
     t->refusal = "its address is not allowed";
     for (const struct addrinfo *a = list; a && t->naddresses < ADDRESSES_MAX; a = a->ai_next) {
         const char *refusal = address_refusal(a->ai_addr);
@@ -405,11 +406,11 @@ static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *list
 }
 
 void tunnel_start(struct conn *c) {
-    struct egress *e = c->box->egress;
+    struct egress *e = c->line->egress;
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     char service[8];
     struct err err;
-    if (c->box->ntunnels >= e->config.tunnels) {
+    if (c->line->ntunnels >= e->config.tunnels) {
         (void)err_set(&err, ERR_RATE, "this sandbox has %u tunnels open (limit tunnels)",
                       e->config.tunnels);
         conn_refuse(c, &err, NULL);
@@ -422,8 +423,8 @@ void tunnel_start(struct conn *c) {
     t->counted = true;
     buf_init(&t->hello, HELLO_MAX_BYTES);
     c->tunnel = t;
-    c->box->ntunnels++;
-    c->box->usage.requests++;
+    c->line->ntunnels++;
+    c->line->usage.requests++;
     conn_set_deadline(c, e->config.connect_timeout_ms);
     if (c->decision.literal)
         hints.ai_flags |= AI_NUMERICHOST;

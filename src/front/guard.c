@@ -31,7 +31,7 @@ struct session {
 };
 
 /* A token bucket per key: full at rate_per_minute, refilled evenly. */
-struct bucket {
+struct rate_bucket {
     char key_id[ID_SIZE];
     double tokens;
     int64_t filled_ms;
@@ -40,7 +40,7 @@ struct bucket {
 struct sessions {
     struct session items[SESSIONS_MAX];
     size_t next; /* the oldest goes first */
-    struct bucket buckets[BUCKETS_MAX];
+    struct rate_bucket buckets[BUCKETS_MAX];
     size_t nbuckets;
 };
 
@@ -272,7 +272,7 @@ static int take_token(struct front *f, const struct identity *who, int64_t *ret_
     if (who->rate_per_minute <= 0)
         return 0;
     struct sessions *s = f->sessions;
-    struct bucket *b = NULL;
+    struct rate_bucket *b = NULL;
     int64_t now = clock_mono_ms();
     for (size_t i = 0; i < s->nbuckets && !b; i++)
         if (strcmp(s->buckets[i].key_id, who->key_id) == 0)
@@ -281,7 +281,7 @@ static int take_token(struct front *f, const struct identity *who, int64_t *ret_
         /* More keys than that at a time: the first bucket is used again, which only costs it a
          * fresh start. */
         b = &s->buckets[s->nbuckets < BUCKETS_MAX ? s->nbuckets++ : 0];
-        *b = (struct bucket){.tokens = (double)who->rate_per_minute, .filled_ms = now};
+        *b = (struct rate_bucket){.tokens = (double)who->rate_per_minute, .filled_ms = now};
         memcpy(b->key_id, who->key_id, sizeof(b->key_id));
     }
     double per_ms = (double)who->rate_per_minute / 60000.0;

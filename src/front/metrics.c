@@ -14,7 +14,7 @@ enum { ROUTES_MAX = 128, BUCKETS = 8 };
 
 static const int64_t bucket_us[BUCKETS] = {100, 500, 1000, 5000, 25000, 100000, 1000000, 10000000};
 
-struct route {
+struct route_metric {
     const char *name;
     uint64_t by_class[6]; /* 1xx to 5xx */
     uint64_t buckets[BUCKETS];
@@ -23,7 +23,7 @@ struct route {
 };
 
 struct metrics {
-    struct route routes[ROUTES_MAX];
+    struct route_metric routes[ROUTES_MAX];
     size_t n;
     uint64_t requests;
 };
@@ -36,7 +36,7 @@ void metrics_destroy(struct metrics *m) {
     free(m);
 }
 
-static struct route *find(struct metrics *m, const char *name) {
+static struct route_metric *find(struct metrics *m, const char *name) {
     /* The same pattern is the same pointer, but for patterns with several routes. */
     for (size_t i = 0; i < m->n; i++)
         if (m->routes[i].name == name || strcmp(m->routes[i].name, name) == 0)
@@ -48,7 +48,7 @@ static struct route *find(struct metrics *m, const char *name) {
 }
 
 void metrics_request(struct metrics *m, const char *route, int status, int64_t duration_us) {
-    struct route *r = find(m, route);
+    struct route_metric *r = find(m, route);
     int class = status / 100;
     r->by_class[class >= 1 && class <= 5 ? class : 5]++;
     for (int i = 0; i < BUCKETS; i++)
@@ -76,7 +76,7 @@ void metrics_write(const struct metrics *m, struct buf *out) {
     (void)buf_add_str(out, "# HELP cay_http_request_seconds Time from the head of a request to the "
                            "end of its answer.\n# TYPE cay_http_request_seconds histogram\n");
     for (size_t i = 0; i < m->n; i++) {
-        const struct route *r = &m->routes[i];
+        const struct route_metric *r = &m->routes[i];
         uint64_t sum = 0;
         for (int b = 0; b < BUCKETS; b++) {
             sum += r->buckets[b];

@@ -47,14 +47,14 @@ enum {
     CONTROL_FRAME_MAX = 65536
 };
 
-struct config {
+struct zygote_config {
     uint32_t flags;
     uint32_t levers;
     uint64_t memory_max_bytes;
     uint32_t cpu_max_s;
 };
 
-struct child {
+struct forked {
     pid_t pid;
     uint32_t number;
     int64_t allowed_ns;  /* of processor time, from its start */
@@ -70,13 +70,13 @@ struct engine_fd {
 };
 
 struct zygote {
-    struct config config;
+    struct zygote_config config;
     struct lock lock;
     struct isolate isolate;
     struct wire_reader control;
     struct engine_fd engine_fds[ENGINE_FDS_MAX];
     size_t nengine_fds;
-    struct child children[CHILDREN_MAX];
+    struct forked children[CHILDREN_MAX];
     size_t nchildren;
     uint32_t last_number;
     uint32_t wanted;
@@ -106,7 +106,7 @@ static int read_config(struct zygote *z, struct err *err) {
     struct unpack u;
     unpack_init(&u, f.data, f.len);
     uint32_t version = unpack_u32(&u);
-    struct config c = {.flags = unpack_u32(&u), .levers = unpack_u32(&u)};
+    struct zygote_config c = {.flags = unpack_u32(&u), .levers = unpack_u32(&u)};
     c.memory_max_bytes = unpack_u64(&u);
     c.cpu_max_s = unpack_u32(&u);
     size_t plan_len;
@@ -296,7 +296,7 @@ static int64_t allowance_ns(const struct zygote *z) {
     return (int64_t)z->config.cpu_max_s * 1000000000;
 }
 
-static int64_t used_ns(const struct child *c) {
+static int64_t used_ns(const struct forked *c) {
     clockid_t clock;
     struct timespec t;
     if (clock_getcpuclockid(c->pid, &clock) != 0 || clock_gettime(clock, &t) < 0)
@@ -309,7 +309,7 @@ static int64_t used_ns(const struct child *c) {
 static int check_allowances(struct zygote *z) {
     int64_t soonest = INT64_MAX;
     for (size_t i = 0; i < z->nchildren; i++) {
-        struct child *c = &z->children[i];
+        struct forked *c = &z->children[i];
         int64_t left = c->allowed_ns - used_ns(c);
         if (c->overdrawn)
             continue;
@@ -344,7 +344,7 @@ static int fork_isolate(struct zygote *z, struct err *err) {
         close(ends[0]);
         return rc;
     }
-    z->children[z->nchildren++] = (struct child){
+    z->children[z->nchildren++] = (struct forked){
         .pid = pid, .number = ++z->last_number, .allowed_ns = allowance_ns(z), .channel = ends[0]};
     return 0;
 }
@@ -368,7 +368,7 @@ static int rehearse(struct zygote *z, enum purpose purpose, const char *program,
 }
 
 /* The isolate said that it is locked down: from here on it is the front's. */
-static void hand_over(struct child *c) {
+static void hand_over(struct forked *c) {
     uint8_t hello[WIRE_HEAD_SIZE];
     ssize_t n = fd_read_all(c->channel, hello, sizeof(hello));
     _cleanup_(close) int channel = steal_fd(&c->channel);
@@ -387,7 +387,7 @@ static void hand_over(struct child *c) {
 
 static void child_exited(struct zygote *z, pid_t pid, int status, const struct rusage *ru) {
     for (size_t i = 0; i < z->nchildren; i++) {
-        struct child *c = &z->children[i];
+        struct forked *c = &z->children[i];
         if (c->pid != pid)
             continue;
         char space[64];

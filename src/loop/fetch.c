@@ -60,7 +60,7 @@ struct fetch {
     char message[CURL_ERROR_SIZE];
 };
 
-struct watch {
+struct fetch_watch {
     uv_poll_t poll;
     struct fetch_pool *pool;
     curl_socket_t fd;
@@ -258,7 +258,7 @@ static void act(struct fetch_pool *p, curl_socket_t fd, int events) {
 }
 
 static void on_poll(uv_poll_t *h, int status, int events) {
-    struct watch *w = CONTAINER_OF(h, struct watch, poll);
+    struct fetch_watch *w = CONTAINER_OF(h, struct fetch_watch, poll);
     int what = status < 0 ? CURL_CSELECT_ERR : 0;
     if (events & UV_READABLE)
         what |= CURL_CSELECT_IN;
@@ -277,7 +277,7 @@ static void on_handle_closed(struct fetch_pool *p) {
 }
 
 static void on_watch_closed(uv_handle_t *h) {
-    struct watch *w = CONTAINER_OF(h, struct watch, poll);
+    struct fetch_watch *w = CONTAINER_OF(h, struct fetch_watch, poll);
     struct fetch_pool *p = w->pool;
     free(w);
     on_handle_closed(p);
@@ -285,7 +285,7 @@ static void on_watch_closed(uv_handle_t *h) {
 
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *ctx, void *socket_ctx) {
     struct fetch_pool *p = ctx;
-    struct watch *w = socket_ctx;
+    struct fetch_watch *w = socket_ctx;
     (void)easy;
     if (what == CURL_POLL_REMOVE) {
         if (w) {

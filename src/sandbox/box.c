@@ -5,9 +5,9 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "lock/privileges.h"
-#include "sandbox/guard.h"
 #include "sandbox/init.h"
 #include "sandbox/sys.h"
+#include "sandbox/wall.h"
 #include "sandbox/watch.h"
 #include "wire/frame.h"
 
@@ -54,7 +54,7 @@ struct maker {
 /* ---- the child: what every sandbox has ---- */
 
 static int join_cgroups(struct maker *m) {
-    if (m->p->cgroups->version != SANDBOX_CGROUP_V1 || !guard_on(GUARD_CGROUP))
+    if (m->p->cgroups->version != SANDBOX_CGROUP_V1 || !wall_on(WALL_CGROUP))
         return 0;
     /* Writing "0" to "tasks" moves the caller without the kernel's global lock, which moving
      * another process takes and which costs milliseconds. */
@@ -84,9 +84,9 @@ static int wait_frame(struct maker *m, uint16_t type, struct wire_frame *ret) {
  * as the guest from here on. */
 static int take_ids(struct maker *m) {
     bool root = m->p->stage->root;
-    uid_t id = root && guard_on(GUARD_UID) ? INIT_UID : SANDBOX_GUEST_UID;
+    uid_t id = root && wall_on(WALL_UID) ? INIT_UID : SANDBOX_GUEST_UID;
     unsigned long bits = SECBIT_NO_SETUID_FIXUP;
-    if (guard_on(GUARD_CAPS))
+    if (wall_on(WALL_CAPS))
         bits |= SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP_LOCKED |
                 SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
     if (prctl(PR_SET_SECUREBITS, bits, 0, 0, 0) < 0)
@@ -100,16 +100,16 @@ static int take_ids(struct maker *m) {
     /* Changing ids cleared it. The channel's end covers the time before. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
         return err_sys(&m->err, "parent death signal");
-    if (prctl(PR_SET_DUMPABLE, guard_on(GUARD_DUMPABLE) ? 0 : 1) < 0)
+    if (prctl(PR_SET_DUMPABLE, wall_on(WALL_DUMPABLE) ? 0 : 1) < 0)
         return err_sys(&m->err, "forbid dumping");
     return 0;
 }
 
 static void disk_options(const struct sandbox_spec *s, char *out, size_t size) {
     unsigned long long bytes = s->disk_bytes, inodes = s->disk_inodes;
-    if (!guard_on(GUARD_DISK))
+    if (!wall_on(WALL_DISK))
         bytes = 1ULL << 40;
-    if (!guard_on(GUARD_INODES))
+    if (!wall_on(WALL_INODES))
         inodes = 0;
     (void)snprintf(out, size, "mode=755,size=%llu,nr_inodes=%llu", bytes, inodes);
 }
@@ -156,7 +156,7 @@ static int mask_proc(struct maker *m) {
     static const char *const masked[] = {"proc/kcore", "proc/keys", "proc/timer_list",
                                          "proc/sysrq-trigger", "proc/interrupts"};
     static const char *const fixed[] = {"proc/sys", "proc/bus", "proc/fs", "proc/irq"};
-    if (!guard_on(GUARD_MASK))
+    if (!wall_on(WALL_MASK))
         return 0;
     for (size_t i = 0; i < ARRAY_LEN(masked); i++)
         if (mount("dev/null", masked[i], NULL, BIND, NULL) < 0 && errno != ENOENT)
@@ -197,7 +197,7 @@ static void limit_inotify(void) {
 static int mount_proc(struct maker *m) {
     if (!m->p->stage->has_proc)
         return 0;
-    const char *options = guard_on(GUARD_HIDEPID) ? "hidepid=2" : "";
+    const char *options = wall_on(WALL_HIDEPID) ? "hidepid=2" : "";
     if (mount("proc", "proc", "proc", NOSUID_NODEV | NOEXEC, options) < 0)
         return err_sys(&m->err, "mount /proc");
     limit_inotify();
@@ -208,7 +208,7 @@ static int mount_proc(struct maker *m) {
  * undumpable is invisible in the guest's /proc. This one is attached nowhere. */
 static int open_watch(struct maker *m) {
     const struct cgroups *c = m->p->cgroups;
-    if (!m->p->stage->has_proc || (c->controllers & SANDBOX_HAS_MEMORY && guard_on(GUARD_CGROUP)))
+    if (!m->p->stage->has_proc || (c->controllers & SANDBOX_HAS_MEMORY && wall_on(WALL_CGROUP)))
         return 0;
     _cleanup_(close) int fs = (int)syscall(SYS_fsopen, "proc", FSOPEN_CLOEXEC);
     if (fs < 0 || syscall(SYS_fsconfig, fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
@@ -240,7 +240,7 @@ static int build_world(struct maker *m, int tree) {
 
 /* 0, 1 and 2 are the sandbox's own /dev/null, and no other descriptor is left. */
 static int keep_only(struct maker *m, int *keep, size_t n) {
-    if (guard_on(GUARD_CLOSE))
+    if (wall_on(WALL_CLOSE))
         fd_close_others(3, keep, n);
     (void)m;
     return 0;
@@ -395,7 +395,7 @@ static int own_root(struct maker *m) {
 
 static int seal_root(struct maker *m) {
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV};
-    if (!m->own_root || !guard_on(GUARD_READONLY))
+    if (!m->own_root || !wall_on(WALL_READONLY))
         return 0;
     return sys_mount_setattr(AT_FDCWD, "/", 0, &attr) < 0
                ? err_sys(&m->err, "make the root read-only")
@@ -491,7 +491,7 @@ static int cover_account(struct maker *m, const char *path, const char *line) {
         return err_sys(&m->err, "write %s", path);
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV};
     if (mount(own, path, NULL, BIND, NULL) < 0 || unlink(own) < 0 ||
-        (guard_on(GUARD_READONLY) && sys_mount_setattr(AT_FDCWD, path, 0, &attr) < 0))
+        (wall_on(WALL_READONLY) && sys_mount_setattr(AT_FDCWD, path, 0, &attr) < 0))
         return err_sys(&m->err, "cover %s", path);
     return 0;
 }
@@ -536,7 +536,7 @@ static int make_listener(struct maker *m, int *ret_fd) {
 
 static int limit_self(struct maker *m) {
     const struct sandbox_spec *s = &m->spec;
-    if (!guard_on(GUARD_RLIMIT))
+    if (!wall_on(WALL_RLIMIT))
         return 0;
     /* RLIMIT_AS is never set: node and others reserve far more than they use. init may start a few
      * more processes than the guest, so that a fork bomb can still be looked at and ended, and has
@@ -616,8 +616,8 @@ static int shape(struct maker *m, struct wire_frame *f) {
 }
 
 static int lock(struct maker *m) {
-    bool own_uid = m->p->stage->root && guard_on(GUARD_UID);
-    int rc = guard_on(GUARD_CAPS) ? privileges_set_caps(own_uid ? CAPS_INIT : 0) : 0;
+    bool own_uid = m->p->stage->root && wall_on(WALL_UID);
+    int rc = wall_on(WALL_CAPS) ? privileges_set_caps(own_uid ? CAPS_INIT : 0) : 0;
     errno = -rc;
     if (rc < 0)
         return err_sys(&m->err, "drop capabilities");
@@ -683,12 +683,12 @@ static _Noreturn void child_main(const struct box_params *p, int channel, int tr
         .reader = &m.reader,
         .lockdown = p->lockdown,
         .spec = &m.spec,
-        .own_uid = p->stage->root && guard_on(GUARD_UID),
+        .own_uid = p->stage->root && wall_on(WALL_UID),
         .proc = m.watch,
         .disk = m.disk,
         .diag = m.diag,
-        .watch_memory = !m.limited && guard_on(GUARD_WATCH),
-        .no_suid = binds_writable(&m.spec) && guard_on(GUARD_SUID),
+        .watch_memory = !m.limited && wall_on(WALL_WATCH),
+        .no_suid = binds_writable(&m.spec) && wall_on(WALL_SUID),
     });
 }
 
@@ -737,7 +737,7 @@ int box_spawn(const struct box_params *p, struct box *ret, struct err *err) {
     };
     if (p->cgroups->version != SANDBOX_CGROUP_V1)
         args.flags |= CLONE_NEWCGROUP;
-    if (p->cgroups->version == SANDBOX_CGROUP_V2 && guard_on(GUARD_CGROUP)) {
+    if (p->cgroups->version == SANDBOX_CGROUP_V2 && wall_on(WALL_CGROUP)) {
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = (uint64_t)p->slot->dirs[0];
     }

@@ -8,8 +8,8 @@
 #include "lock/privileges.h"
 #include "lock/raw.h"
 #include "sandbox/files.h"
-#include "sandbox/guard.h"
 #include "sandbox/sys.h"
+#include "sandbox/wall.h"
 #include "sandbox/watch.h"
 
 #include <arpa/inet.h>
@@ -33,7 +33,7 @@
 #include <termios.h>
 
 enum { CONNECT_MS = 20, TICK_MS = 1000 };
-#ifdef CAY_TEST_GUARDS
+#ifdef CAY_TEST_WALLS
 enum { START_TICKS = 1 };
 #else
 enum { START_TICKS = LIMIT_SANDBOX_START_S };
@@ -41,7 +41,7 @@ enum { START_TICKS = LIMIT_SANDBOX_START_S };
 
 /* A command or a file worker that runs. Between fork and exec a command is the guest's already, who
  * may stop it, or let exec wait (a lease on the program): nothing here waits for it. */
-struct job {
+struct init_command {
     uint64_t id;
     pid_t pid; /* 0 is a free place */
     bool worker;
@@ -62,7 +62,7 @@ struct result {
 
 struct init {
     const struct init_options *o;
-    struct job jobs[SANDBOX_EXECS_MAX];
+    struct init_command jobs[SANDBOX_EXECS_MAX];
     size_t njobs;
     struct result *results; /* one for each place in jobs */
     int signals;
@@ -110,14 +110,14 @@ static void reply_fd(struct init *in, uint16_t type, uint64_t id, const struct b
 
 /* ---- jobs ---- */
 
-static struct job *find_job(struct init *in, uint64_t id) {
+static struct init_command *find_job(struct init *in, uint64_t id) {
     for (size_t i = 0; i < SANDBOX_EXECS_MAX; i++)
         if (in->jobs[i].pid > 0 && in->jobs[i].id == id && !in->jobs[i].told)
             return &in->jobs[i];
     return NULL;
 }
 
-static struct job *free_job(struct init *in, struct err *err) {
+static struct init_command *free_job(struct init *in, struct err *err) {
     for (size_t i = 0; i < SANDBOX_EXECS_MAX; i++)
         if (in->jobs[i].pid == 0)
             return &in->jobs[i];
@@ -134,8 +134,8 @@ static void watch_memory(struct init *in, bool on) {
     (void)timerfd_settime(in->timer, 0, &t, NULL);
 }
 
-static void add_job(struct init *in, struct job *j, uint64_t id, pid_t pid, bool worker) {
-    *j = (struct job){.id = id, .pid = pid, .worker = worker, .start = -1, .master = -1};
+static void add_job(struct init *in, struct init_command *j, uint64_t id, pid_t pid, bool worker) {
+    *j = (struct init_command){.id = id, .pid = pid, .worker = worker, .start = -1, .master = -1};
     if (in->njobs++ == 0)
         watch_memory(in, true);
 }
@@ -144,7 +144,8 @@ static uint64_t micros(const struct timeval *t) {
     return (uint64_t)t->tv_sec * 1000000 + (uint64_t)t->tv_usec;
 }
 
-static void tell_exit(struct init *in, const struct job *j, int status, const struct rusage *ru) {
+static void tell_exit(struct init *in, const struct init_command *j, int status,
+                      const struct rusage *ru) {
     struct sandbox_exit e = {
         .signaled = WIFSIGNALED(status),
         .code = (uint32_t)(WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status)),
@@ -164,12 +165,13 @@ static void tell_exit(struct init *in, const struct job *j, int status, const st
 
 struct start;
 static void start_free(struct start *s);
-static void look_at_start(struct init *in, struct job *j);
+static void look_at_start(struct init *in, struct init_command *j);
 
-static void job_ended(struct init *in, struct job *j, int status, const struct rusage *ru) {
+static void job_ended(struct init *in, struct init_command *j, int status,
+                      const struct rusage *ru) {
     if (j->start >= 0)
         look_at_start(in, j); /* all ends of the pipe are closed now: it has its answer */
-    struct job was = *j;
+    struct init_command was = *j;
     struct result *r = &in->results[j - in->jobs];
     start_free(steal_ptr(&j->from));
     j->pid = 0;
@@ -221,7 +223,7 @@ static int lower(int which, rlim_t value) {
  */
 static int lower_limits(const struct init_options *o) {
     struct rlimit files = {0};
-    if (!guard_on(GUARD_RLIMIT))
+    if (!wall_on(WALL_RLIMIT))
         return 0;
     int rc = (int)raw(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, (long)&files);
     if (rc == 0)
@@ -236,11 +238,11 @@ static int become_guest(const struct init_options *o, bool no_suid) {
         rc = (int)raw(SYS_setresgid, ID, ID, ID, 0);
         if (rc == 0)
             rc = (int)raw(SYS_setresuid, ID, ID, ID, 0);
-        if (rc == 0 && guard_on(GUARD_CAPS))
+        if (rc == 0 && wall_on(WALL_CAPS))
             rc = privileges_set_caps(0);
     }
-#ifdef CAY_TEST_GUARDS
-    if (rc == 0 && !guard_on(GUARD_CAPS))
+#ifdef CAY_TEST_WALLS
+    if (rc == 0 && !wall_on(WALL_CAPS))
         rc = lockdown_raise_ambient();
 #endif
     return rc == 0 && no_suid ? lockdown_install(&o->lockdown->no_suid) : rc;
@@ -297,7 +299,7 @@ static int start_streams(struct start *s) {
         return start_failed(s, rc, "streams");
     if (s->e.tty && (rc = raw(SYS_ioctl, 0, TIOCSCTTY, 0, 0)) < 0)
         return start_failed(s, rc, "controlling terminal");
-    if (!guard_on(GUARD_CLOSE))
+    if (!wall_on(WALL_CLOSE))
         return 0;
     if (s->report != 3)
         (void)raw(SYS_dup3, s->report, 3, O_CLOEXEC, 0);
@@ -453,19 +455,19 @@ static int launch(struct init *in, struct start *s, pid_t *ret_pid, int *ret_rep
     return 0;
 }
 
-static void start_known(struct init *in, struct job *j) {
+static void start_known(struct init *in, struct init_command *j) {
     fd_close(&j->start);
     in->nstarting--;
 }
 
-static void tell_not_started(struct init *in, struct job *j, const struct err *err) {
+static void tell_not_started(struct init *in, struct init_command *j, const struct err *err) {
     start_known(in, j);
     fd_close(&j->master);
     j->told = true;
     reply_error(in, j->id, err);
 }
 
-static void tell_started(struct init *in, struct job *j) {
+static void tell_started(struct init *in, struct init_command *j) {
     struct buf b;
     start_known(in, j);
     start_free(steal_ptr(&j->from));
@@ -481,7 +483,7 @@ static void tell_started(struct init *in, struct job *j) {
 
 /* What the child said: nothing yet, that it failed, or, by closing the pipe, that it became the
  * program (or was killed on the way: then that is how it ended). */
-static void look_at_start(struct init *in, struct job *j) {
+static void look_at_start(struct init *in, struct init_command *j) {
     struct start_report r;
     ssize_t n = read(j->start, &r, sizeof(r));
     if (n < 0)
@@ -505,7 +507,7 @@ static void check_starts(struct init *in) {
         return;
     in->tick_ms = now;
     for (size_t i = 0; i < SANDBOX_EXECS_MAX; i++) {
-        struct job *j = &in->jobs[i];
+        struct init_command *j = &in->jobs[i];
         if (j->pid == 0 || j->start < 0 || j->waited++ < START_TICKS)
             continue;
         struct err err;
@@ -519,7 +521,7 @@ static void check_starts(struct init *in) {
 }
 
 /* Opens what it needs and lets the child begin. */
-static int begin(struct init *in, struct job *j, struct start *s, struct wire_frame *f,
+static int begin(struct init *in, struct init_command *j, struct start *s, struct wire_frame *f,
                  struct err *err) {
     const struct sandbox_exec *e = &s->e;
     _cleanup_(close) int master = -1;
@@ -557,7 +559,7 @@ static void run_exec(struct init *in, struct sandbox_exec *e, struct wire_frame 
     s->paths = (struct sandbox_strv){0};
     s->fds[0] = s->fds[1] = s->fds[2] = -1;
     *e = (struct sandbox_exec){0};
-    struct job *j = find_job(in, f->id) ? NULL : free_job(in, &err);
+    struct init_command *j = find_job(in, f->id) ? NULL : free_job(in, &err);
     int rc = j          ? begin(in, j, s, f, &err)
              : err.code ? -(int)err.code
                         : err_set(&err, ERR_CONFLICT, "this id is running");
@@ -661,7 +663,7 @@ static void on_signal(struct init *in, struct wire_frame *f, struct unpack *u) {
     int signo = (int)unpack_u32(u);
     bool group = unpack_u8(u) != 0;
     struct err err = {0};
-    struct job *j = id ? find_job(in, id) : NULL;
+    struct init_command *j = id ? find_job(in, id) : NULL;
     int rc = 0;
     if (!unpack_ok(u) || signo < 0 || signo > SIGRTMAX)
         rc = err_set(&err, ERR_BAD_REQUEST, "malformed signal");
@@ -687,7 +689,7 @@ static void on_signal(struct init *in, struct wire_frame *f, struct unpack *u) {
 /* Work that may take long runs in a process of its own, as the guest. */
 static pid_t fork_worker(struct init *in, uint64_t id, struct result **ret) {
     struct err err = {0};
-    struct job *j = find_job(in, id) ? NULL : free_job(in, &err);
+    struct init_command *j = find_job(in, id) ? NULL : free_job(in, &err);
     if (!j) {
         if (!err.code)
             (void)err_set(&err, ERR_CONFLICT, "this id is running");

@@ -8,11 +8,11 @@
 #include "lock/cgroup.h"
 #include "lock/scope.h"
 #include "sandbox/box.h"
-#include "sandbox/guard.h"
 #include "sandbox/lockdown.h"
 #include "sandbox/netns.h"
 #include "sandbox/stage.h"
 #include "sandbox/sys.h"
+#include "sandbox/wall.h"
 #include "wire/frame.h"
 #include "wire/sandbox.h"
 
@@ -38,7 +38,7 @@ enum {
 
 enum state { STATE_FREE, STATE_WARM, STATE_LIVE, STATE_DYING };
 
-struct sandbox {
+struct launched {
     enum state state;
     char id[SANDBOX_ID_MAX];
     struct box box;
@@ -60,7 +60,7 @@ struct launcher {
     struct stage stage;
     struct netns netns;
     bool netns_failed;
-    struct sandbox *boxes; /* config.max of them */
+    struct launched *boxes; /* config.max of them */
     size_t nwarm;
     unsigned pool_failures;
     int64_t refill_at_ms;
@@ -91,23 +91,23 @@ static void reply_failed(struct launcher *l, uint64_t id, const struct err *err)
 
 /* ---- sandboxes ---- */
 
-static struct sandbox *find(struct launcher *l, const char *id) {
+static struct launched *find(struct launcher *l, const char *id) {
     for (size_t i = 0; i < l->config.max; i++)
         if (l->boxes[i].state == STATE_LIVE && strcmp(l->boxes[i].id, id) == 0)
             return &l->boxes[i];
     return NULL;
 }
 
-static uid_t uid_of(const struct launcher *l, const struct sandbox *s) {
+static uid_t uid_of(const struct launcher *l, const struct launched *s) {
     return l->config.uid_base + 2 * (uid_t)(s - l->boxes);
 }
 
 /* The kernel clears away what a sandbox left (System V memory) a while after its last process: the
  * next one in the same group would have to pay for it. */
-static struct sandbox *free_place(const struct launcher *l) {
-    struct sandbox *last = NULL;
+static struct launched *free_place(const struct launcher *l) {
+    struct launched *last = NULL;
     for (size_t i = 0; i < l->config.max; i++) {
-        struct sandbox *s = &l->boxes[i];
+        struct launched *s = &l->boxes[i];
         if (s->state != STATE_FREE)
             continue;
         if (!s->slot_open || cgroup_slot_memory(&l->cgroups, &s->slot) < LEFTOVER_BYTES)
@@ -117,9 +117,9 @@ static struct sandbox *free_place(const struct launcher *l) {
     return last;
 }
 
-static int spawn(struct launcher *l, const char *root, bool pooled, struct sandbox **ret,
+static int spawn(struct launcher *l, const char *root, bool pooled, struct launched **ret,
                  struct err *err) {
-    struct sandbox *s = free_place(l);
+    struct launched *s = free_place(l);
     if (!s)
         return err_set(err, ERR_LIMIT, "there are already %u sandboxes, which is the limit",
                        l->config.max);
@@ -146,14 +146,14 @@ static int spawn(struct launcher *l, const char *root, bool pooled, struct sandb
     return 0;
 }
 
-static void kill_box(struct launcher *l, struct sandbox *s) {
+static void kill_box(struct launcher *l, struct launched *s) {
     if (s->frozen) /* a frozen process of version 1 does not even die */
         (void)cgroup_slot_freeze(&l->cgroups, &s->slot, false);
     s->frozen = false;
     (void)sys_pidfd_send_signal(s->box.pidfd, SIGKILL);
 }
 
-static void on_gone(struct launcher *l, struct sandbox *s, int status) {
+static void on_gone(struct launcher *l, struct launched *s, int status) {
     bool told = s->state == STATE_LIVE || s->state == STATE_DYING;
     struct sandbox_stats st = {0};
     cgroup_slot_stats(&l->cgroups, &s->slot, &st);
@@ -242,7 +242,7 @@ static int start_janitor(struct launcher *l, struct err *err) {
 
 /* The first sandbox is made at once: what is wrong with this host is said at the start. */
 static int probe(struct launcher *l, struct err *err) {
-    struct sandbox *s;
+    struct launched *s;
     int rc = spawn(l, "", false, &s, err);
     if (rc < 0)
         return rc;
@@ -356,15 +356,16 @@ static void on_config(struct launcher *l, struct wire_frame *f, struct unpack *u
 
 /* ---- requests ---- */
 
-static struct sandbox *take_warm(struct launcher *l) {
+static struct launched *take_warm(struct launcher *l) {
     for (size_t i = 0; i < l->config.max; i++)
         if (l->boxes[i].state == STATE_WARM)
             return &l->boxes[i];
     return NULL;
 }
 
-static int clone_binds(struct launcher *l, const struct sandbox *s, const struct sandbox_spec *spec,
-                       struct wire_frame *f, int trees[SANDBOX_BINDS_MAX], struct err *err) {
+static int clone_binds(struct launcher *l, const struct launched *s,
+                       const struct sandbox_spec *spec, struct wire_frame *f,
+                       int trees[SANDBOX_BINDS_MAX], struct err *err) {
     if (f->nfds != spec->nbinds)
         return err_set(err, ERR_PROTOCOL, "%zu binds, %d descriptors", spec->nbinds, f->nfds);
     for (size_t i = 0; i < spec->nbinds; i++) {
@@ -377,19 +378,19 @@ static int clone_binds(struct launcher *l, const struct sandbox *s, const struct
 }
 
 /* Limits from outside, then the spec itself, which init carries out. */
-static int hand_out(struct launcher *l, struct sandbox *s, const struct sandbox_spec *spec,
+static int hand_out(struct launcher *l, struct launched *s, const struct sandbox_spec *spec,
                     struct wire_frame *f, struct err *err) {
     int trees[SANDBOX_BINDS_MAX];
     for (size_t i = 0; i < SANDBOX_BINDS_MAX; i++)
         trees[i] = -1;
-    int rc = guard_on(GUARD_CGROUP)
+    int rc = wall_on(WALL_CGROUP)
                  ? cgroup_slot_limit(&l->cgroups, &s->slot, spec->memory_bytes,
                                      spec->pids + PIDS_MARGIN, spec->cpu_milli, err)
                  : 0;
     if (rc == 0)
         rc = clone_binds(l, s, spec, f, trees, err);
     if (rc == 0) {
-        uint8_t limited = guard_on(GUARD_CGROUP) && (l->cgroups.controllers & SANDBOX_HAS_MEMORY);
+        uint8_t limited = wall_on(WALL_CGROUP) && (l->cgroups.controllers & SANDBOX_HAS_MEMORY);
         struct wire_out out = {.type = INIT_SETUP,
                                .pieces = {{&limited, 1}, {f->data, f->len}},
                                .fds = trees,
@@ -403,7 +404,7 @@ static int hand_out(struct launcher *l, struct sandbox *s, const struct sandbox_
 }
 
 static int create(struct launcher *l, struct wire_frame *f, const struct sandbox_spec *spec,
-                  struct sandbox **ret, struct err *err) {
+                  struct launched **ret, struct err *err) {
     size_t n = strlen(spec->id);
     if (n == 0 || n >= SANDBOX_ID_MAX)
         return err_set(err, ERR_BAD_REQUEST, "a sandbox id has 1 to %d bytes", SANDBOX_ID_MAX - 1);
@@ -411,7 +412,7 @@ static int create(struct launcher *l, struct wire_frame *f, const struct sandbox
         return err_set(err, ERR_CONFLICT, "sandbox '%s' exists", spec->id);
     if (strlen(spec->hostname) > 63)
         return err_set(err, ERR_BAD_REQUEST, "a host name has at most 63 bytes");
-    struct sandbox *s = box_spec_is_plain(spec) ? take_warm(l) : NULL;
+    struct launched *s = box_spec_is_plain(spec) ? take_warm(l) : NULL;
     int rc = s ? 0 : spawn(l, spec->root, false, &s, err);
     if (rc < 0)
         return rc;
@@ -432,7 +433,7 @@ static int create(struct launcher *l, struct wire_frame *f, const struct sandbox
 
 static void on_create(struct launcher *l, struct wire_frame *f, struct unpack *u) {
     struct sandbox_spec spec;
-    struct sandbox *s = NULL;
+    struct launched *s = NULL;
     struct err err = {0};
     unpack_sandbox_spec(u, &spec);
     int rc = unpack_ok(u) ? create(l, f, &spec, &s, &err)
@@ -456,7 +457,7 @@ static void on_create(struct launcher *l, struct wire_frame *f, struct unpack *u
     sandbox_spec_finish(&spec);
 }
 
-static int freeze(struct launcher *l, struct sandbox *s, bool on, struct err *err) {
+static int freeze(struct launcher *l, struct launched *s, bool on, struct err *err) {
     if (cgroup_slot_freeze(&l->cgroups, &s->slot, on)) {
         s->frozen = on;
         return 0;
@@ -469,7 +470,7 @@ static int freeze(struct launcher *l, struct sandbox *s, bool on, struct err *er
 static void on_request(struct launcher *l, struct wire_frame *f, struct unpack *u) {
     _cleanup_(free) char *id = unpack_strdup(u);
     struct err err = {0};
-    struct sandbox *s = unpack_ok(u) ? find(l, id) : NULL;
+    struct launched *s = unpack_ok(u) ? find(l, id) : NULL;
     if (!s) {
         (void)err_set(&err, ERR_NOT_FOUND, "no sandbox '%.*s'", SANDBOX_ID_MAX, id);
         reply_failed(l, f->id, &err);
@@ -525,7 +526,7 @@ static bool pool_is_short(const struct launcher *l) {
 }
 
 static void refill(struct launcher *l) {
-    struct sandbox *s;
+    struct launched *s;
     struct err err;
     if (spawn(l, "", true, &s, &err) < 0) {
         if (err.code != ERR_LIMIT) {

@@ -7,7 +7,7 @@
 #include "lock/landlock.h"
 #include "lock/privileges.h"
 #include "lock/raw.h"
-#include "sandbox/guard.h"
+#include "sandbox/wall.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -527,7 +527,7 @@ int lockdown_init(struct lockdown *l, struct err *err) {
     return rc < 0 ? rc : build_no_suid(&l->no_suid, err);
 }
 
-#ifdef CAY_TEST_GUARDS
+#ifdef CAY_TEST_WALLS
 int lockdown_raise_ambient(void) {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct d[2] = {{0}};
@@ -543,7 +543,7 @@ int lockdown_raise_ambient(void) {
 #endif
 
 int lockdown_bounding(struct err *err) {
-    return guard_on(GUARD_CAPS) ? privileges_empty_bounding(err) : 0;
+    return wall_on(WALL_CAPS) ? privileges_empty_bounding(err) : 0;
 }
 
 /* ---- Landlock ---- */
@@ -576,7 +576,7 @@ int lockdown_ruleset(const struct lockdown *l, const char *const *writable, size
                      struct err *err) {
     struct landlock k = {.fd = -1};
     *ret_fd = -1;
-    if (!guard_on(GUARD_LANDLOCK))
+    if (!wall_on(WALL_LANDLOCK))
         return 0;
     int rc = landlock_open(&k, 0, err);
     if (rc == 0)
@@ -598,13 +598,13 @@ int lockdown_install(const struct sock_fprog *filter) {
 }
 
 int lockdown_enforce(const struct lockdown *l, int ruleset, struct err *err) {
-    if (guard_on(GUARD_NNP) && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+    if (wall_on(WALL_NNP) && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return err_sys(err, "no_new_privs");
     struct landlock k = ruleset_of(l, ruleset);
     int rc = landlock_enforce(&k, err);
     if (rc < 0)
         return rc;
-    rc = guard_on(GUARD_SECCOMP) ? lockdown_install(&l->filter) : 0;
+    rc = wall_on(WALL_SECCOMP) ? lockdown_install(&l->filter) : 0;
     if (rc == 0)
         return 0;
     errno = -rc;

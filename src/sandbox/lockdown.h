@@ -18,8 +18,8 @@ struct lockdown {
 int lockdown_init(struct lockdown *l, struct err *err);
 
 enum { CAPS_INIT = 1 << 5 | 1 << 6 | 1 << 7 }; /* KILL, SETGID, SETUID */
-#ifdef CAY_TEST_GUARDS
-/* Without the guard GUARD_CAPS: what a guest holds if nothing is dropped. */
+#ifdef CAY_TEST_WALLS
+/* Without the wall WALL_CAPS: what a guest holds if nothing is dropped. */
 int lockdown_raise_ambient(void);
 #endif
 /* Empties the bounding and ambient sets and fixes the secure bits. Needs CAP_SETPCAP. */

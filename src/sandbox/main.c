@@ -1,7 +1,7 @@
 #include "base/log.h"
-#include "sandbox/guard.h"
 #include "sandbox/launcher.h"
 #include "sandbox/starter.h"
+#include "sandbox/wall.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -19,10 +19,10 @@ int main(int argc, char **argv) {
     const char *wanted = getenv("CAY_LOG");
     if (wanted)
         (void)log_level_parse(wanted, &level);
-    guard_init();
+    walls_init();
     /* Sandboxes are copies of this process: what the environment held must not be in their memory
      * nor in /proc/PID/environ. */
-    if (guard_on(GUARD_ENV)) {
+    if (wall_on(WALL_ENV)) {
         for (char **p = environ; *p; p++)
             explicit_bzero(*p, strlen(*p));
         static char *none[] = {NULL};

@@ -2,7 +2,7 @@
 
 #include "base/cleanup.h"
 #include "base/fd.h"
-#include "sandbox/guard.h"
+#include "sandbox/wall.h"
 
 #include <fcntl.h>
 #include <net/if.h>
@@ -33,14 +33,14 @@ static int current(const struct netns *s, int *ret_fd, struct err *err) {
 
 int netns_open(struct netns *s, int proc, struct err *err) {
     *s = (struct netns){.proc = proc, .own = -1};
-    if (!guard_on(GUARD_NET))
+    if (!wall_on(WALL_NET))
         return 0;
     int rc = make(err);
     return rc < 0 ? rc : current(s, &s->own, err);
 }
 
 bool netns_is_short(const struct netns *s) {
-    return s->n < NETNS_STOCK && guard_on(GUARD_NET);
+    return s->n < NETNS_STOCK && wall_on(WALL_NET);
 }
 
 int netns_refill(struct netns *s, struct err *err) {
@@ -54,7 +54,7 @@ int netns_refill(struct netns *s, struct err *err) {
 }
 
 int netns_enter(struct netns *s, struct err *err) {
-    if (!guard_on(GUARD_NET))
+    if (!wall_on(WALL_NET))
         return 0;
     if (s->n == 0)
         return make(err);
@@ -65,7 +65,7 @@ int netns_enter(struct netns *s, struct err *err) {
 }
 
 int netns_leave(struct netns *s, struct err *err) {
-    if (guard_on(GUARD_NET) && setns(s->own, CLONE_NEWNET) < 0)
+    if (wall_on(WALL_NET) && setns(s->own, CLONE_NEWNET) < 0)
         return err_sys(err, "leave a network namespace");
     return 0;
 }

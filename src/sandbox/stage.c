@@ -5,8 +5,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/path.h"
-#include "sandbox/guard.h"
 #include "sandbox/sys.h"
+#include "sandbox/wall.h"
 #include "wire/frame.h"
 
 #include <dirent.h>
@@ -61,7 +61,7 @@ static int bind_ro(const char *from, const char *to, struct err *err) {
     if (tree < 0)
         return err_sys(err, "template: open %s", from);
     struct mount_attr attr = {.attr_set = RO_ATTRS};
-    if (!guard_on(GUARD_READONLY))
+    if (!wall_on(WALL_READONLY))
         attr.attr_set &= ~(uint64_t)MOUNT_ATTR_RDONLY;
     if (sys_mount_setattr(tree, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr) < 0)
         return err_sys(err, "template: make %s read-only", from);
@@ -244,7 +244,7 @@ static int build_template(const struct stage *s, size_t i, const char *from, str
     if (fchdir(back) < 0)
         return err_sys(err, "template: leave");
     struct mount_attr attr = {.attr_set = RO_ATTRS};
-    if (rc == 0 && guard_on(GUARD_READONLY) && sys_mount_setattr(AT_FDCWD, at, 0, &attr) < 0)
+    if (rc == 0 && wall_on(WALL_READONLY) && sys_mount_setattr(AT_FDCWD, at, 0, &attr) < 0)
         rc = err_sys(err, "template: make root read-only");
     return rc;
 }

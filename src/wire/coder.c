@@ -204,7 +204,7 @@ static int check_fields(const json_t *obj, const struct field *fields, const cha
 
 /* --- the reader --- */
 
-struct call {
+struct line_call {
     char id[CALL_ID_MAX];
     int64_t step;
     int64_t begun_ms;
@@ -229,7 +229,7 @@ struct coder_reader {
     int64_t heard_ms; /* when the model was given something last */
     char *message_id;
     json_t *result; /* the last line that says how it ended */
-    struct call calls[CALLS_MAX];
+    struct line_call calls[CALLS_MAX];
     size_t ncalls;
 };
 
@@ -489,7 +489,7 @@ static void begin_call(struct coder_reader *r, const json_t *block) {
         return;
     if (r->ncalls == CALLS_MAX) /* one that never got its result */
         memmove(r->calls, r->calls + 1, --r->ncalls * sizeof(*r->calls));
-    struct call *c = &r->calls[r->ncalls++];
+    struct line_call *c = &r->calls[r->ncalls++];
     memcpy(c->id, id, strlen(id) + 1);
     c->step = ++r->steps;
     c->begun_ms = clock_mono_ms();
@@ -538,7 +538,7 @@ static void end_call(struct coder_reader *r, const json_t *block) {
         i++;
     if (i == r->ncalls)
         return;
-    struct call c = r->calls[i];
+    struct line_call c = r->calls[i];
     memmove(r->calls + i, r->calls + i + 1, (--r->ncalls - i) * sizeof(c));
     _cleanup_(buf) struct buf text;
     buf_init(&text, CODER_FOREIGN_MAX);

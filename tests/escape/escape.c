@@ -1,8 +1,8 @@
 /* Every known way out is tried from inside a real sandbox, made by the program that ships, and must
- * end in the errno listed here; then the guards it names are taken away in a build made for that,
+ * end in the errno listed here; then the walls it names are taken away in a build made for that,
  * and the same attempt must end differently. A test that cannot fail proves nothing.
  *
- *   escape CAY-SANDBOX CAY-SANDBOX-WITHOUT-GUARDS PROBE [uid] */
+ *   escape CAY-SANDBOX CAY-SANDBOX-WITHOUT-WALLS PROBE [uid] */
 
 #include "client.h"
 
@@ -35,8 +35,8 @@ enum { EITHER = 256 }; /* two errnos in one number: low byte or the byte above *
 struct attempt {
     const char *probe, *arg;
     int expect;
-    const char *guards; /* without these it must end differently; NULL: the kernel's own rule */
-    const char *base;   /* these are off in both runs, to look at the second line of defence */
+    const char *walls; /* without these it must end differently; NULL: the kernel's own rule */
+    const char *base;  /* these are off in both runs, to look at the second line of defence */
 };
 
 #define SC  "seccomp"
@@ -219,7 +219,7 @@ static void join(char *out, size_t size, const char *a, const char *b) {
     (void)snprintf(out, size, "%s%s%s", a ? a : "", a && b ? "," : "", b ? b : "");
 }
 
-/* One launcher for each set of missing guards serves all attempts that want it. */
+/* One launcher for each set of missing walls serves all attempts that want it. */
 static void run_with(const char *without, bool control) {
     struct client c;
     struct guest g;
@@ -227,21 +227,21 @@ static void run_with(const char *without, bool control) {
     for (size_t i = 0; i < ARRAY_LEN(attempts); i++) {
         const struct attempt *a = &attempts[i];
         char set[128];
-        if (control && !a->guards)
+        if (control && !a->walls)
             continue;
-        join(set, sizeof(set), a->base, control ? a->guards : NULL);
+        join(set, sizeof(set), a->base, control ? a->walls : NULL);
         if (strcmp(set, without) != 0)
             continue;
         if (!started && !start(&c, &g, *without ? without : NULL))
             return;
         started = true;
-        /* What works without its guard leaves the sandbox in ruins: the next one gets a new one. */
+        /* What works without its wall leaves the sandbox in ruins: the next one gets a new one. */
         if (control && !renew(&c, &g))
             return;
         int got = attempt(&g, a->probe, a->arg);
         if (control)
             report(got >= 0 && !matches(got, a->expect),
-                   "%s %s: still %d (%d) when its guards are gone", a->probe, a->arg, got,
+                   "%s %s: still %d (%d) when its walls are gone", a->probe, a->arg, got,
                    a->expect);
         else
             report(matches(got, a->expect), "%s %s: got %d, want %d", a->probe, a->arg, got,
@@ -340,17 +340,17 @@ int main(int argc, char **argv) {
         return 1;
     }
     run_with("", false);
-    /* Every distinct set of missing guards once: as a base, then as a control. */
+    /* Every distinct set of missing walls once: as a base, then as a control. */
     for (int control = 0; control < 2; control++)
         for (size_t i = 0; i < ARRAY_LEN(attempts); i++) {
             char set[128], other[128];
-            join(set, sizeof(set), attempts[i].base, control ? attempts[i].guards : NULL);
-            if (!*set || (control && !attempts[i].guards))
+            join(set, sizeof(set), attempts[i].base, control ? attempts[i].walls : NULL);
+            if (!*set || (control && !attempts[i].walls))
                 continue;
             bool seen = false;
             for (size_t j = 0; j < i && !seen; j++) {
-                join(other, sizeof(other), attempts[j].base, control ? attempts[j].guards : NULL);
-                seen = strcmp(set, other) == 0 && (!control || attempts[j].guards);
+                join(other, sizeof(other), attempts[j].base, control ? attempts[j].walls : NULL);
+                seen = strcmp(set, other) == 0 && (!control || attempts[j].walls);
             }
             if (!seen)
                 run_with(set, control != 0);

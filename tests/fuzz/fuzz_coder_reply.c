@@ -10,7 +10,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    struct reply r;
+    struct coder_reply r;
     struct err err;
     const char *text = (const char *)data;
     if (reply_parse(text, size, &r, &err) < 0)

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
-#include "front/sandbox/host.h"
+#include "front/sandbox/launcher.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -24,7 +24,7 @@ enum { DEADLINE_MS = 20000, ANSWER_MS = 200 };
 
 static int program;
 static uv_loop_t loop;
-static struct sandbox_host *host;
+static struct sandbox_launcher *host;
 
 struct seen {
     bool ready, over, asked, answered, started;
@@ -105,17 +105,17 @@ static int setup(void **state) {
     (void)state;
     struct sandbox_config config = {.max = 4, .state_dir = (char *)""};
     (void)uv_loop_init(&loop);
-    host = sandbox_host_create(&(struct sandbox_host_options){.loop = &loop,
-                                                              .exec_fd = program,
-                                                              .starter = -1,
-                                                              .config = &config,
-                                                              .answer_ms = ANSWER_MS});
+    host = sandbox_launcher_create(&(struct sandbox_launcher_options){.loop = &loop,
+                                                                      .exec_fd = program,
+                                                                      .starter = -1,
+                                                                      .config = &config,
+                                                                      .answer_ms = ANSWER_MS});
     return 0;
 }
 
 static int teardown(void **state) {
     (void)state;
-    sandbox_host_stop(host, NULL, NULL);
+    sandbox_launcher_stop(host, NULL, NULL);
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     return uv_loop_close(&loop);
 }

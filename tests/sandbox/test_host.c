@@ -7,7 +7,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "front/sandbox/host.h"
+#include "front/sandbox/launcher.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +26,7 @@ enum { DEADLINE_MS = 60000 };
 
 static int program;
 static uv_loop_t loop;
-static struct sandbox_host *host;
+static struct sandbox_launcher *host;
 
 struct seen {
     bool ready, failed, exited, stopped;
@@ -192,7 +192,7 @@ static int setup(void **state) {
     struct sandbox_config config = {.pool = 1, .max = 8, .uid_base = 200000, .uid_count = 64};
     config.state_dir = "";
     (void)uv_loop_init(&loop);
-    host = sandbox_host_create(&(struct sandbox_host_options){
+    host = sandbox_launcher_create(&(struct sandbox_launcher_options){
         .loop = &loop, .exec_fd = program, .starter = -1, .config = &config});
     return 0;
 }
@@ -204,7 +204,7 @@ static void on_stopped(void *ctx) {
 static int teardown(void **state) {
     (void)state;
     bool stopped = false;
-    sandbox_host_stop(host, on_stopped, &stopped);
+    sandbox_launcher_stop(host, on_stopped, &stopped);
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     return stopped && uv_loop_close(&loop) == 0 ? 0 : -1;
 }
@@ -474,13 +474,13 @@ static void when_the_launcher_dies_it_is_started_again(void **state) {
     struct sandbox_box *b = make(&s);
     begin(b, &c, "sleep 100", false, false);
     until(&c.started);
-    assert_int_equal(kill(sandbox_host_info(host).pid, SIGKILL), 0);
+    assert_int_equal(kill(sandbox_launcher_info(host).pid, SIGKILL), 0);
     until(&s.exited);
     assert_true(c.ended && !c.has_exit);
     assert_int_equal(s.err.code, ERR_UNAVAILABLE);
     int64_t stop = clock_mono_ms() + DEADLINE_MS;
     struct err err;
-    while (sandbox_host_check(host, &err) < 0 && clock_mono_ms() < stop)
+    while (sandbox_launcher_check(host, &err) < 0 && clock_mono_ms() < stop)
         (void)uv_run(&loop, UV_RUN_ONCE);
     end(&c);
     b = make(&s);

@@ -1,6 +1,6 @@
 /* What a front can rely on, against the real program:
  *
- *   test-sandbox CAY-SANDBOX CAY-SANDBOX-WITHOUT-GUARDS PROBE [uid] */
+ *   test-sandbox CAY-SANDBOX CAY-SANDBOX-WITHOUT-WALLS PROBE [uid] */
 
 #include "client.h"
 
@@ -779,7 +779,7 @@ static void binds_are_read_only_unless_asked(void **state) {
     remove_tree(rw);
 }
 
-static void without_the_guard_a_setuid_file_could_be_left(void **state) {
+static void without_the_wall_a_setuid_file_could_be_left(void **state) {
     (void)state;
     struct client c;
     start_client(&c, (struct client_options){.program = weak_program, .without = "suid"});
@@ -1364,7 +1364,7 @@ static void the_disk_has_an_end(void **state) {
     neighbour_is_well();
 }
 
-static void without_its_guard_each_bomb_goes_further(void **state) {
+static void without_its_wall_each_bomb_goes_further(void **state) {
     (void)state;
     static const struct {
         const char *without, *probe, *key;
@@ -1876,7 +1876,7 @@ int main(int argc, char **argv) {
         T(a_port_inside_can_be_reached_from_the_front),
         T(the_egress_listener_is_the_only_way_out),
         T(binds_are_read_only_unless_asked),
-        T(without_the_guard_a_setuid_file_could_be_left),
+        T(without_the_wall_a_setuid_file_could_be_left),
         T(a_bind_of_roots_folder_is_not_writable),
         T(binds_go_anywhere_that_is_not_the_systems),
         T(a_bind_can_be_a_single_file),
@@ -1895,7 +1895,7 @@ int main(int argc, char **argv) {
         T(what_a_user_has_only_so_many_of_is_shared),
         T(the_hosts_crash_handler_is_not_started),
         T(the_disk_has_an_end),
-        T(without_its_guard_each_bomb_goes_further),
+        T(without_its_wall_each_bomb_goes_further),
         T(a_flood_of_output_waits_for_its_reader),
         T(a_lease_on_a_program_holds_up_nobody_else),
         T(descriptors_on_their_way_hold_up_nobody_else),

@@ -19,7 +19,7 @@ enum {
     WS_RESTART = 1012,
 };
 
-struct socket {
+struct agent_socket {
     struct http_ws *ws;             /* NULL when it is closed */
     struct agent_listener listener; /* its agent is NULL when the instance is gone */
     size_t holders;                 /* the connection, and calls under way */
@@ -30,26 +30,26 @@ struct socket {
     bool shut;          /* nothing goes in or out any more */
 };
 
-static struct socket *hold(struct socket *s) {
+static struct agent_socket *hold(struct agent_socket *s) {
     s->holders++;
     return s;
 }
 
-static void release(struct socket *s) {
+static void release(struct agent_socket *s) {
     if (--s->holders == 0)
         free(s);
 }
 
 /* --- who is there --- */
 
-static void shut(struct socket *s, int code, const char *reason) {
+static void shut(struct agent_socket *s, int code, const char *reason) {
     s->shut = true;
     if (s->ws)
         http_ws_close(s->ws, code, reason);
 }
 
 /* ERR_RATE, or another error: then the socket is shut. */
-static int admit(struct socket *s, bool counts, struct err *err) {
+static int admit(struct agent_socket *s, bool counts, struct err *err) {
     int rc = s->gate.admit(s->gate.ctx, s->key_id, counts, err);
     if (rc < 0 && rc != -(int)ERR_RATE)
         shut(s, WS_POLICY, "the key is not valid any more");
@@ -60,20 +60,20 @@ static int admit(struct socket *s, bool counts, struct err *err) {
 
 /* --- frames to the client --- */
 
-static bool may_hear(struct socket *s) {
+static bool may_hear(struct agent_socket *s) {
     struct err err;
     if (s->ws && !s->shut && clock_mono_ms() - s->checked_ms >= CHECK_MS)
         (void)admit(s, false, &err);
     return s->ws && !s->shut;
 }
 
-static void send_buf(struct socket *s, struct buf *b) {
+static void send_buf(struct agent_socket *s, struct buf *b) {
     if (!b->full && may_hear(s))
         (void)http_ws_send(s->ws, b->data, b->len, true);
     buf_finish(b);
 }
 
-static void send_tree(struct socket *s, json_t *frame) {
+static void send_tree(struct agent_socket *s, json_t *frame) {
     struct buf b;
     buf_init(&b, FRAME_MAX_BYTES);
     if (frame && json_dump(frame, &b))
@@ -84,8 +84,8 @@ static void send_tree(struct socket *s, json_t *frame) {
 }
 
 /* A chunk of a turn: the chunk is a text inside the frame. */
-static void send_chunk(struct socket *s, const char *turn, size_t seq, const char *json, size_t len,
-                       bool replay) {
+static void send_chunk(struct agent_socket *s, const char *turn, size_t seq, const char *json,
+                       size_t len, bool replay) {
     struct buf b;
     buf_init(&b, FRAME_MAX_BYTES);
     struct json_writer w;
@@ -134,7 +134,7 @@ static void on_messages(void *ctx, const json_t *messages) {
 }
 
 static void on_state(void *ctx, const json_t *state) {
-    const struct socket *s = ctx;
+    const struct agent_socket *s = ctx;
     /* The first state comes in its place, after the identity. */
     if (!s->ready_wait)
         send_tree(ctx, json_pack("{s:s,s:O}", "type", "cf_agent_state", "state", state));
@@ -146,7 +146,7 @@ static void on_clear(void *ctx) {
 
 /* The client comes again by itself, to a new instance. */
 static void on_gone(void *ctx) {
-    struct socket *s = ctx;
+    struct agent_socket *s = ctx;
     shut(s, WS_RESTART, "the agent was removed");
 }
 
@@ -171,7 +171,7 @@ static const char *turn_id(const json_t *f) {
     return id && *id && strlen(id) <= TURN_ID_MAX_BYTES ? id : NULL;
 }
 
-static void refuse_request(struct socket *s, const json_t *f, const struct err *err) {
+static void refuse_request(struct agent_socket *s, const json_t *f, const struct err *err) {
     const char *id = turn_id(f);
     if (!id)
         return;
@@ -179,7 +179,7 @@ static void refuse_request(struct socket *s, const json_t *f, const struct err *
     on_end(s, &(struct agent_turn_end){.turn = id, .outcome = "error"});
 }
 
-static void on_request(struct socket *s, const json_t *f) {
+static void on_request(struct agent_socket *s, const json_t *f) {
     const char *id = turn_id(f);
     const char *body = text_of(json_object_get(f, "init"), "body");
     struct err err;
@@ -200,18 +200,18 @@ static void on_request(struct socket *s, const json_t *f) {
 }
 
 struct rpc_call {
-    struct socket *socket;
+    struct agent_socket *socket;
     json_t *id;
 };
 
-static void send_rpc_error(struct socket *s, const json_t *id, const json_t *error) {
+static void send_rpc_error(struct agent_socket *s, const json_t *id, const json_t *error) {
     send_tree(
         s, json_pack("{s:O,s:O,s:b,s:s}", "error", error, "id", id, "success", 0, "type", "rpc"));
 }
 
 static void on_rpc_done(void *ctx, const json_t *result, const json_t *error) {
     struct rpc_call *c = ctx;
-    struct socket *s = c->socket;
+    struct agent_socket *s = c->socket;
     if (error)
         send_rpc_error(s, c->id, error);
     else
@@ -222,14 +222,14 @@ static void on_rpc_done(void *ctx, const json_t *result, const json_t *error) {
     release(s);
 }
 
-static void refuse_rpc(struct socket *s, const json_t *f, const struct err *err) {
+static void refuse_rpc(struct agent_socket *s, const json_t *f, const struct err *err) {
     const json_t *id = json_object_get(f, "id");
     _cleanup_(json) json_t *text = json_text(err->message);
     if (json_is_string(id))
         send_rpc_error(s, id, text);
 }
 
-static void on_rpc(struct socket *s, const json_t *f) {
+static void on_rpc(struct agent_socket *s, const json_t *f) {
     json_t *id = json_object_get(f, "id");
     const char *method = text_of(f, "method");
     const json_t *args = json_object_get(f, "args");
@@ -240,7 +240,7 @@ static void on_rpc(struct socket *s, const json_t *f) {
     agent_rpc(s->listener.agent, method, args, on_rpc_done, c);
 }
 
-static void on_resume_request(struct socket *s, const json_t *f) {
+static void on_resume_request(struct agent_socket *s, const json_t *f) {
     const char *turn = agent_turn(s->listener.agent);
     json_t *answer =
         turn ? json_pack("{s:s,s:s}", "type", "cf_agent_stream_resuming", "id", turn)
@@ -255,7 +255,7 @@ static void on_resume_request(struct socket *s, const json_t *f) {
 
 /* Replays the running turn from its beginning; live chunks follow without a gap. A turn that is
  * over meanwhile has told its messages already. */
-static void on_resume_ack(struct socket *s, const json_t *f) {
+static void on_resume_ack(struct agent_socket *s, const json_t *f) {
     const char *id = text_of(f, "id");
     const char *turn = agent_turn(s->listener.agent);
     if (!id || (turn && strcmp(id, turn) != 0))
@@ -277,36 +277,36 @@ static void on_resume_ack(struct socket *s, const json_t *f) {
     s->listener.waiting = false;
 }
 
-static void on_cancel(struct socket *s, const json_t *f) {
+static void on_cancel(struct agent_socket *s, const json_t *f) {
     if (text_of(f, "id"))
         (void)agent_cancel(s->listener.agent, text_of(f, "id"));
 }
 
-static void refuse_state(struct socket *s, const json_t *f, const struct err *err) {
+static void refuse_state(struct agent_socket *s, const json_t *f, const struct err *err) {
     (void)f;
     send_tree(s, json_pack("{s:s,s:o}", "type", "cf_agent_state_error", "error",
                            json_text(err->message)));
 }
 
-static void on_set_state(struct socket *s, const json_t *f) {
+static void on_set_state(struct agent_socket *s, const json_t *f) {
     struct err err;
     if (agent_set_state(s->listener.agent, &s->listener, json_object_get(f, "state"), &err) < 0)
         refuse_state(s, f, &err);
 }
 
-static void on_set_messages(struct socket *s, const json_t *f) {
+static void on_set_messages(struct agent_socket *s, const json_t *f) {
     struct err err;
     (void)agent_set_messages(s->listener.agent, &s->listener, json_object_get(f, "messages"), &err);
 }
 
-static void on_clear_request(struct socket *s, const json_t *f) {
+static void on_clear_request(struct agent_socket *s, const json_t *f) {
     (void)f;
     struct err err;
     (void)agent_clear(s->listener.agent, &s->listener, &err);
 }
 
 /* Frames that the protocol has no answer to: the client must not take them for done. */
-static void refuse_all(struct socket *s, const json_t *f, const struct err *err) {
+static void refuse_all(struct agent_socket *s, const json_t *f, const struct err *err) {
     (void)f;
     shut(s, WS_TRY_LATER, err->message);
 }
@@ -314,8 +314,8 @@ static void refuse_all(struct socket *s, const json_t *f, const struct err *err)
 /* Those with a refusal count as requests of the key. */
 static const struct frame_type {
     const char *name;
-    void (*handle)(struct socket *s, const json_t *f);
-    void (*refuse)(struct socket *s, const json_t *f, const struct err *err);
+    void (*handle)(struct agent_socket *s, const json_t *f);
+    void (*refuse)(struct agent_socket *s, const json_t *f, const struct err *err);
 } frame_types[] = {
     {"cf_agent_use_chat_request", on_request, refuse_request},
     {"cf_agent_chat_request_cancel", on_cancel, NULL},
@@ -328,7 +328,7 @@ static const struct frame_type {
 };
 
 /* Unknown types and malformed frames get no answer. */
-static void on_frame(struct socket *s, const json_t *f) {
+static void on_frame(struct agent_socket *s, const json_t *f) {
     const char *name = text_of(f, "type");
     const struct frame_type *type = NULL;
     struct err err;
@@ -346,7 +346,7 @@ static void on_frame(struct socket *s, const json_t *f) {
 
 static void on_message(void *ctx, struct http_ws *ws, const char *data, size_t len, bool text) {
     (void)ws;
-    struct socket *s = ctx;
+    struct agent_socket *s = ctx;
     _cleanup_(json) json_t *f = NULL;
     if (text && !s->shut && agent_is_open(s->listener.agent) &&
         json_parse(data, len, "frame", &f, NULL) == 0 && json_is_object(f))
@@ -356,7 +356,7 @@ static void on_message(void *ctx, struct http_ws *ws, const char *data, size_t l
 static void on_close(void *ctx, struct http_ws *ws, int code) {
     (void)ws;
     (void)code;
-    struct socket *s = ctx;
+    struct agent_socket *s = ctx;
     s->ws = NULL;
     if (s->ready_wait && s->listener.agent)
         agent_cancel_ready(s->listener.agent, s);
@@ -367,7 +367,7 @@ static void on_close(void *ctx, struct http_ws *ws, int code) {
 /* --- the beginning --- */
 
 static void greet(void *ctx) {
-    struct socket *s = ctx;
+    struct agent_socket *s = ctx;
     s->ready_wait = false;
     const struct agent_def *d = agent_def(s->listener.agent);
     const json_t *state = agent_state(s->listener.agent);
@@ -391,7 +391,7 @@ void agent_socket_accept(struct http_req *req, struct agent *agent,
                          const struct agent_socket_gate *gate) {
     static const struct http_ws_callbacks callbacks = {.on_message = on_message,
                                                        .on_close = on_close};
-    struct socket *s = xcalloc(1, sizeof(*s));
+    struct agent_socket *s = xcalloc(1, sizeof(*s));
     s->listener = (struct agent_listener){.events = &events, .ctx = s};
     s->gate = *gate;
     (void)snprintf(s->key_id, sizeof(s->key_id), "%s", gate->key_id);

@@ -88,7 +88,7 @@ static void not_found(struct http_req *req, void *ctx) {
 /* --- plain HTTP --- */
 
 /* A turn that a request waits for. */
-struct wait {
+struct turn_wait {
     struct agent_listener listener;
     struct http_req *req; /* NULL when the client is gone */
     char turn[ID_SIZE];
@@ -97,14 +97,14 @@ struct wait {
     bool begun;
 };
 
-static void free_wait(struct wait *w) {
+static void free_wait(struct turn_wait *w) {
     agent_unlisten(&w->listener);
     json_decref(w->error);
     free(w);
 }
 
 /* The head goes out with the first event: a request that is refused before gets a status. */
-static void begin_stream(struct wait *w) {
+static void begin_stream(struct turn_wait *w) {
     if (w->begun)
         return;
     w->begun = true;
@@ -114,7 +114,7 @@ static void begin_stream(struct wait *w) {
     http_stream_begin(w->req, 200, "text/event-stream");
 }
 
-static void send_event(struct wait *w, const char *json, size_t len) {
+static void send_event(struct turn_wait *w, const char *json, size_t len) {
     _cleanup_(buf) struct buf b;
     buf_init(&b, len + 64);
     (void)buf_add_str(&b, "data: ");
@@ -126,7 +126,7 @@ static void send_event(struct wait *w, const char *json, size_t len) {
 
 static void on_chunk(void *ctx, const char *turn, size_t seq, const char *json, size_t len) {
     (void)seq;
-    struct wait *w = ctx;
+    struct turn_wait *w = ctx;
     if (strcmp(turn, w->turn) != 0)
         return;
     if (!w->req || !w->stream)
@@ -149,7 +149,7 @@ static void on_chunk(void *ctx, const char *turn, size_t seq, const char *json, 
 
 static void on_fail(void *ctx, const char *turn, const char *text, const json_t *user_ids) {
     (void)user_ids;
-    struct wait *w = ctx;
+    struct turn_wait *w = ctx;
     if (strcmp(turn, w->turn) != 0)
         return;
     w->error = json_string(text);
@@ -162,7 +162,7 @@ static void on_fail(void *ctx, const char *turn, const char *text, const json_t 
 }
 
 /* {"message"}, the assistant's; null if the turn was stopped before it said anything. */
-static void answer(struct wait *w, const struct agent_turn_end *end) {
+static void answer(struct turn_wait *w, const struct agent_turn_end *end) {
     struct err err;
     if (w->error) {
         (void)err_set(&err, ERR_UPSTREAM, "%s", json_string_value(w->error));
@@ -175,7 +175,7 @@ static void answer(struct wait *w, const struct agent_turn_end *end) {
 }
 
 static void on_end(void *ctx, const struct agent_turn_end *end) {
-    struct wait *w = ctx;
+    struct turn_wait *w = ctx;
     if (strcmp(end->turn, w->turn) != 0)
         return;
     if (w->req && w->stream) {
@@ -196,7 +196,7 @@ static void on_end(void *ctx, const struct agent_turn_end *end) {
 
 /* The client left: the turn goes on, as with a socket. */
 static void on_gone(void *ctx) {
-    struct wait *w = ctx;
+    struct turn_wait *w = ctx;
     struct http_req *req = w->req;
     w->req = NULL;
     if (w->begun)
@@ -250,7 +250,7 @@ static void post_message(struct http_req *req, void *ctx) {
         http_respond_err(req, &err);
         return;
     }
-    struct wait *w = xcalloc(1, sizeof(*w));
+    struct turn_wait *w = xcalloc(1, sizeof(*w));
     w->req = req;
     const char *accept = http_req_header(req, "accept");
     w->stream = !accept || strstr(accept, "application/json") == NULL;

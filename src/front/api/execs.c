@@ -24,7 +24,7 @@ enum {
 /* --- output as events --- */
 
 /* One who follows a command: by events, by one answer at the end, or over a WebSocket. */
-struct watch {
+struct exec_watch {
     struct exec_follower follower;
     struct exec *exec;
     struct http_req *req; /* or */
@@ -38,7 +38,7 @@ struct watch {
     bool started_told;
 };
 
-static void free_watch(struct watch *w) {
+static void free_watch(struct exec_watch *w) {
     exec_unfollow(w->exec, &w->follower);
     exec_unref(w->exec);
     free(w);
@@ -74,7 +74,7 @@ static bool send_chunk(struct http_req *req, const struct exec_chunk *c) {
 }
 
 /* Everything that is there, until the client's pipe is full. */
-static void send_output(struct watch *w) {
+static void send_output(struct exec_watch *w) {
     struct exec_chunk chunk;
     if (!w->started_told) {
         _cleanup_(json) json_t *j = json_pack("{s:s}", "id", w->exec->id);
@@ -85,7 +85,7 @@ static void send_output(struct watch *w) {
         w->full = !send_chunk(w->req, &chunk);
 }
 
-static void pump_events(struct watch *w) {
+static void pump_events(struct exec_watch *w) {
     send_output(w);
     if (w->full || !w->exec->ended)
         return;
@@ -107,7 +107,7 @@ static void write_stream(struct json_writer *j, const struct exec *e, int stream
 }
 
 /* The whole command in one answer. */
-static void answer(struct watch *w) {
+static void answer(struct exec_watch *w) {
     struct exec *e = w->exec;
     struct buf b;
     buf_init(&b, 16 << 20);
@@ -133,7 +133,7 @@ static void answer(struct watch *w) {
 }
 
 static void on_change(void *ctx) {
-    struct watch *w = ctx;
+    struct exec_watch *w = ctx;
     if (w->events && !w->full)
         pump_events(w);
     else if (!w->events && w->exec->ended)
@@ -141,13 +141,13 @@ static void on_change(void *ctx) {
 }
 
 static void on_drain(void *ctx) {
-    struct watch *w = ctx;
+    struct exec_watch *w = ctx;
     w->full = false;
     on_change(w);
 }
 
 static void on_gone(void *ctx) {
-    struct watch *w = ctx;
+    struct exec_watch *w = ctx;
     if (w->events)
         http_stream_end(w->req);
     else
@@ -158,12 +158,12 @@ static void on_gone(void *ctx) {
 /* Takes the reference. */
 static void watch_start(struct http_req *req, struct exec *e, const uint64_t offsets[3],
                         bool events) {
-    struct watch *w = xcalloc(1, sizeof(*w));
-    *w = (struct watch){.follower = {.on_change = on_change, .ctx = w},
-                        .exec = e,
-                        .req = req,
-                        .cursor = {.offsets = {0, offsets[1], offsets[2]}},
-                        .events = events};
+    struct exec_watch *w = xcalloc(1, sizeof(*w));
+    *w = (struct exec_watch){.follower = {.on_change = on_change, .ctx = w},
+                             .exec = e,
+                             .req = req,
+                             .cursor = {.offsets = {0, offsets[1], offsets[2]}},
+                             .events = events};
     exec_follow(e, &w->follower);
     http_req_on_gone(req, on_gone, w);
     if (events) {
@@ -490,7 +490,7 @@ static void resize(struct http_req *req, void *ctx) {
 /* --- a terminal over a WebSocket --- */
 
 /* A terminal may be open for days: its key is looked at again, at most once a second. */
-static bool key_holds(struct watch *w) {
+static bool key_holds(struct exec_watch *w) {
     struct err err;
     int64_t now = clock_mono_ms();
     if (!w->ws || now - w->checked_ms < KEY_CHECK_MS)
@@ -504,7 +504,7 @@ static bool key_holds(struct watch *w) {
 
 static void tty_pump(void *ctx) {
     static char chunk[CHUNK];
-    struct watch *w = ctx;
+    struct exec_watch *w = ctx;
     if (!key_holds(w))
         return;
     while (w->ws && http_ws_queued(w->ws) < WS_HIGH_BYTES) {
@@ -530,7 +530,7 @@ static void tty_pump(void *ctx) {
 }
 
 static void on_tty_message(void *ctx, struct http_ws *ws, const char *data, size_t len, bool text) {
-    struct watch *w = ctx;
+    struct exec_watch *w = ctx;
     struct err err;
     if (!w->exec->command || !key_holds(w))
         return;
@@ -552,7 +552,7 @@ static void on_tty_message(void *ctx, struct http_ws *ws, const char *data, size
 }
 
 static void on_tty_close(void *ctx, struct http_ws *ws, int code) {
-    struct watch *w = ctx;
+    struct exec_watch *w = ctx;
     (void)ws;
     (void)code;
     w->ws = NULL;
@@ -580,8 +580,9 @@ static void tty(struct http_req *req, void *ctx) {
         http_respond_err(req, &err);
         return;
     }
-    struct watch *w = xcalloc(1, sizeof(*w));
-    *w = (struct watch){.follower = {.on_change = tty_pump, .ctx = w}, .exec = e, .front = ctx};
+    struct exec_watch *w = xcalloc(1, sizeof(*w));
+    *w =
+        (struct exec_watch){.follower = {.on_change = tty_pump, .ctx = w}, .exec = e, .front = ctx};
     w->cursor.offsets[1] = offset;
     const struct identity *who = front_identity(req);
     (void)snprintf(w->key_id, sizeof(w->key_id), "%s", who ? who->key_id : "");

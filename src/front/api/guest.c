@@ -15,7 +15,7 @@
 
 enum { WHOLE_MAX_BYTES = 64 << 10 /* a larger body streams */ };
 
-struct fetch {
+struct worker_fetch {
     struct front *front;
     struct http_req *req; /* NULL when it was answered */
     struct guest_call *call;
@@ -30,14 +30,14 @@ struct fetch {
     size_t unread;  /* of the answer, by the client */
 };
 
-static void free_fetch(struct fetch *f) {
+static void free_fetch(struct worker_fetch *f) {
     buf_finish(&f->body);
     free(f->label);
     free(f->type);
     free(f);
 }
 
-static void fail(struct fetch *f, const struct err *err) {
+static void fail(struct worker_fetch *f, const struct err *err) {
     struct http_req *req = f->req;
     f->req = NULL;
     if (!req)
@@ -49,7 +49,7 @@ static void fail(struct fetch *f, const struct err *err) {
 }
 
 static void on_response(void *ctx, const json_t *head) {
-    struct fetch *f = ctx;
+    struct worker_fetch *f = ctx;
     struct http_req *req = f->req;
     if (!req || f->answered)
         return;
@@ -84,13 +84,13 @@ static void on_response(void *ctx, const json_t *head) {
 
 /* The client has read what it was sent. */
 static void on_drain(void *ctx) {
-    struct fetch *f = ctx;
+    struct worker_fetch *f = ctx;
     size_t unread = f->unread;
     f->unread = 0;
     guest_call_passed(f->call, unread);
 }
 
-static void begin_stream(struct fetch *f) {
+static void begin_stream(struct worker_fetch *f) {
     f->streaming = true;
     if (f->length >= 0)
         http_stream_length(f->req, (uint64_t)f->length);
@@ -101,7 +101,7 @@ static void begin_stream(struct fetch *f) {
 /* A body that comes in one piece is sent with its length; others are streamed, as fast as the
  * client reads. */
 static void on_body_out(void *ctx, const char *data, size_t len, bool last) {
-    struct fetch *f = ctx;
+    struct worker_fetch *f = ctx;
     struct http_req *req = f->req;
     if (!req || !f->answered)
         return;
@@ -132,7 +132,7 @@ static void on_error(void *ctx, const json_t *e) {
 
 static void on_done(void *ctx, const struct guest_usage *usage, const struct err *err) {
     (void)usage;
-    struct fetch *f = ctx;
+    struct worker_fetch *f = ctx;
     struct err none;
     (void)err_set(&none, ERR_UPSTREAM, "the worker gave no response: export fetch(request, env)");
     fail(f, err ? err : &none);
@@ -140,7 +140,7 @@ static void on_done(void *ctx, const struct guest_usage *usage, const struct err
 }
 
 static void on_gone(void *ctx) {
-    struct fetch *f = ctx;
+    struct worker_fetch *f = ctx;
     struct http_req *req = f->req;
     f->req = NULL;
     if (f->streaming)
@@ -189,7 +189,7 @@ static void write_request(struct json_writer *w, const struct http_req *req, boo
     json_writer_object_end(w);
 }
 
-static struct workers_fetch target_of(const struct fetch *f) {
+static struct workers_fetch target_of(const struct worker_fetch *f) {
     const struct identity *who = front_identity(f->req);
     return (struct workers_fetch){.label = f->label,
                                   .caller = who ? who->key_id : NULL,
@@ -198,12 +198,12 @@ static struct workers_fetch target_of(const struct fetch *f) {
 }
 
 static void on_room(void *ctx) {
-    const struct fetch *f = ctx;
+    const struct worker_fetch *f = ctx;
     if (f->req)
         http_req_body_resume(f->req);
 }
 
-static void start_call(struct fetch *f) {
+static void start_call(struct worker_fetch *f) {
     struct err err;
     _cleanup_(buf) struct buf spec;
     buf_init(&spec, 1 << 20);
@@ -228,14 +228,14 @@ static void start_call(struct fetch *f) {
     }
 }
 
-static void on_input(struct fetch *f, const char *data, size_t len, bool last) {
+static void on_input(struct worker_fetch *f, const char *data, size_t len, bool last) {
     /* Nobody reads the rest of a body whose request was answered. */
     if (f->req && !guest_call_input(f->call, data, len, last) && !last)
         http_req_body_pause(f->req);
 }
 
 static void on_body(void *ctx, const char *data, size_t len) {
-    struct fetch *f = ctx;
+    struct worker_fetch *f = ctx;
     if (f->stream)
         on_input(f, data, len, false);
     else
@@ -243,7 +243,7 @@ static void on_body(void *ctx, const char *data, size_t len) {
 }
 
 static void on_body_end(void *ctx) {
-    struct fetch *f = ctx;
+    struct worker_fetch *f = ctx;
     if (f->stream)
         on_input(f, NULL, 0, true);
     else
@@ -258,7 +258,8 @@ static bool is_large(const struct http_req *req) {
 }
 
 /* A worker lives as long as the key that made it; what strangers ask of it counts as that key's. */
-static int admit_owner(const struct fetch *f, const char *owner, int64_t *wait_s, struct err *err) {
+static int admit_owner(const struct worker_fetch *f, const char *owner, int64_t *wait_s,
+                       struct err *err) {
     const struct identity *who = front_identity(f->req);
     if (who && strcmp(who->key_id, owner) == 0)
         return 0;
@@ -270,7 +271,7 @@ static int admit_owner(const struct fetch *f, const char *owner, int64_t *wait_s
 }
 
 /* False: it was answered. */
-static bool admit(struct fetch *f) {
+static bool admit(struct worker_fetch *f) {
     struct workers_fetch target = target_of(f);
     struct err err;
     char owner[ID_SIZE];
@@ -288,7 +289,7 @@ static bool admit(struct fetch *f) {
 void api_guest(struct http_req *req, void *ctx) {
     if (api_port(req, ctx))
         return;
-    struct fetch *f = xcalloc(1, sizeof(*f));
+    struct worker_fetch *f = xcalloc(1, sizeof(*f));
     const char *host = http_req_host(req);
     f->front = ctx;
     f->req = req;

@@ -14,7 +14,7 @@
 enum { TITLE_BYTES = 80 };
 
 /* A run that a request waits for. */
-struct wait {
+struct run_wait {
     struct front *front;
     struct http_req *req;
     struct run *run;
@@ -39,7 +39,7 @@ static char *make_title(const struct code *c) {
     return xstrndup(p, utf8_floor(p, n, TITLE_BYTES));
 }
 
-static void send_tails(struct wait *w, const char *run_id, const char *record, size_t len) {
+static void send_tails(struct run_wait *w, const char *run_id, const char *record, size_t len) {
     size_t i;
     const json_t *t;
     struct err err;
@@ -60,18 +60,18 @@ static void send_tails(struct wait *w, const char *run_id, const char *record, s
 
 static void on_log(void *ctx, const char *level, const char *json, size_t len) {
     (void)level;
-    struct wait *w = ctx;
+    struct run_wait *w = ctx;
     if (w->stream && w->req)
         (void)http_sse_send(w->req, "log", NULL, json, len);
 }
 
-static void free_wait(struct wait *w) {
+static void free_wait(struct run_wait *w) {
     json_decref(w->tails);
     free(w);
 }
 
 static void on_done(void *ctx, const struct run *run, const char *record, size_t len) {
-    struct wait *w = ctx;
+    struct run_wait *w = ctx;
     struct http_req *req = w->req;
     const struct err *failure = run_failure(run);
     send_tails(w, run_id(run), record, len);
@@ -88,7 +88,7 @@ static void on_done(void *ctx, const struct run *run, const char *record, size_t
 
 /* The client left: its run is of no use to anybody. */
 static void on_gone(void *ctx) {
-    struct wait *w = ctx;
+    struct run_wait *w = ctx;
     struct http_req *req = w->req;
     w->req = NULL;
     if (w->stream)
@@ -126,7 +126,7 @@ static void run_request(struct http_req *req, void *ctx) {
         return;
     }
     env.facet_open = &f->facet_open;
-    struct wait *w = xcalloc(1, sizeof(*w));
+    struct run_wait *w = xcalloc(1, sizeof(*w));
     w->front = f;
     w->req = req;
     w->tails = json_incref((json_t *)(uintptr_t)code.tails);

@@ -55,7 +55,7 @@ static void write_run(struct json_writer *w, const struct store_run *r) {
     }
 }
 
-struct page {
+struct runs_page {
     struct json_writer w;
     size_t limit;
     size_t n;
@@ -64,7 +64,7 @@ struct page {
 };
 
 static void on_run(void *ctx, const struct store_run *r) {
-    struct page *p = ctx;
+    struct runs_page *p = ctx;
     if (p->n == p->limit) {
         p->more = true;
         return;
@@ -95,7 +95,7 @@ static void list(struct http_req *req, void *ctx) {
     struct err err;
     _cleanup_(free) char *cursor = NULL;
     _cleanup_(free) char *kind = NULL;
-    struct page p = {.limit = RUNS_DEFAULT};
+    struct runs_page p = {.limit = RUNS_DEFAULT};
     int rc = read_limit(req, &p.limit, &err);
     if (rc >= 0)
         rc = http_req_query_get(req, "cursor", &cursor, &err);
@@ -179,7 +179,7 @@ static void get(struct http_req *req, void *ctx) {
 
 /* --- following one --- */
 
-struct follower {
+struct run_follower {
     struct front *front;
     struct http_req *req;
     struct job_follow *follow;
@@ -188,13 +188,13 @@ struct follower {
     char prefix[UUID_SIZE + 1];
 };
 
-static void stop_following(struct follower *w) {
+static void stop_following(struct run_follower *w) {
     job_unfollow(w->follow);
     free(w);
 }
 
 static bool send_event(void *ctx, const struct job_event *e) {
-    struct follower *w = ctx;
+    struct run_follower *w = ctx;
     if (!w->how.stream)
         return true;
     char seq[UUID_SIZE + 24];
@@ -217,7 +217,7 @@ static void write_end(struct front *f, struct http_req *req, const char *id, str
 }
 
 /* The last event: what became of it. */
-static void send_end(struct follower *w) {
+static void send_end(struct run_follower *w) {
     _cleanup_(buf) struct buf b;
     buf_init(&b, ANSWER_MAX_BYTES);
     w->how.write_end(w->front, w->req, job_followed(w->follow), &b);
@@ -226,7 +226,7 @@ static void send_end(struct follower *w) {
 }
 
 static void on_more(void *ctx) {
-    struct follower *w = ctx;
+    struct run_follower *w = ctx;
     if (w->full || job_read(w->follow, send_event, w))
         return;
     if (w->how.stream) {
@@ -239,13 +239,13 @@ static void on_more(void *ctx) {
 }
 
 static void on_drain(void *ctx) {
-    struct follower *w = ctx;
+    struct run_follower *w = ctx;
     w->full = false;
     on_more(w);
 }
 
 static void on_follower_gone(void *ctx) {
-    struct follower *w = ctx;
+    struct run_follower *w = ctx;
     struct err ignored;
     if (!w->how.stream && w->how.cancels)
         (void)job_cancel(w->front->jobs, job_followed(w->follow), front_scope(w->req), &ignored);
@@ -289,8 +289,8 @@ void api_follow(struct front *f, struct http_req *req, const char *id, int64_t a
 
 void api_follow_as(struct front *f, struct http_req *req, const struct api_following *how) {
     struct err err;
-    struct follower *w = xcalloc(1, sizeof(*w));
-    *w = (struct follower){.front = f, .req = req, .how = *how};
+    struct run_follower *w = xcalloc(1, sizeof(*w));
+    *w = (struct run_follower){.front = f, .req = req, .how = *how};
     if (how->prefix)
         (void)snprintf(w->prefix, sizeof(w->prefix), "%.36s.", how->prefix);
     if (!how->respond)

@@ -161,7 +161,7 @@ json_t *api_grants(const struct http_req *req) {
     return who && *who->grants ? json_loads(who->grants, 0, NULL) : NULL;
 }
 
-struct page {
+struct sandboxes_page {
     struct front *front;
     json_t *(*show)(const struct front *f, const struct store_record *r);
     json_t *list;
@@ -171,7 +171,7 @@ struct page {
 };
 
 static void on_record(void *ctx, const struct store_record *r) {
-    struct page *p = ctx;
+    struct sandboxes_page *p = ctx;
     if (json_array_size(p->list) == p->limit) {
         p->more = true;
         return;
@@ -194,7 +194,7 @@ void api_records(struct http_req *req, struct front *f, const char *kind, const 
         rc = http_req_query_get(req, "cursor", &cursor, &err);
     if (rc > 0 && !id_is_valid(prefix, cursor, strlen(cursor)))
         rc = err_set(&err, ERR_BAD_REQUEST, "\"cursor\" must be a next_cursor of an earlier page");
-    struct page p = {.front = f, .show = show, .list = json_array(), .limit = limit};
+    struct sandboxes_page p = {.front = f, .show = show, .list = json_array(), .limit = limit};
     struct store_record_query q = {
         .scope = front_scope(req), .parent = parent, .before = cursor, .limit = limit + 1};
     if (rc >= 0)

@@ -6,13 +6,13 @@
 
 #include <stdlib.h>
 
-struct making {
+struct snapshot_making {
     struct http_req *req;
     struct snapshot *snapshot;
 };
 
 static void on_made(void *ctx, const json_t *shown, const struct err *err) {
-    struct making *m = ctx;
+    struct snapshot_making *m = ctx;
     http_req_on_gone(m->req, NULL, NULL);
     if (err)
         api_fail(m->req, err);
@@ -22,7 +22,7 @@ static void on_made(void *ctx, const json_t *shown, const struct err *err) {
 }
 
 static void on_gone(void *ctx) {
-    struct making *m = ctx;
+    struct snapshot_making *m = ctx;
     http_respond_empty(m->req, 499);
     snapshot_leave(m->snapshot);
     free(m);
@@ -42,7 +42,7 @@ static void create(struct http_req *req, void *ctx) {
     if (!box)
         return;
     _cleanup_(json) json_t *body = NULL;
-    struct making *m = xcalloc(1, sizeof(*m));
+    struct snapshot_making *m = xcalloc(1, sizeof(*m));
     struct snapshot_ask ask = {.made = on_made, .ctx = m};
     m->req = req;
     if (api_body(req, &body, &err) < 0 || read_name(body, &ask.name, &err) < 0 ||

@@ -166,7 +166,7 @@ static void write_status(struct buf *b, const struct front *f, const struct iden
 }
 
 /* One page that watches: a timer and the request that it writes to. */
-struct watch {
+struct status_watch {
     uv_timer_t timer;
     struct front *front;
     struct http_req *req;
@@ -174,7 +174,7 @@ struct watch {
     bool full; /* it reads too slowly: what it missed does not matter */
 };
 
-static void send_status(struct watch *w) {
+static void send_status(struct status_watch *w) {
     struct buf b;
     buf_init(&b, 65536);
     write_status(&b, w->front, &w->who);
@@ -183,12 +183,12 @@ static void send_status(struct watch *w) {
 }
 
 static void on_drain(void *ctx) {
-    struct watch *w = ctx;
+    struct status_watch *w = ctx;
     w->full = false;
 }
 
 static void on_tick(uv_timer_t *t) {
-    struct watch *w = t->data;
+    struct status_watch *w = t->data;
     if (w->req && !w->full)
         send_status(w);
 }
@@ -198,7 +198,7 @@ static void on_timer_closed(uv_handle_t *h) {
 }
 
 static void on_gone(void *ctx) {
-    struct watch *w = ctx;
+    struct status_watch *w = ctx;
     struct http_req *req = w->req;
     w->req = NULL;
     http_stream_end(req);
@@ -214,7 +214,7 @@ static void status(struct http_req *req, void *ctx) {
         http_respond_buf(req, 200, "application/json", &b);
         return;
     }
-    struct watch *w = xcalloc(1, sizeof(*w));
+    struct status_watch *w = xcalloc(1, sizeof(*w));
     w->front = f;
     w->req = req;
     w->who = *front_identity(req);

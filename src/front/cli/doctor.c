@@ -9,7 +9,7 @@
 #include "front/code/definition.h"
 #include "front/config.h"
 #include "front/features.h"
-#include "front/sandbox/host.h"
+#include "front/sandbox/launcher.h"
 
 #include <fcntl.h>
 #include <getopt.h>
@@ -39,7 +39,7 @@ enum {
 struct sandbox_probe {
     uv_loop_t loop;
     uv_timer_t timer;
-    struct sandbox_host *host;
+    struct sandbox_launcher *host;
     struct feature *result;
     bool over;
 };
@@ -53,7 +53,7 @@ static void end_probe(struct sandbox_probe *p) {
     if (p->over)
         return;
     p->over = true;
-    sandbox_host_stop(p->host, on_probe_stopped, p);
+    sandbox_launcher_stop(p->host, on_probe_stopped, p);
 }
 
 static void on_probe_late(uv_timer_t *t) {
@@ -84,11 +84,11 @@ static void tell_limits(const struct sandbox_features *f, struct feature *ret) {
 
 static void on_probe_state(void *ctx) {
     struct sandbox_probe *p = ctx;
-    const struct sandbox_features *f = sandbox_host_features(p->host);
+    const struct sandbox_features *f = sandbox_launcher_features(p->host);
     struct err err;
     if (f)
         tell_limits(f, p->result);
-    else if (sandbox_host_check(p->host, &err) < 0)
+    else if (sandbox_launcher_check(p->host, &err) < 0)
         (void)snprintf(p->result->detail, sizeof(p->result->detail), "%.150s", err.message);
     else
         return;
@@ -109,12 +109,12 @@ static void probe_sandboxes(struct features *f, const char *dir) {
     (void)uv_timer_init(&p.loop, &p.timer);
     p.timer.data = &p;
     (void)uv_timer_start(&p.timer, on_probe_late, PROBE_MS, 0);
-    p.host = sandbox_host_create(&(struct sandbox_host_options){.loop = &p.loop,
-                                                                .exec_fd = program,
-                                                                .starter = -1,
-                                                                .config = &config,
-                                                                .on_state = on_probe_state,
-                                                                .ctx = &p});
+    p.host = sandbox_launcher_create(&(struct sandbox_launcher_options){.loop = &p.loop,
+                                                                        .exec_fd = program,
+                                                                        .starter = -1,
+                                                                        .config = &config,
+                                                                        .on_state = on_probe_state,
+                                                                        .ctx = &p});
     (void)uv_run(&p.loop, UV_RUN_DEFAULT);
     (void)uv_loop_close(&p.loop);
 }

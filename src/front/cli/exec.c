@@ -14,7 +14,7 @@
 #include "front/cli/stdio.h"
 #include "front/cli/terminal.h"
 #include "front/config.h"
-#include "front/sandbox/host.h"
+#include "front/sandbox/launcher.h"
 #include "wire/egress.h"
 
 #include <arpa/inet.h>
@@ -69,7 +69,7 @@ enum {
 
 struct exec_cli {
     uv_loop_t loop;
-    struct sandbox_host *host;
+    struct sandbox_launcher *host;
     struct sandbox_box *box;
     struct sandbox_command *command;
     struct stdio *stdio;
@@ -144,7 +144,7 @@ static void finish(struct exec_cli *c) {
         keeper_stop(c->egress, NULL, NULL);
     c->egress = NULL;
     if (c->host)
-        sandbox_host_stop(c->host, on_host_stopped, c);
+        sandbox_launcher_stop(c->host, on_host_stopped, c);
     else
         on_host_stopped(c);
 }
@@ -369,7 +369,7 @@ static void on_ready(void *ctx, int listener) {
     c->listener = listener;
     if (c->ending)
         return;
-    const struct sandbox_features *f = sandbox_host_features(c->host);
+    const struct sandbox_features *f = sandbox_launcher_features(c->host);
     c->memory_watched = f && !(f->controllers & SANDBOX_HAS_MEMORY);
     if (c->memory_watched && c->memory_asked && !c->json)
         remark(c, "--memory is watched, not enforced: `cay doctor` tells why");
@@ -388,7 +388,7 @@ static void on_failed(void *ctx, const struct err *err) {
         return;
     }
     /* What is wrong with the machine says more than what came of the request. */
-    if (sandbox_host_check(c->host, &why) == 0) {
+    if (sandbox_launcher_check(c->host, &why) == 0) {
         fail(c, err);
         return;
     }
@@ -486,7 +486,7 @@ static int start(struct exec_cli *c, struct err *err) {
                                     .state_dir = state,
                                     .roots = &c->root,
                                     .nroots = c->root.name ? 1 : 0};
-    c->host = sandbox_host_create(&(struct sandbox_host_options){
+    c->host = sandbox_launcher_create(&(struct sandbox_launcher_options){
         .loop = &c->loop, .exec_fd = program, .starter = -1, .config = &config});
     c->box = sandbox_box_create(c->host, &c->spec, c->bind_fds, &box, c, err);
     if (!c->box)

@@ -34,7 +34,7 @@ static const char usage[] =
     "            all of cay.json); with one of these four options the others are none by default\n"
     "  --data-dir D, --config FILE   as for `cay serve`\n";
 
-struct args {
+struct key_args {
     const char *name;
     const char *scope;
     const char *data_dir;
@@ -58,7 +58,7 @@ static int become_owner(const char *dir, struct err *err) {
     return 0;
 }
 
-static int open_ledger(const struct args *a, struct ledger_db **ret_db, struct err *err) {
+static int open_ledger(const struct key_args *a, struct ledger_db **ret_db, struct err *err) {
     struct config c;
     config_init(&c);
     int rc = config_load(&c, a->config, err);
@@ -78,7 +78,7 @@ static int open_ledger(const struct args *a, struct ledger_db **ret_db, struct e
     return rc;
 }
 
-static int create(struct ledger_db *db, const struct args *a, struct err *err) {
+static int create(struct ledger_db *db, const struct key_args *a, struct err *err) {
     struct key_request r = {.name = a->name ? a->name : "",
                             .scope = a->scope ? a->scope : "run",
                             .rate_per_minute = a->rate};
@@ -113,7 +113,7 @@ static void print_key(void *ctx, const struct ledger_key *k) {
     (void)json_array_append_new(ctx, j);
 }
 
-static int list(struct ledger_db *db, const struct args *a, struct err *err) {
+static int list(struct ledger_db *db, const struct key_args *a, struct err *err) {
     _cleanup_(json) json_t *out = a->json ? json_array() : NULL;
     int rc = ledger_db_key_list(db, false, print_key, out, err);
     if (rc == 0 && out) {
@@ -123,7 +123,7 @@ static int list(struct ledger_db *db, const struct args *a, struct err *err) {
     return rc;
 }
 
-static int parse(int argc, char **argv, struct args *a) {
+static int parse(int argc, char **argv, struct key_args *a) {
     static const struct option options[] = {
         {"name", required_argument, NULL, 'n'},   {"scope", required_argument, NULL, 's'},
         {"rate", required_argument, NULL, 'r'},   {"facet", required_argument, NULL, 'f'},
@@ -179,7 +179,7 @@ static int parse(int argc, char **argv, struct args *a) {
 }
 
 int cli_key(int argc, char **argv) {
-    struct args a = {0};
+    struct key_args a = {0};
     int done = parse(argc, argv, &a);
     if (done >= 0)
         return done;

@@ -42,7 +42,7 @@ struct follower {
     struct sandbox_cli *cli;
     char *path; /* of the exec */
     struct stdio *stdio;
-    struct socket *socket; /* of a terminal; or: */
+    struct client_socket *socket; /* of a terminal; or: */
     struct client_request *output;
     struct client_request *input; /* one piece at a time */
     struct sse sse;

@@ -23,7 +23,7 @@ enum {
     OPEN_TIMEOUT_MS = 10000,
 };
 
-struct socket {
+struct client_socket {
     CURL *easy;
     wslay_event_context_ptr ws;
     uv_poll_t poll;
@@ -36,12 +36,12 @@ struct socket {
     bool gone; /* the stream itself */
 };
 
-static void update(struct socket *s);
+static void update(struct client_socket *s);
 
 /* --- bytes --- */
 
 static ssize_t on_recv(wslay_event_context_ptr ws, uint8_t *out, size_t len, int flags, void *p) {
-    struct socket *s = p;
+    struct client_socket *s = p;
     size_t n = 0;
     (void)flags;
     if (!s->reading) { /* the reader has enough for now */
@@ -69,7 +69,7 @@ static ssize_t on_recv(wslay_event_context_ptr ws, uint8_t *out, size_t len, int
 
 static ssize_t on_send(wslay_event_context_ptr ws, const uint8_t *data, size_t len, int flags,
                        void *p) {
-    struct socket *s = p;
+    struct client_socket *s = p;
     size_t n = 0;
     (void)flags;
     CURLcode rc = curl_easy_send(s->easy, data, len, &n);
@@ -89,7 +89,7 @@ static int on_mask(wslay_event_context_ptr ws, uint8_t *out, size_t len, void *p
 
 static void on_message(wslay_event_context_ptr ws, const struct wslay_event_on_msg_recv_arg *arg,
                        void *p) {
-    struct socket *s = p;
+    struct client_socket *s = p;
     (void)ws;
     if (!wslay_is_ctrl_frame(arg->opcode) && !s->closed)
         s->callbacks.on_message(s->ctx, arg->opcode == WSLAY_TEXT_FRAME, (const char *)arg->msg,
@@ -98,7 +98,7 @@ static void on_message(wslay_event_context_ptr ws, const struct wslay_event_on_m
 
 /* --- the loop --- */
 
-static void close_it(struct socket *s) {
+static void close_it(struct client_socket *s) {
     struct err err;
     if (s->closed)
         return;
@@ -118,7 +118,7 @@ static void close_it(struct socket *s) {
 }
 
 static void on_poll(uv_poll_t *p, int status, int events) {
-    struct socket *s = p->data;
+    struct client_socket *s = p->data;
     int rc = status < 0 ? -1 : 0;
     if (rc == 0 && (events & UV_READABLE))
         rc = wslay_event_recv(s->ws);
@@ -130,7 +130,7 @@ static void on_poll(uv_poll_t *p, int status, int events) {
         update(s);
 }
 
-static void update(struct socket *s) {
+static void update(struct client_socket *s) {
     int events = 0;
     if (s->closed)
         return;
@@ -147,7 +147,7 @@ static void update(struct socket *s) {
         (void)uv_poll_stop(&s->poll);
 }
 
-bool socket_send(struct socket *s, bool text, const void *data, size_t len) {
+bool socket_send(struct client_socket *s, bool text, const void *data, size_t len) {
     if (s->closed || socket_queued(s) + len > QUEUE_MAX_BYTES)
         return false;
     struct wslay_event_msg m = {
@@ -158,11 +158,11 @@ bool socket_send(struct socket *s, bool text, const void *data, size_t len) {
     return true;
 }
 
-size_t socket_queued(const struct socket *s) {
+size_t socket_queued(const struct client_socket *s) {
     return wslay_event_get_queued_msg_length(s->ws);
 }
 
-void socket_read(struct socket *s, bool on) {
+void socket_read(struct client_socket *s, bool on) {
     bool again = on && !s->reading && !s->closed;
     s->reading = on;
     update(s);
@@ -173,7 +173,7 @@ void socket_read(struct socket *s, bool on) {
 
 /* --- opening --- */
 
-static int wait_ready(struct socket *s, short events, struct err *err) {
+static int wait_ready(struct client_socket *s, short events, struct err *err) {
     curl_socket_t fd = CURL_SOCKET_BAD;
     (void)curl_easy_getinfo(s->easy, CURLINFO_ACTIVESOCKET, &fd);
     struct pollfd p = {.fd = fd, .events = events};
@@ -182,8 +182,8 @@ static int wait_ready(struct socket *s, short events, struct err *err) {
                : err_set(err, ERR_TIMEOUT, "the server does not answer");
 }
 
-static int send_head(struct socket *s, const struct client *c, const char *path, const char *key,
-                     struct err *err) {
+static int send_head(struct client_socket *s, const struct client *c, const char *path,
+                     const char *key, struct err *err) {
     const char *host = strstr(c->base, "://") + 3;
     _cleanup_(buf) struct buf head;
     buf_init(&head, HEAD_MAX_BYTES);
@@ -221,7 +221,7 @@ static int read_refusal(const char *head, struct err *err) {
                    (int)strcspn(head, "\r\n"), head);
 }
 
-static int read_head(struct socket *s, struct err *err) {
+static int read_head(struct client_socket *s, struct err *err) {
     const char *end = NULL;
     int rc = 0;
     buf_init(&s->early, HEAD_MAX_BYTES);
@@ -246,7 +246,7 @@ static int read_head(struct socket *s, struct err *err) {
     return 0;
 }
 
-static int connect_to(struct socket *s, const struct client *c, struct err *err) {
+static int connect_to(struct client_socket *s, const struct client *c, struct err *err) {
     char message[CURL_ERROR_SIZE] = "";
     (void)curl_easy_setopt(s->easy, CURLOPT_URL, c->base);
     (void)curl_easy_setopt(s->easy, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -266,12 +266,12 @@ static int connect_to(struct socket *s, const struct client *c, struct err *err)
 }
 
 int socket_open(struct client *c, const char *path, const struct socket_callbacks *callbacks,
-                void *ctx, struct socket **ret_socket, struct err *err) {
+                void *ctx, struct client_socket **ret_socket, struct err *err) {
     static const struct wslay_event_callbacks ws = {.recv_callback = on_recv,
                                                     .send_callback = on_send,
                                                     .genmask_callback = on_mask,
                                                     .on_msg_recv_callback = on_message};
-    struct socket *s = xcalloc(1, sizeof(*s));
+    struct client_socket *s = xcalloc(1, sizeof(*s));
     uint8_t nonce[16];
     char key[BASE64_SIZE(sizeof(nonce)) + 1] = "";
     curl_socket_t fd = CURL_SOCKET_BAD;
@@ -303,14 +303,14 @@ int socket_open(struct client *c, const char *path, const struct socket_callback
 }
 
 static void on_poll_closed(uv_handle_t *h) {
-    struct socket *s = h->data;
+    struct client_socket *s = h->data;
     wslay_event_context_free(s->ws);
     buf_finish(&s->early);
     curl_easy_cleanup(s->easy);
     free(s);
 }
 
-void socket_destroy(struct socket *s) {
+void socket_destroy(struct client_socket *s) {
     if (!s)
         return;
     s->closed = true;

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-struct socket;
+struct client_socket;
 
 struct socket_callbacks {
     void (*on_message)(void *ctx, bool text, const char *data, size_t len);
@@ -17,11 +17,11 @@ struct socket_callbacks {
 
 /* Waits until it is open. */
 int socket_open(struct client *c, const char *path, const struct socket_callbacks *callbacks,
-                void *ctx, struct socket **ret_socket, struct err *err);
+                void *ctx, struct client_socket **ret_socket, struct err *err);
 /* False: it is closed, or too much waits to be sent. */
-bool socket_send(struct socket *s, bool text, const void *data, size_t len);
-size_t socket_queued(const struct socket *s);
+bool socket_send(struct client_socket *s, bool text, const void *data, size_t len);
+size_t socket_queued(const struct client_socket *s);
 /* While it is off nothing is received. */
-void socket_read(struct socket *s, bool on);
+void socket_read(struct client_socket *s, bool on);
 /* No callback comes any more. NULL is allowed. */
-void socket_destroy(struct socket *s);
+void socket_destroy(struct client_socket *s);

@@ -53,11 +53,11 @@ static const struct sm code_sm = {"code", states, ARRAY_LEN(states)};
 
 /* A change of the network that is under way, and may outlive the job that asked for it. */
 struct opening {
-    struct code *code; /* NULL: nobody waits any more */
+    struct code_job *code; /* NULL: nobody waits any more */
 };
 
-struct code {
-    struct code *next;
+struct code_job {
+    struct code_job *next;
     struct codes *all;
     enum code_state state;
     struct job *job;
@@ -84,14 +84,14 @@ struct code {
 
 struct codes {
     struct codes_options opt;
-    struct code *list;
+    struct code_job *list;
     struct later_queue later;
 };
 
 static void on_change(void *ctx);
-static void finish(struct code *c);
+static void finish(struct code_job *c);
 
-static void code_move(struct code *c, enum code_state to) {
+static void code_move(struct code_job *c, enum code_state to) {
     c->state = (enum code_state)sm_next(&code_sm, c->state, to);
 }
 
@@ -127,16 +127,16 @@ json_t *codes_show_agents(const struct codes *all) {
     return json_pack("{s:o}", "agents", list);
 }
 
-static struct sandbox *sandbox_of(const struct code *c) {
+static struct sandbox *sandbox_of(const struct code_job *c) {
     return *c->sandbox_id ? sandboxes_find(c->all->opt.sandboxes, c->sandbox_id) : NULL;
 }
 
-static void fail(struct code *c, const struct err *err) {
+static void fail(struct code_job *c, const struct err *err) {
     c->err = *err;
     finish(c);
 }
 
-static void tell(struct code *c, const char *type, json_t *event) {
+static void tell(struct code_job *c, const char *type, json_t *event) {
     _cleanup_(json) json_t *j = event;
     _cleanup_(free) char *text = json_dumps(j, JSON_COMPACT);
     if (text)
@@ -145,7 +145,7 @@ static void tell(struct code *c, const char *type, json_t *event) {
 
 /* --- commands inside --- */
 
-static int start_exec(struct code *c, json_t *body, struct err *err) {
+static int start_exec(struct code_job *c, json_t *body, struct err *err) {
     _cleanup_(json) json_t *j = body;
     struct sandbox *s = sandbox_of(c);
     c->offset = 0;
@@ -159,7 +159,7 @@ static int start_exec(struct code *c, json_t *body, struct err *err) {
     return 0;
 }
 
-static void drop_exec(struct code *c) {
+static void drop_exec(struct code_job *c) {
     if (!c->exec)
         return;
     later_cancel(&c->more);
@@ -185,7 +185,7 @@ static json_t *said_at_last(const struct exec *e) {
 /* --- the network --- */
 
 /* What the agent may reach: what was asked for, its model, and during the clone its repository. */
-static int make_policy(const struct code *c, const struct egress_route *routes, size_t n,
+static int make_policy(const struct code_job *c, const struct egress_route *routes, size_t n,
                        struct egress_policy *ret, struct err *err) {
     struct network *net = sandboxes_network(c->all->opt.sandboxes);
     const struct sandbox *s = sandbox_of(c);
@@ -200,20 +200,20 @@ static int make_policy(const struct code *c, const struct egress_route *routes, 
     return rc;
 }
 
-static int model_route(const struct code *c, struct egress_route *ret, struct err *err) {
+static int model_route(const struct code_job *c, struct egress_route *ret, struct err *err) {
     const struct codes_options *o = &c->all->opt;
     return code_route_model(o->secrets, o->door, c->ask.model, c->ask.dialect, ret, err);
 }
 
-static int begin_preparing(struct code *c, struct err *err) {
+static int begin_preparing(struct code_job *c, struct err *err) {
     return start_exec(c, code_tree_remember(), err);
 }
 
-static int begin_work(struct code *c, struct err *err);
+static int begin_work(struct code_job *c, struct err *err);
 
 static void on_opened(void *ctx, const struct err *err) {
     struct opening *o = ctx;
-    struct code *c = o->code;
+    struct code_job *c = o->code;
     struct err why;
     free(o);
     if (!c)
@@ -231,7 +231,7 @@ static void on_opened(void *ctx, const struct err *err) {
 }
 
 /* From now on the sandbox reaches what the agent may have, and nothing else. */
-static void begin_opening(struct code *c) {
+static void begin_opening(struct code_job *c) {
     struct sandbox *s = sandbox_of(c);
     struct egress_route route = {0};
     struct egress_policy policy = {0};
@@ -254,7 +254,7 @@ static void begin_opening(struct code *c) {
 
 /* --- the repository --- */
 
-static int begin_cloning(struct code *c, struct err *err) {
+static int begin_cloning(struct code_job *c, struct err *err) {
     c->cloning_ms = clock_mono_ms();
     tell(c, "clone", json_pack("{s:s,s:s?}", "repo", c->ask.repo, "ref", c->ask.ref));
     return start_exec(
@@ -266,7 +266,7 @@ static int begin_cloning(struct code *c, struct err *err) {
 }
 
 /* What went wrong, by what git says. */
-static void clone_failed(const struct code *c, struct err *err) {
+static void clone_failed(const struct code_job *c, struct err *err) {
     static const char does_not_fit[] =
         "the repository does not fit into the sandbox (setting sandboxes.disk_mb)";
     static const struct {
@@ -311,7 +311,7 @@ static void clone_failed(const struct code *c, struct err *err) {
     (void)err_set(err, ERR_UPSTREAM, "%s cannot be cloned: %s", c->ask.repo, tail);
 }
 
-static void cloned(struct code *c) {
+static void cloned(struct code_job *c) {
     struct err err;
     if (!exec_went_well(c->exec)) {
         clone_failed(c, &err);
@@ -331,7 +331,7 @@ static void cloned(struct code *c) {
 /* --- the agent --- */
 
 static bool on_coder_event(void *ctx, const struct coder_event *event) {
-    struct code *c = ctx;
+    struct code_job *c = ctx;
     c->told++;
     job_event(c->job, coder_type_name(event->type), event->text, event->len);
     if (event->type == CODER_DONE || event->type == CODER_FAILED) {
@@ -341,7 +341,7 @@ static bool on_coder_event(void *ctx, const struct coder_event *event) {
     return true;
 }
 
-static int begin_work(struct code *c, struct err *err) {
+static int begin_work(struct code_job *c, struct err *err) {
     const struct code_request *r = &c->ask;
     c->reader = coder_reader_create(
         &(struct coder_reader_options){.lines = r->command ? CODER_LINES_TEXT : r->def->lines,
@@ -365,7 +365,7 @@ static int begin_work(struct code *c, struct err *err) {
     return start_exec(c, body, err);
 }
 
-static void end_work(struct code *c) {
+static void end_work(struct code_job *c) {
     const struct exec *e = c->exec;
     struct coder_exit how = {.exit_code = -1, .cancelled = c->cancelled, .timed_out = e->timed_out};
     if (e->has_exit && e->exit.signaled)
@@ -382,7 +382,7 @@ static void end_work(struct code *c) {
 
 /* --- from begin to end --- */
 
-static void take_output(struct code *c, const char *data, size_t len) {
+static void take_output(struct code_job *c, const char *data, size_t len) {
     struct err err;
     if (c->state == CODE_WORKING) {
         if (coder_reader_feed(c->reader, data, len, &err) < 0)
@@ -393,7 +393,7 @@ static void take_output(struct code *c, const char *data, size_t len) {
 }
 
 /* The command that ran has ended. */
-static void next(struct code *c) {
+static void next(struct code_job *c) {
     struct err err;
     int rc;
     if (c->state == CODE_CLONING && !c->cancelled) {
@@ -420,7 +420,7 @@ static void next(struct code *c) {
 }
 
 static void on_change(void *ctx) {
-    struct code *c = ctx;
+    struct code_job *c = ctx;
     struct exec *e = c->exec;
     char data[CHUNK];
     ssize_t n = 0;
@@ -442,7 +442,7 @@ static void on_change(void *ctx) {
 /* --- what is remembered --- */
 
 /* The bytes of a diff may be no text: then they are told as they are, too. */
-static void add_diff(const struct code *c, json_t *d) {
+static void add_diff(const struct code_job *c, json_t *d) {
     const char *diff = c->said.data && c->collected ? c->said.data : "";
     size_t n = c->collected ? MIN(c->said.len, (size_t)CODE_DIFF_BYTES) : 0;
     bool whole = c->collected && c->said.len <= CODE_DIFF_BYTES;
@@ -467,7 +467,7 @@ static void add_diff(const struct code *c, json_t *d) {
                          : json_string("what was changed could not be read"));
 }
 
-static json_t *make_detail(const struct code *c) {
+static json_t *make_detail(const struct code_job *c) {
     const struct code_request *r = &c->ask;
     json_t *d = json_pack("{s:s*,s:s,s:s,s:s,s:I,s:s*,s:s*}", "spec", r->spec, "agent",
                           r->command ? "command" : r->def->name, "model", r->model->id, "sandbox",
@@ -482,7 +482,7 @@ static json_t *make_detail(const struct code *c) {
     return d;
 }
 
-static void record_end(struct code *c) {
+static void record_end(struct code_job *c) {
     const char *type = json_string_value(json_object_get(c->last, "type"));
     const char *reason = json_string_value(json_object_get(c->last, "reason"));
     const char *message = json_string_value(json_object_get(c->last, "message"));
@@ -505,7 +505,7 @@ static void record_end(struct code *c) {
 }
 
 static void on_timer_closed(uv_handle_t *h) {
-    struct code *c = h->data;
+    struct code_job *c = h->data;
     coder_reader_destroy(c->reader);
     json_decref(c->last);
     json_decref(c->grants);
@@ -516,8 +516,8 @@ static void on_timer_closed(uv_handle_t *h) {
 }
 
 static void end_job(void *ctx) {
-    struct code *c = ctx;
-    struct code **at = &c->all->list;
+    struct code_job *c = ctx;
+    struct code_job **at = &c->all->list;
     while (*at != c)
         at = &(*at)->next;
     *at = c->next;
@@ -526,7 +526,7 @@ static void end_job(void *ctx) {
 }
 
 /* The sandbox ends, unless it is to be kept; the job when it has. */
-static void finish(struct code *c) {
+static void finish(struct code_job *c) {
     if (c->state == CODE_ENDING)
         return;
     bool making = c->state == CODE_MAKING;
@@ -554,7 +554,7 @@ static void on_late(uv_timer_t *t) {
 }
 
 static void on_cancel(void *ctx) {
-    struct code *c = ctx;
+    struct code_job *c = ctx;
     bool again = c->cancelled;
     c->cancelled = true;
     if (c->state == CODE_WORKING && !again) {
@@ -569,7 +569,7 @@ static void on_cancel(void *ctx) {
 /* --- the sandbox --- */
 
 static void on_made(void *ctx, struct sandbox *s, const struct err *err) {
-    struct code *c = ctx;
+    struct code_job *c = ctx;
     struct err why;
     if (err) {
         *c->sandbox_id = 0;
@@ -584,7 +584,7 @@ static void on_made(void *ctx, struct sandbox *s, const struct err *err) {
 
 /* The way to the repository: one of the operator's, with its credential, or to any host that a
  * sandbox may be let out to. */
-static int repo_route(struct code *c, struct egress_route *ret, struct err *err) {
+static int repo_route(struct code_job *c, struct egress_route *ret, struct err *err) {
     struct network *net = sandboxes_network(c->all->opt.sandboxes);
     const struct egress_route *granted = NULL;
     const char *name = c->ask.credential;
@@ -597,7 +597,7 @@ static int repo_route(struct code *c, struct egress_route *ret, struct err *err)
     return code_route_repo(c->clone_route, c->ask.repo, granted, ret, err);
 }
 
-static int make_sandbox(struct code *c, const struct code_ask *ask, struct err *err) {
+static int make_sandbox(struct code_job *c, const struct code_ask *ask, struct err *err) {
     struct egress_route routes[2] = {{0}};
     size_t n = 0;
     int rc = model_route(c, &routes[n], err);
@@ -631,12 +631,12 @@ static int make_sandbox(struct code *c, const struct code_ask *ask, struct err *
 }
 
 /* One that is there, of an earlier job, with the program of the same agent in it. */
-static int use_sandbox(struct code *c, const struct code_ask *ask, struct err *err) {
+static int use_sandbox(struct code_job *c, const struct code_ask *ask, struct err *err) {
     struct sandbox *s =
         sandboxes_use(c->all->opt.sandboxes, c->ask.sandbox, ask->scope, false, err);
     if (!s)
         return -(int)err->code;
-    for (const struct code *other = c->all->list; other; other = other->next)
+    for (const struct code_job *other = c->all->list; other; other = other->next)
         if (other != c && strcmp(other->sandbox_id, s->id) == 0)
             return err_set(err, ERR_CONFLICT, "the run %s works in this sandbox: wait for its end",
                            job_id(other->job));
@@ -658,7 +658,7 @@ static int use_sandbox(struct code *c, const struct code_ask *ask, struct err *e
 }
 
 static void begin_again(void *ctx) {
-    struct code *c = ctx;
+    struct code_job *c = ctx;
     if (c->state != CODE_MAKING)
         return;
     tell(c, "sandbox", json_pack("{s:s}", "id", c->sandbox_id));
@@ -667,7 +667,7 @@ static void begin_again(void *ctx) {
 
 int code_start(struct codes *all, const struct code_ask *ask, char ret_id[ID_SIZE],
                struct err *err) {
-    struct code *c = xcalloc(1, sizeof(*c));
+    struct code_job *c = xcalloc(1, sizeof(*c));
     c->all = all;
     c->grants = json_incref((json_t *)(uintptr_t)ask->grants);
     buf_init(&c->said, CODE_DIFF_BYTES + 2);
@@ -709,8 +709,8 @@ int code_start(struct codes *all, const struct code_ask *ask, char ret_id[ID_SIZ
 }
 
 void codes_close(struct codes *all) {
-    struct code *following;
-    for (struct code *c = all->list; c; c = following) {
+    struct code_job *following;
+    for (struct code_job *c = all->list; c; c = following) {
         following = c->next;
         c->cancelled = true;
         finish(c);

@@ -85,14 +85,14 @@ static void answer(const struct door *d, const json_t *messages, struct buf *out
 
 /* --- the two APIs --- */
 
-struct reply {
+struct door_reply {
     char id[ID_SIZE];
     const struct buf *text;
     json_int_t input;
     json_int_t output;
 };
 
-static json_t *as_message(const struct reply *r) {
+static json_t *as_message(const struct door_reply *r) {
     return json_pack("{s:s,s:s,s:s,s:s,s:[{s:s,s:s%}],s:s,s:n,s:{s:I,s:I}}", "id", r->id, "type",
                      "message", "role", "assistant", "model", "demo", "content", "type", "text",
                      "text", r->text->data ? r->text->data : "", r->text->len, "stop_reason",
@@ -100,7 +100,7 @@ static json_t *as_message(const struct reply *r) {
                      "output_tokens", r->output);
 }
 
-static json_t *as_completion(const struct reply *r) {
+static json_t *as_completion(const struct door_reply *r) {
     return json_pack("{s:s,s:s,s:i,s:s,s:[{s:i,s:{s:s,s:s%},s:s}],s:{s:I,s:I,s:I}}", "id", r->id,
                      "object", "chat.completion", "created", 0, "model", "demo", "choices", "index",
                      0, "message", "role", "assistant", "content",
@@ -116,7 +116,7 @@ static void event(struct http_req *req, const char *name, json_t *data) {
         (void)http_sse_send(req, name, NULL, text, strlen(text));
 }
 
-static void stream_message(struct http_req *req, const struct reply *r) {
+static void stream_message(struct http_req *req, const struct door_reply *r) {
     _cleanup_(json) json_t *whole = as_message(r);
     const char *text = r->text->data ? r->text->data : "";
     (void)json_array_clear(json_object_get(whole, "content"));
@@ -136,7 +136,7 @@ static void stream_message(struct http_req *req, const struct reply *r) {
     event(req, "message_stop", json_pack("{s:s}", "type", "message_stop"));
 }
 
-static void stream_completion(struct http_req *req, const struct reply *r) {
+static void stream_completion(struct http_req *req, const struct door_reply *r) {
     const char *text = r->text->data ? r->text->data : "";
     event(req, NULL,
           json_pack("{s:s,s:s,s:i,s:s,s:[{s:i,s:{s:s,s:s%},s:n}]}", "id", r->id, "object",
@@ -166,9 +166,9 @@ static void respond(struct http_req *req, const struct door *d, bool anthropic) 
     answer(d, messages, &text);
     size_t asked = 0;
     (void)http_req_body(req, &asked);
-    struct reply r = {.text = &text,
-                      .input = (json_int_t)(asked / BYTES_PER_TOKEN),
-                      .output = (json_int_t)(text.len / BYTES_PER_TOKEN + 1)};
+    struct door_reply r = {.text = &text,
+                           .input = (json_int_t)(asked / BYTES_PER_TOKEN),
+                           .output = (json_int_t)(text.len / BYTES_PER_TOKEN + 1)};
     id_new("msg", r.id);
     if (json_is_true(json_object_get(body, "stream"))) {
         http_stream_begin(req, 200, "text/event-stream");

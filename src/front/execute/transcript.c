@@ -178,7 +178,7 @@ static void on_tool_result(void *ctx, const struct dialog_result *r) {
 
 /* --- the end --- */
 
-struct ending {
+struct transcript_ending {
     const char *subtype;
     const char *reason;
     const char *code; /* NULL: it went well */
@@ -187,33 +187,36 @@ struct ending {
 };
 
 /* Reaching a limit that the request itself has set is an answer, not a failure of the server. */
-static struct ending ending_of(const struct transcript *t, const struct dialog_end *end) {
+static struct transcript_ending ending_of(const struct transcript *t,
+                                          const struct dialog_end *end) {
     switch (end->outcome) {
     case DIALOG_DONE:
-        return (struct ending){"success", "completed", NULL, 200, NULL};
+        return (struct transcript_ending){"success", "completed", NULL, 200, NULL};
     case DIALOG_STEPS:
-        return (struct ending){
+        return (struct transcript_ending){
             "error_max_turns", "max_turns", "max_turns", 200,
             json_sprintf("Reached maximum number of turns (%lld)", (long long)t->opt.max_turns)};
     case DIALOG_BUDGET:
         if (end->error.code != ERR_TIMEOUT)
-            return (struct ending){
+            return (struct transcript_ending){
                 "error_max_budget_usd", "budget_exhausted", "max_budget_usd", 200,
                 json_sprintf("Reached maximum budget ($%g)", t->opt.max_budget_usd)};
-        return (struct ending){"error_during_execution", "aborted_streaming", "timeout", 504,
-                               json_sprintf("It took longer than %lld ms (MAX_EXECUTION_TIME)",
-                                            (long long)t->opt.timeout_ms)};
+        return (struct transcript_ending){
+            "error_during_execution", "aborted_streaming", "timeout", 504,
+            json_sprintf("It took longer than %lld ms (MAX_EXECUTION_TIME)",
+                         (long long)t->opt.timeout_ms)};
     case DIALOG_CANCELLED:
         if (t->overflown)
-            return (struct ending){
+            return (struct transcript_ending){
                 "error_during_execution", "blocking_limit", err_name(ERR_LIMIT),
                 err_http_status(ERR_LIMIT),
                 json_sprintf("Its messages exceed %d bytes", LIMIT_EXECUTE_TRANSCRIPT_BYTES)};
-        return (struct ending){"error_during_execution", "aborted_streaming", "cancelled", 499,
-                               json_string("It was cancelled")};
+        return (struct transcript_ending){"error_during_execution", "aborted_streaming",
+                                          "cancelled", 499, json_string("It was cancelled")};
     default:
-        return (struct ending){"success", "api_error", err_name(end->error.code),
-                               err_http_status(end->error.code), json_text(end->error.message)};
+        return (struct transcript_ending){"success", "api_error", err_name(end->error.code),
+                                          err_http_status(end->error.code),
+                                          json_text(end->error.message)};
     }
 }
 
@@ -232,7 +235,7 @@ static json_t *model_usage(const struct transcript *t, const struct model_meter 
 static void on_end(void *ctx, const struct dialog_end *end) {
     struct transcript *t = ctx;
     const struct model_meter *m = dialog_meter(t->dialog);
-    struct ending e = ending_of(t, end);
+    struct transcript_ending e = ending_of(t, end);
     /* At the limit the turn that could not be taken counts, as the original counts it. */
     int64_t turns = dialog_steps(t->dialog) + (end->outcome == DIALOG_STEPS);
     end_step(t);

@@ -122,7 +122,7 @@ void conn_linger(struct http_conn *c) {
     conn_end_after_writes(c);
 }
 
-struct write {
+struct http_write {
     uv_write_t req;
     struct http_conn *conn;
     size_t len;
@@ -132,7 +132,7 @@ struct write {
 static size_t high_mark(const struct http_server *s);
 
 static void on_written(uv_write_t *r, int status) {
-    struct write *w = (struct write *)r;
+    struct http_write *w = (struct http_write *)r;
     struct http_conn *c = w->conn;
     c->queued -= w->len;
     c->server->stats.unread_bytes -= w->len;
@@ -195,7 +195,7 @@ bool conn_write(struct http_conn *c, const uv_buf_t *pieces, unsigned n) {
         if (sent == total)
             return true;
     }
-    struct write *w = xmalloc(sizeof(*w) + total - sent);
+    struct http_write *w = xmalloc(sizeof(*w) + total - sent);
     w->conn = c;
     w->len = total - sent;
     size_t at = 0;

@@ -9,8 +9,8 @@
 enum { SWEEP_MS = LEDGER_WAIT_MS / 20 };
 
 /* One that was asked, until its answer has been given. */
-struct call {
-    struct call *next;
+struct ledger_call {
+    struct ledger_call *next;
     struct ledger *ledger;
     uint64_t id;
     int64_t deadline_ms; /* monotonic */
@@ -27,15 +27,15 @@ struct ledger {
     struct later_queue later;
     uv_timer_t timer;
     int handles; /* that are not closed */
-    struct call *calls;
+    struct ledger_call *calls;
     size_t ncalls;
     uint64_t next_id;
     bool closed;
 };
 
 static void give(void *ctx) {
-    struct call *c = ctx;
-    struct call **at = &c->ledger->calls;
+    struct ledger_call *c = ctx;
+    struct ledger_call **at = &c->ledger->calls;
     while (*at != c)
         at = &(*at)->next;
     *at = c->next;
@@ -45,20 +45,20 @@ static void give(void *ctx) {
     free(c);
 }
 
-static void answer(struct call *c, struct ledger_answer *with) {
+static void answer(struct ledger_call *c, struct ledger_answer *with) {
     c->answered = true;
     c->answer = *with;
     later_post(&c->ledger->later, &c->later, give, c);
 }
 
-static void fail(struct call *c, enum err_code code, const char *message) {
+static void fail(struct ledger_call *c, enum err_code code, const char *message) {
     struct ledger_answer a = {.next_ms = -1};
     (void)err_set(&a.err, code, "%s", message);
     answer(c, &a);
 }
 
 void ledger_answered(struct ledger *l, uint64_t id, struct ledger_answer *with) {
-    struct call *c = l->calls;
+    struct ledger_call *c = l->calls;
     while (c && c->id != id)
         c = c->next;
     if (!c || c->answered)
@@ -71,7 +71,7 @@ static void on_sweep(uv_timer_t *t) {
     struct ledger *l = t->data;
     int64_t now = clock_mono_ms();
     bool waits = false;
-    for (struct call *c = l->calls; c; c = c->next) {
+    for (struct ledger_call *c = l->calls; c; c = c->next) {
         if (!c->answered && now >= c->deadline_ms)
             fail(c, ERR_UNAVAILABLE, "the ledger does not answer: try again in some seconds");
         waits |= !c->answered;
@@ -93,13 +93,13 @@ struct ledger *ledger_create(uv_loop_t *loop, const struct ledger_backend *ops, 
 
 void ledger_call(struct ledger *l, const struct ledger_ask *ask, ledger_on_answer on_answer,
                  void *ctx) {
-    struct call *c = xcalloc(1, sizeof(*c));
-    *c = (struct call){.next = l->calls,
-                       .ledger = l,
-                       .id = ++l->next_id,
-                       .deadline_ms = clock_mono_ms() + LEDGER_WAIT_MS,
-                       .on_answer = on_answer,
-                       .ctx = ctx};
+    struct ledger_call *c = xcalloc(1, sizeof(*c));
+    *c = (struct ledger_call){.next = l->calls,
+                              .ledger = l,
+                              .id = ++l->next_id,
+                              .deadline_ms = clock_mono_ms() + LEDGER_WAIT_MS,
+                              .on_answer = on_answer,
+                              .ctx = ctx};
     l->calls = c;
     l->ncalls++;
     if (l->closed) {
@@ -129,7 +129,7 @@ void ledger_close(struct ledger *l) {
         return;
     l->closed = true;
     l->ops->close(l->backend);
-    for (struct call *c = l->calls; c; c = c->next)
+    for (struct ledger_call *c = l->calls; c; c = c->next)
         if (!c->answered)
             fail(c, ERR_CANCELLED, "the server stops");
     uv_close((uv_handle_t *)&l->timer, on_closed);

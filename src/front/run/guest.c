@@ -87,7 +87,7 @@ struct guest {
     struct program *program;
     struct compiler_ticket *compile;
     struct pool_ticket *ticket;
-    struct isolate *isolate;
+    struct pool_isolate *isolate;
     struct binding bindings[ENV_BINDINGS_MAX];
     size_t nbindings;
     size_t granting;     /* bindings that are not there yet */
@@ -340,7 +340,7 @@ static void on_call_done(struct guest *g, struct guest_call *c, const struct wir
     }
     finish_call(c, NULL);
     if (g->domain && g->state == GUEST_RUNNING) {
-        struct isolate *i = steal_ptr(&g->isolate);
+        struct pool_isolate *i = steal_ptr(&g->isolate);
         isolate_rest(i);
     }
     if (!g->calls)
@@ -447,7 +447,7 @@ static void release_parts(struct guest *g) {
     program_unref(g->program);
     g->program = NULL;
     if (g->isolate) {
-        struct isolate *i = g->isolate;
+        struct pool_isolate *i = g->isolate;
         g->isolate = NULL;
         isolate_release(i);
     }
@@ -514,7 +514,7 @@ static void on_granted(void *ctx, int fd, const struct err *err) {
 
 static void start_running(struct guest *g);
 
-static void own(struct guest *g, struct isolate *isolate) {
+static void own(struct guest *g, struct pool_isolate *isolate) {
     static const struct isolate_callbacks callbacks = {.on_frame = on_frame,
                                                        .on_end = on_isolate_end};
     g->isolate = isolate;
@@ -524,7 +524,7 @@ static void own(struct guest *g, struct isolate *isolate) {
     start_running(g);
 }
 
-static void on_taken(void *ctx, struct isolate *isolate, const struct err *err) {
+static void on_taken(void *ctx, struct pool_isolate *isolate, const struct err *err) {
     struct guest *g = ctx;
     g->ticket = NULL;
     if (!isolate && g->state == GUEST_WAITING) {
@@ -610,7 +610,7 @@ static void check_prepared(struct guest *g) {
         return;
     struct pool *pool = g->domain ? runner_reset_pool(g->runner) : g->runner->pool;
     struct pool_want want = {.owner = g->owner, .domain = g->domain, .taken = on_taken, .ctx = g};
-    struct isolate *isolate;
+    struct pool_isolate *isolate;
     struct err err;
     if (pool_take(pool, &want, &isolate, &g->ticket, &err) < 0)
         end_guest(g, &err);

@@ -31,11 +31,11 @@ enum {
 };
 
 /* One life of cay-isolate. There are two or more while one takes over from the other. */
-struct zygote {
-    struct zygote *next;
+struct pool_zygote {
+    struct pool_zygote *next;
     struct pool *pool;
     struct keeper *keeper;
-    struct isolate *isolates; /* all that it forked and that have not ended */
+    struct pool_isolate *isolates; /* all that it forked and that have not ended */
     unsigned forks;
     size_t asked; /* isolates that it owes us */
     bool up;      /* it said what it can: it takes work */
@@ -45,10 +45,10 @@ struct zygote {
     bool retired;
 };
 
-struct isolate {
-    struct isolate *next; /* of the zygote */
-    struct isolate *next_ready;
-    struct zygote *zygote;
+struct pool_isolate {
+    struct pool_isolate *next; /* of the zygote */
+    struct pool_isolate *next_ready;
+    struct pool_zygote *zygote;
     struct channel *channel;
     uint32_t number;
     pid_t pid;
@@ -79,7 +79,7 @@ struct pool_ticket {
     struct pool *pool;
     char *owner;
     char *domain;
-    struct isolate *own; /* the idle one that is to work again; NULL: a new one */
+    struct pool_isolate *own; /* the idle one that is to work again; NULL: a new one */
     pool_taken taken;
     void *ctx;
     int64_t deadline_ms;
@@ -88,12 +88,12 @@ struct pool_ticket {
 
 struct pool {
     struct pool_options opt;
-    struct zygote *zygotes; /* all that have not ended */
-    struct zygote *current; /* the one that forks */
-    struct zygote *heir;    /* on its way up, to follow it */
-    struct buf plan;        /* what a scout said of its heap, for all that follow */
+    struct pool_zygote *zygotes; /* all that have not ended */
+    struct pool_zygote *current; /* the one that forks */
+    struct pool_zygote *heir;    /* on its way up, to follow it */
+    struct buf plan;             /* what a scout said of its heap, for all that follow */
     bool scouted;
-    struct isolate *ready;
+    struct pool_isolate *ready;
     struct pool_ticket *waiting;
     struct shares working; /* isolates at work, by key */
     struct shares queued;  /* tickets, by key */
@@ -108,37 +108,37 @@ struct pool {
     void *stopped_ctx;
 };
 
-static struct zygote *zygote_create(struct pool *p, bool scout);
-static void check_retired(struct zygote *z);
+static struct pool_zygote *zygote_create(struct pool *p, bool scout);
+static void check_retired(struct pool_zygote *z);
 static void go_on(struct pool *p);
 
 /* --- isolates --- */
 
-static void free_isolate(struct isolate *i) {
+static void free_isolate(struct pool_isolate *i) {
     free(i->domain);
     channel_close(i->channel);
     fd_close(&i->pidfd);
     free(i);
 }
 
-static void unlink_ready(struct isolate *i) {
+static void unlink_ready(struct pool_isolate *i) {
     struct pool *p = i->zygote->pool;
     if (!i->ready)
         return;
     i->ready = false;
     p->stats.ready--;
-    struct isolate **at = &p->ready;
+    struct pool_isolate **at = &p->ready;
     while (*at != i)
         at = &(*at)->next_ready;
     *at = i->next_ready;
 }
 
-static void kill_isolate(struct isolate *i) {
+static void kill_isolate(struct pool_isolate *i) {
     if (!i->exited)
         (void)syscall(SYS_pidfd_send_signal, i->pidfd, SIGKILL, NULL, 0);
 }
 
-static void tell_end(struct isolate *i) {
+static void tell_end(struct pool_isolate *i) {
     if (!i->taken || i->told)
         return;
     i->told = true;
@@ -147,13 +147,13 @@ static void tell_end(struct isolate *i) {
 }
 
 /* The channel ended and the zygote told how: only then is the end known whole. */
-static void check_end(struct isolate *i) {
+static void check_end(struct pool_isolate *i) {
     if (i->hung_up && i->exited)
         tell_end(i);
 }
 
 static void on_frame(void *ctx, struct wire_frame *f) {
-    struct isolate *i = ctx;
+    struct pool_isolate *i = ctx;
     if (i->resting && !i->taken) {
         if (f->type == ISOLATE_RESET_READY) {
             i->pristine = true;
@@ -165,7 +165,7 @@ static void on_frame(void *ctx, struct wire_frame *f) {
         i->callbacks.on_frame(i->ctx, f);
 }
 
-static void stop_resting(struct isolate *i) {
+static void stop_resting(struct pool_isolate *i) {
     if (!i->resting)
         return;
     i->resting = false;
@@ -173,7 +173,7 @@ static void stop_resting(struct isolate *i) {
 }
 
 static void on_hang_up(void *ctx, const struct err *err) {
-    struct isolate *i = ctx;
+    struct pool_isolate *i = ctx;
     if (err->code == ERR_PROTOCOL)
         log_warn("isolate.protocol", "isolate", (int64_t)i->number, "error", err->message);
     struct pool *p = i->zygote->pool;
@@ -187,14 +187,14 @@ static void on_hang_up(void *ctx, const struct err *err) {
 
 /* --- at work --- */
 
-static void begin_work(struct pool *p, struct isolate *i) {
+static void begin_work(struct pool *p, struct pool_isolate *i) {
     i->idle = false;
     p->stats.busy++;
     p->busy_ms = clock_mono_ms();
     shares_add(&p->working, i->owner);
 }
 
-static void end_work(struct pool *p, struct isolate *i) {
+static void end_work(struct pool *p, struct pool_isolate *i) {
     p->stats.busy--;
     shares_remove(&p->working, i->owner);
 }
@@ -205,8 +205,8 @@ static bool has_place(const struct pool *p, const char *owner) {
            shares_held(&p->working, owner) < share_of(owner, p->opt.max);
 }
 
-static struct isolate *hand_out(struct pool *p, struct isolate *i, const char *owner,
-                                const char *domain) {
+static struct pool_isolate *hand_out(struct pool *p, struct pool_isolate *i, const char *owner,
+                                     const char *domain) {
     p->stats.reused += i->resting;
     unlink_ready(i);
     stop_resting(i);
@@ -221,9 +221,9 @@ static struct isolate *hand_out(struct pool *p, struct isolate *i, const char *o
 
 /* One that served the domain before and is as new, else one that served nobody. A process never
  * crosses domains. */
-static struct isolate *choose(const struct pool *p, const char *domain) {
-    for (const struct zygote *z = domain ? p->zygotes : NULL; z; z = z->next)
-        for (struct isolate *i = z->isolates; i; i = i->next)
+static struct pool_isolate *choose(const struct pool *p, const char *domain) {
+    for (const struct pool_zygote *z = domain ? p->zygotes : NULL; z; z = z->next)
+        for (struct pool_isolate *i = z->isolates; i; i = i->next)
             if (i->resting && i->pristine && !z->retired && strcmp(i->domain, domain) == 0)
                 return i;
     return p->ready;
@@ -284,7 +284,7 @@ static void serve_waiting(struct pool *p) {
     }
     struct pool_ticket *t;
     while (!p->stopping && (t = next_served(p))) {
-        struct isolate *i = t->own;
+        struct pool_isolate *i = t->own;
         if (i)
             begin_work(p, i);
         else
@@ -311,7 +311,7 @@ static bool make_way(struct pool *p, const char *owner) {
     return last != NULL;
 }
 
-static int wait_for(struct pool *p, const struct pool_want *want, struct isolate *own,
+static int wait_for(struct pool *p, const struct pool_want *want, struct pool_isolate *own,
                     struct pool_ticket **ret_ticket, struct err *err) {
     if (p->stats.waiting >= p->opt.max_waiting && !make_way(p, want->owner)) {
         p->stats.refused++;
@@ -336,11 +336,11 @@ static int wait_for(struct pool *p, const struct pool_want *want, struct isolate
     return 0;
 }
 
-int pool_take(struct pool *p, const struct pool_want *want, struct isolate **ret_isolate,
+int pool_take(struct pool *p, const struct pool_want *want, struct pool_isolate **ret_isolate,
               struct pool_ticket **ret_ticket, struct err *err) {
     /* When others are about to be served, they were first. */
     bool behind = p->waiting && p->later.queue;
-    struct isolate *i = !behind && has_place(p, want->owner) ? choose(p, want->domain) : NULL;
+    struct pool_isolate *i = !behind && has_place(p, want->owner) ? choose(p, want->domain) : NULL;
     *ret_isolate = NULL;
     *ret_ticket = NULL;
     if (!i)
@@ -350,7 +350,7 @@ int pool_take(struct pool *p, const struct pool_want *want, struct isolate **ret
     return 0;
 }
 
-void isolate_idle(struct isolate *i) {
+void isolate_idle(struct pool_isolate *i) {
     struct pool *p = i->zygote->pool;
     if (i->idle)
         return;
@@ -359,8 +359,8 @@ void isolate_idle(struct isolate *i) {
     go_on(p);
 }
 
-int isolate_work(struct isolate *i, const struct pool_want *want, struct pool_ticket **ret_ticket,
-                 struct err *err) {
+int isolate_work(struct pool_isolate *i, const struct pool_want *want,
+                 struct pool_ticket **ret_ticket, struct err *err) {
     struct pool *p = i->zygote->pool;
     bool behind = p->waiting && p->later.queue;
     *ret_ticket = NULL;
@@ -377,16 +377,16 @@ void pool_cancel(struct pool_ticket *t) {
 
 /* --- what owners do with theirs --- */
 
-void isolate_watch(struct isolate *i, const struct isolate_callbacks *callbacks, void *ctx) {
+void isolate_watch(struct pool_isolate *i, const struct isolate_callbacks *callbacks, void *ctx) {
     i->callbacks = *callbacks;
     i->ctx = ctx;
 }
 
-bool isolate_send(struct isolate *i, const struct wire_out *out) {
+bool isolate_send(struct pool_isolate *i, const struct wire_out *out) {
     return channel_send(i->channel, out);
 }
 
-int64_t isolate_cpu_ns(const struct isolate *i) {
+int64_t isolate_cpu_ns(const struct pool_isolate *i) {
     clockid_t clock;
     struct timespec t;
     if (i->exited || clock_getcpuclockid(i->pid, &clock) != 0 || clock_gettime(clock, &t) < 0)
@@ -395,7 +395,7 @@ int64_t isolate_cpu_ns(const struct isolate *i) {
 }
 
 /* The zygote is not asked for every call: only when enough was used that a call could miss it. */
-int64_t isolate_allow(struct isolate *i, size_t calls) {
+int64_t isolate_allow(struct pool_isolate *i, size_t calls) {
     struct channel *channel = i->zygote->keeper ? keeper_channel(i->zygote->keeper) : NULL;
     if (!i->used && calls == 1) {
         i->used = true; /* a new one may take a call as it is: nothing is asked and told */
@@ -415,24 +415,24 @@ int64_t isolate_allow(struct isolate *i, size_t calls) {
     return now;
 }
 
-void isolate_pause(struct isolate *i) {
+void isolate_pause(struct pool_isolate *i) {
     channel_pause(i->channel);
 }
 
-void isolate_resume(struct isolate *i) {
+void isolate_resume(struct pool_isolate *i) {
     channel_resume(i->channel);
 }
 
-pid_t isolate_pid(const struct isolate *i) {
+pid_t isolate_pid(const struct pool_isolate *i) {
     return i->pid;
 }
 
 /* Freed when nobody owns it and the zygote has reported its end. */
-static void maybe_free(struct isolate *i) {
+static void maybe_free(struct pool_isolate *i) {
     if (i->taken || !i->exited)
         return;
-    struct zygote *z = i->zygote;
-    struct isolate **at = &z->isolates;
+    struct pool_zygote *z = i->zygote;
+    struct pool_isolate **at = &z->isolates;
     while (*at && *at != i)
         at = &(*at)->next;
     if (*at)
@@ -441,11 +441,11 @@ static void maybe_free(struct isolate *i) {
     check_retired(z);
 }
 
-void isolate_kill(struct isolate *i) {
+void isolate_kill(struct pool_isolate *i) {
     kill_isolate(i);
 }
 
-static void give_back(struct pool *p, struct isolate *i) {
+static void give_back(struct pool *p, struct pool_isolate *i) {
     i->taken = false;
     if (!i->idle)
         end_work(p, i);
@@ -453,7 +453,7 @@ static void give_back(struct pool *p, struct isolate *i) {
     go_on(p);
 }
 
-void isolate_release(struct isolate *i) {
+void isolate_release(struct pool_isolate *i) {
     if (!i || !i->taken)
         return;
     give_back(i->zygote->pool, i);
@@ -463,7 +463,7 @@ void isolate_release(struct isolate *i) {
     maybe_free(i);
 }
 
-void isolate_rest(struct isolate *i) {
+void isolate_rest(struct pool_isolate *i) {
     struct pool *p = i->zygote->pool;
     if (!p->opt.reset || i->hung_up || i->exited || i->zygote->retired || p->stopping ||
         p->stats.resting >= p->opt.max) {
@@ -481,8 +481,8 @@ void isolate_rest(struct isolate *i) {
 /* Ends those that nobody came back for, and those that do not get ready again. */
 static void end_resting(struct pool *p) {
     int64_t now = clock_mono_ms();
-    for (struct zygote *z = p->zygotes; z; z = z->next)
-        for (struct isolate *i = z->isolates; i; i = i->next)
+    for (struct pool_zygote *z = p->zygotes; z; z = z->next)
+        for (struct pool_isolate *i = z->isolates; i; i = i->next)
             if (i->resting && now - i->rest_ms > (i->pristine ? REST_MS : RESET_WAIT_MS)) {
                 stop_resting(i);
                 kill_isolate(i);
@@ -492,11 +492,11 @@ static void end_resting(struct pool *p) {
 /* --- zygotes --- */
 
 /* The process is gone, and all that it forked with it. */
-static void zygote_lost(struct zygote *z) {
+static void zygote_lost(struct pool_zygote *z) {
     z->asked = 0;
     z->up = false;
     /* Owners may release theirs while they are told: begin again at the head each time. */
-    struct isolate *i = z->isolates;
+    struct pool_isolate *i = z->isolates;
     while (i) {
         // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what is freed is out of the list before
         i->exited = i->hung_up = true;
@@ -531,10 +531,10 @@ static void on_timer_closed(uv_handle_t *h) {
 }
 
 static void on_zygote_stopped(void *ctx) {
-    struct zygote *z = ctx;
+    struct pool_zygote *z = ctx;
     struct pool *p = z->pool;
     zygote_lost(z);
-    struct zygote **at = &p->zygotes;
+    struct pool_zygote **at = &p->zygotes;
     while (*at && *at != z)
         at = &(*at)->next;
     if (*at)
@@ -553,14 +553,14 @@ static void on_zygote_stopped(void *ctx) {
     }
 }
 
-static void check_retired(struct zygote *z) {
+static void check_retired(struct pool_zygote *z) {
     if (z->retired && !z->isolates && z->keeper)
         keeper_stop(steal_ptr(&z->keeper), on_zygote_stopped, z);
 }
 
 /* One that an earlier zygote forked makes room for one of its heir's. */
 static void end_outdated(struct pool *p) {
-    struct isolate *i = p->ready;
+    struct pool_isolate *i = p->ready;
     while (i && !i->zygote->retired)
         i = i->next_ready;
     if (!i)
@@ -569,7 +569,7 @@ static void end_outdated(struct pool *p) {
     kill_isolate(i);
 }
 
-static void on_ready(struct zygote *z, struct wire_frame *f) {
+static void on_ready(struct pool_zygote *z, struct wire_frame *f) {
     struct pool *p = z->pool;
     struct unpack u;
     unpack_init(&u, f->data, f->len);
@@ -581,7 +581,7 @@ static void on_ready(struct zygote *z, struct wire_frame *f) {
         return;
     if (z->asked > 0)
         z->asked--;
-    struct isolate *i = xcalloc(1, sizeof(*i));
+    struct pool_isolate *i = xcalloc(1, sizeof(*i));
     i->zygote = z;
     i->number = number;
     i->pid = (pid_t)pid;
@@ -614,7 +614,7 @@ static void on_ready(struct zygote *z, struct wire_frame *f) {
     go_on(p);
 }
 
-static void on_exited(struct zygote *z, struct wire_frame *f) {
+static void on_exited(struct pool_zygote *z, struct wire_frame *f) {
     struct pool *p = z->pool;
     struct unpack u;
     unpack_init(&u, f->data, f->len);
@@ -628,10 +628,10 @@ static void on_exited(struct zygote *z, struct wire_frame *f) {
     end.own_rss_kib = most_kib > base_kib ? most_kib - base_kib : 0;
     if (!unpack_ok(&u))
         return;
-    struct isolate **at = &z->isolates;
+    struct pool_isolate **at = &z->isolates;
     while (*at && (*at)->number != number)
         at = &(*at)->next;
-    struct isolate *i = *at;
+    struct pool_isolate *i = *at;
     if (!i) { /* it died before it was ready: ask again, but not without end */
         if (z->asked > 0)
             z->asked--;
@@ -652,7 +652,7 @@ static void on_exited(struct zygote *z, struct wire_frame *f) {
 }
 
 static void on_zygote_start(void *ctx, struct channel *channel) {
-    struct zygote *z = ctx;
+    struct pool_zygote *z = ctx;
     const struct pool_options *o = &z->pool->opt;
     _cleanup_(buf) struct buf b;
     buf_init(&b, 256 + PLAN_BYTES);
@@ -669,9 +669,9 @@ static void on_zygote_start(void *ctx, struct channel *channel) {
 }
 
 /* What waits of the earlier one's is ended one by one, as the heir has its own ready. */
-static void take_over(struct zygote *z) {
+static void take_over(struct pool_zygote *z) {
     struct pool *p = z->pool;
-    struct zygote *old = z->scout ? z : p->current;
+    struct pool_zygote *old = z->scout ? z : p->current;
     p->heir = NULL;
     p->scouted = p->scouted || z->scout;
     if (!z->scout)
@@ -684,7 +684,7 @@ static void take_over(struct zygote *z) {
 }
 
 static void on_zygote_frame(void *ctx, struct wire_frame *f) {
-    struct zygote *z = ctx;
+    struct pool_zygote *z = ctx;
     switch (f->type) {
     case ISOLATE_READY:
         on_ready(z, f);
@@ -713,15 +713,15 @@ static void on_zygote_frame(void *ctx, struct wire_frame *f) {
 }
 
 static void on_zygote_end(void *ctx) {
-    struct zygote *z = ctx;
+    struct pool_zygote *z = ctx;
     z->lost = true;
     if (z == z->pool->heir && z->planned)
         buf_clear(&z->pool->plan); /* it may have been the plan: the next try goes without */
     zygote_lost(z);
 }
 
-static struct zygote *zygote_create(struct pool *p, bool scout) {
-    struct zygote *z = xcalloc(1, sizeof(*z));
+static struct pool_zygote *zygote_create(struct pool *p, bool scout) {
+    struct pool_zygote *z = xcalloc(1, sizeof(*z));
     z->pool = p;
     z->scout = scout;
     z->next = p->zygotes;
@@ -747,7 +747,7 @@ static struct zygote *zygote_create(struct pool *p, bool scout) {
 /* A zygote that has forked enough is followed by a fresh one, and the first one soon by one that
  * knows its plan. It serves until then, and goes when its last isolate has. */
 static void look_for_heir(struct pool *p) {
-    const struct zygote *z = p->current;
+    const struct pool_zygote *z = p->current;
     if (p->heir && p->heir->scout && p->heir->lost)
         take_over(p->heir); /* it failed: there will be no plan */
     if (!z || !z->up || p->heir || p->stopping)
@@ -763,17 +763,17 @@ static void on_quiet(uv_timer_t *t);
 
 /* How many the newest zygote is to fork: none while it cannot. */
 static size_t missing(const struct pool *p) {
-    const struct zygote *z = p->current;
+    const struct pool_zygote *z = p->current;
     if (p->stopping || !z || !z->up || !z->keeper || !keeper_channel(z->keeper))
         return 0;
     size_t have = z->asked;
-    for (const struct isolate *i = p->ready; i; i = i->next_ready)
+    for (const struct pool_isolate *i = p->ready; i; i = i->next_ready)
         have += i->zygote == z;
     return p->opt.ready > have ? p->opt.ready - have : 0;
 }
 
 static void ask(struct pool *p, size_t n) {
-    struct zygote *z = p->current;
+    struct pool_zygote *z = p->current;
     _cleanup_(buf) struct buf b;
     buf_init(&b, 16);
     pack_u32(&b, (uint32_t)n);
@@ -870,8 +870,8 @@ void pool_stop(struct pool *p, void (*on_stopped)(void *ctx), void *ctx) {
     p->stopping = true;
     p->on_stopped = on_stopped;
     p->stopped_ctx = ctx;
-    struct zygote *next;
-    for (struct zygote *z = p->zygotes; z; z = next) {
+    struct pool_zygote *next;
+    for (struct pool_zygote *z = p->zygotes; z; z = next) {
         next = z->next;
         if (z->keeper)
             keeper_stop(steal_ptr(&z->keeper), on_zygote_stopped, z);

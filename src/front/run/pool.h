@@ -14,7 +14,7 @@
 
 struct pool;
 struct pool_ticket;
-struct isolate;
+struct pool_isolate;
 
 struct pool_options {
     uv_loop_t *loop;
@@ -54,7 +54,7 @@ struct isolate_callbacks {
 };
 
 /* isolate NULL: err says why. */
-typedef void (*pool_taken)(void *ctx, struct isolate *isolate, const struct err *err);
+typedef void (*pool_taken)(void *ctx, struct pool_isolate *isolate, const struct err *err);
 
 struct pool *pool_create(const struct pool_options *options);
 struct pool_want {
@@ -65,33 +65,33 @@ struct pool_want {
 };
 /* Gives an isolate at once, or a ticket: then taken() comes later, from the loop, and the ticket is
  * good until then. Who has least at work is served first; no key may have all of it. */
-int pool_take(struct pool *p, const struct pool_want *want, struct isolate **ret_isolate,
+int pool_take(struct pool *p, const struct pool_want *want, struct pool_isolate **ret_isolate,
               struct pool_ticket **ret_ticket, struct err *err);
 /* No callback comes any more. NULL is allowed. */
 void pool_cancel(struct pool_ticket *t);
 
 /* A warm isolate without a call is not at work: others may have its place... */
-void isolate_idle(struct isolate *i);
+void isolate_idle(struct pool_isolate *i);
 /* ...until it is to work again: at once (no ticket), or when taken() comes. */
-int isolate_work(struct isolate *i, const struct pool_want *want, struct pool_ticket **ret_ticket,
-                 struct err *err);
+int isolate_work(struct pool_isolate *i, const struct pool_want *want,
+                 struct pool_ticket **ret_ticket, struct err *err);
 
-void isolate_watch(struct isolate *i, const struct isolate_callbacks *callbacks, void *ctx);
-bool isolate_send(struct isolate *i, const struct wire_out *out);
-void isolate_pause(struct isolate *i);
-void isolate_resume(struct isolate *i);
-pid_t isolate_pid(const struct isolate *i);
+void isolate_watch(struct pool_isolate *i, const struct isolate_callbacks *callbacks, void *ctx);
+bool isolate_send(struct pool_isolate *i, const struct wire_out *out);
+void isolate_pause(struct pool_isolate *i);
+void isolate_resume(struct pool_isolate *i);
+pid_t isolate_pid(const struct pool_isolate *i);
 /* Processor time that it used since its start. */
-int64_t isolate_cpu_ns(const struct isolate *i);
+int64_t isolate_cpu_ns(const struct pool_isolate *i);
 /* A call begins: as many as that are at work on it now, each of which may use the limit. Returns
  * what it has used until now. */
-int64_t isolate_allow(struct isolate *i, size_t calls);
+int64_t isolate_allow(struct pool_isolate *i, size_t calls);
 /* Ends it; on_end tells how. */
-void isolate_kill(struct isolate *i);
+void isolate_kill(struct pool_isolate *i);
 /* Ends it and gives it back; no callback comes after this. */
-void isolate_release(struct isolate *i);
+void isolate_release(struct pool_isolate *i);
 /* Gives it back to be used again by its domain, once it has put its memory back. */
-void isolate_rest(struct isolate *i);
+void isolate_rest(struct pool_isolate *i);
 
 struct pool_stats {
     size_t ready, busy, waiting, resting;

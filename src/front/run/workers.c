@@ -311,18 +311,18 @@ int workers_get(struct workers *w, const char *owner, const char *id, json_t **r
     return 0;
 }
 
-struct listing {
+struct worker_listing {
     struct workers *workers;
     json_t *list;
 };
 
 static void on_listed(void *ctx, const struct store_worker *s) {
-    struct listing *l = ctx;
+    struct worker_listing *l = ctx;
     (void)json_array_append_new(l->list, describe(l->workers, s, false));
 }
 
 int workers_list(struct workers *w, const char *owner, json_t **ret_json, struct err *err) {
-    struct listing l = {.workers = w, .list = json_array()};
+    struct worker_listing l = {.workers = w, .list = json_array()};
     int rc = store_worker_list(w->opt.store, owner, on_listed, &l, err);
     if (rc < 0) {
         json_decref(l.list);

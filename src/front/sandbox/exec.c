@@ -323,7 +323,7 @@ static void on_started(void *ctx) {
 
 /* --- reading the request --- */
 
-struct plan {
+struct exec_request {
     struct sandbox_exec exec;
     const char *stdin_text;
     size_t stdin_len;
@@ -375,7 +375,7 @@ static int read_env(const struct sandbox *s, const json_t *env, struct sandbox_s
     return 0;
 }
 
-static int read_stdin(const json_t *v, struct plan *p, struct err *err) {
+static int read_stdin(const json_t *v, struct exec_request *p, struct err *err) {
     if (!v || json_is_false(v) || json_is_null(v))
         return 0;
     p->input = true;
@@ -392,7 +392,8 @@ static int read_stdin(const json_t *v, struct plan *p, struct err *err) {
     return 0;
 }
 
-static int read_plan(const struct sandbox *s, const json_t *body, struct plan *p, struct err *err) {
+static int read_plan(const struct sandbox *s, const json_t *body, struct exec_request *p,
+                     struct err *err) {
     static const char *const keys[] = {"command", "argv", "cwd",       "env",        "stdin", "tty",
                                        "cols",    "rows", "timeout_s", "background", NULL};
     struct sandbox_exec *x = &p->exec;
@@ -485,7 +486,7 @@ static struct exec *new_exec(struct sandboxes *all) {
 }
 
 int exec_start(struct sandbox *s, const json_t *body, struct exec **ret, struct err *err) {
-    struct plan p = {0};
+    struct exec_request p = {0};
     int rc = read_plan(s, body, &p, err);
     if (rc == 0)
         rc = check_room(s, err);

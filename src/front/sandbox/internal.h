@@ -1,7 +1,7 @@
 #pragma once
 /* What host.c and command.c share; nobody else includes this. */
 
-#include "front/sandbox/host.h"
+#include "front/sandbox/launcher.h"
 #include "wire/frame.h"
 
 /* host.c. False: the box takes nothing any more, or not now. */

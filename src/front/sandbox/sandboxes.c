@@ -36,7 +36,7 @@ enum { SMALL_UPLOAD = 16 * 1024 };
 
 struct sandboxes {
     struct sandboxes_options opt;
-    struct sandbox_host *host; /* NULL: there is no cay-sandbox */
+    struct sandbox_launcher *host; /* NULL: there is no cay-sandbox */
     struct network *network;
     struct sandbox *list;
     size_t live;
@@ -770,7 +770,7 @@ static int read_env(const json_t *env, struct sandbox_strv *ret, struct err *err
     return 0;
 }
 
-struct plan {
+struct sandbox_request {
     struct sandbox_spec spec;
     int bind_fds[SANDBOX_BINDS_MAX];
     struct egress_policy policy;
@@ -779,8 +779,8 @@ struct plan {
     int snapshot;
 };
 
-static int read_binds(const struct sandboxes *all, const struct sandbox_ask *ask, struct plan *p,
-                      struct err *err) {
+static int read_binds(const struct sandboxes *all, const struct sandbox_ask *ask,
+                      struct sandbox_request *p, struct err *err) {
     static const char *const keys[] = {"name", "path", "mode", NULL};
     const json_t *list = json_object_get(ask->body, "binds");
     size_t i;
@@ -820,7 +820,7 @@ static int read_binds(const struct sandboxes *all, const struct sandbox_ask *ask
 }
 
 /* A limit that a request may lower. */
-static int add_bind(struct plan *p, const struct sandbox_extra *extra, struct err *err) {
+static int add_bind(struct sandbox_request *p, const struct sandbox_extra *extra, struct err *err) {
     if (p->spec.nbinds == SANDBOX_BINDS_MAX)
         return err_set(err, ERR_BAD_REQUEST, "\"binds\": %d are too many here", SANDBOX_BINDS_MAX);
     p->bind_fds[p->spec.nbinds] = extra->bind_fd;
@@ -841,7 +841,7 @@ static int read_limit(const json_t *body, const char *key, int64_t min, int64_t 
     return rc;
 }
 
-static int read_limits(const struct sandboxes *all, const json_t *body, struct plan *p,
+static int read_limits(const struct sandboxes *all, const json_t *body, struct sandbox_request *p,
                        struct err *err) {
     const struct sandbox_settings *set = all->opt.settings;
     int64_t memory = 0;
@@ -885,7 +885,7 @@ static int read_limits(const struct sandboxes *all, const json_t *body, struct p
 }
 
 static int open_snapshot(const struct sandboxes *all, const struct sandbox_ask *ask, const char *id,
-                         struct plan *p, struct err *err) {
+                         struct sandbox_request *p, struct err *err) {
     struct store_record r;
     char name[ID_SIZE + 8];
     int rc = store_record_get(all->opt.store, "snapshot", id, NULL, ask->scope, &r, err);
@@ -898,7 +898,7 @@ static int open_snapshot(const struct sandboxes *all, const struct sandbox_ask *
 }
 
 /* What is asked for wins over these. */
-static void name_guest(struct plan *p, const struct sandbox_extra *extra) {
+static void name_guest(struct sandbox_request *p, const struct sandbox_extra *extra) {
     p->spec.work = extra->work ? xstrdup(extra->work) : NULL;
     if (!extra->user)
         return;
@@ -910,8 +910,8 @@ static void name_guest(struct plan *p, const struct sandbox_extra *extra) {
     }
 }
 
-static int read_plan(struct sandboxes *all, const struct sandbox_ask *ask, struct plan *p,
-                     struct err *err) {
+static int read_plan(struct sandboxes *all, const struct sandbox_ask *ask,
+                     struct sandbox_request *p, struct err *err) {
     static const char *const keys[] = {"name",    "root",      "snapshot",  "files",   "env",
                                        "network", "binds",     "memory_mb", "disk_mb", "pids",
                                        "cpus",    "timeout_s", "metadata",  NULL};
@@ -994,7 +994,7 @@ static int check_room(const struct sandboxes *all, const char *owner, struct err
     return 0;
 }
 
-static void finish_plan(struct plan *p) {
+static void finish_plan(struct sandbox_request *p) {
     sandbox_spec_finish(&p->spec);
     egress_policy_finish(&p->policy);
     json_decref(p->doc);
@@ -1005,7 +1005,7 @@ struct sandbox *sandboxes_make(struct sandboxes *all, const struct sandbox_ask *
                                sandbox_made made, void *ctx, struct err *err) {
     static const struct sandbox_box_callbacks callbacks = {on_box_ready, on_box_failed,
                                                            on_box_exited};
-    struct plan p = {.snapshot = -1};
+    struct sandbox_request p = {.snapshot = -1};
     int rc = read_plan(all, ask, &p, err);
     if (rc == 0)
         rc = sandboxes_check(all, err);
@@ -1175,7 +1175,7 @@ int sandboxes_open(const struct sandboxes_options *o, struct sandboxes **ret, st
                                         .nroots = set->nroots};
         if (config.max > config.uid_count / 2)
             config.max = config.uid_count / 2;
-        all->host = sandbox_host_create(&(struct sandbox_host_options){
+        all->host = sandbox_launcher_create(&(struct sandbox_launcher_options){
             .loop = o->loop, .exec_fd = o->sandbox_fd, .starter = o->starter, .config = &config});
     }
     *ret = all;
@@ -1215,7 +1215,7 @@ void sandboxes_close(struct sandboxes *all, void (*on_closed)(void *ctx), void *
     all->parts = all->host ? 3 : 2;
     network_hush(all->network);
     if (all->host)
-        sandbox_host_stop(all->host, on_part_closed, all);
+        sandbox_launcher_stop(all->host, on_part_closed, all);
     network_stop(all->network, on_part_closed, all);
     uv_close((uv_handle_t *)&all->timer, on_timer_closed);
 }
@@ -1275,22 +1275,22 @@ int sandboxes_check(const struct sandboxes *all, struct err *err) {
     if (!all->host)
         return err_set(err, ERR_UNAVAILABLE,
                        "the program cay-sandbox is missing beside cay: run `make`, or install it");
-    if (sandbox_host_info(all->host).lost)
+    if (sandbox_launcher_info(all->host).lost)
         return err_set(
             err, ERR_UNAVAILABLE,
             "sandboxes cannot be made: the processes that kept root's rights for it were "
             "killed. Restart cay");
-    return sandbox_host_check(all->host, err);
+    return sandbox_launcher_check(all->host, err);
 }
 
 const struct sandbox_features *sandboxes_features(const struct sandboxes *all) {
-    return all->host ? sandbox_host_features(all->host) : NULL;
+    return all->host ? sandbox_launcher_features(all->host) : NULL;
 }
 
 void sandboxes_children(const struct sandboxes *all,
                         void (*on_child)(void *ctx, const struct keeper_info *info), void *ctx) {
     if (all->host) {
-        struct keeper_info info = sandbox_host_info(all->host);
+        struct keeper_info info = sandbox_launcher_info(all->host);
         on_child(ctx, &info);
     }
     if (network_is_there(all->network)) {

@@ -6,7 +6,7 @@
 #include "base/err.h"
 #include "base/id.h"
 #include "base/json.h"
-#include "front/sandbox/host.h"
+#include "front/sandbox/launcher.h"
 #include "front/sandbox/network.h"
 #include "front/sandbox/settings.h"
 #include "front/secrets.h"

@@ -29,8 +29,8 @@ static const struct sm_state states[] = {
 };
 static const struct sm making_sm = {"making", states, ARRAY_LEN(states)};
 
-struct making {
-    struct making *next;
+struct vercel_making {
+    struct vercel_making *next;
     struct vercel *v;
     struct http_req *req;
     enum making_state state;
@@ -45,12 +45,12 @@ struct making {
     char id[ID_SIZE];
 };
 
-static void move(struct making *m, enum making_state to) {
+static void move(struct vercel_making *m, enum making_state to) {
     m->state = (enum making_state)sm_next(&making_sm, m->state, to);
 }
 
-static void free_making(struct making *m) {
-    struct making **at = &m->v->making;
+static void free_making(struct vercel_making *m) {
+    struct vercel_making **at = &m->v->making;
     while (*at && *at != m)
         at = &(*at)->next;
     if (*at)
@@ -62,13 +62,13 @@ static void free_making(struct making *m) {
     free(m);
 }
 
-static void end_box(const struct making *m) {
+static void end_box(const struct vercel_making *m) {
     struct sandbox *s = sandboxes_find(m->v->front->sandboxes, m->id);
     if (s)
         (void)sandbox_end(s, NULL, NULL);
 }
 
-static void fail(struct making *m, const struct err *err) {
+static void fail(struct vercel_making *m, const struct err *err) {
     move(m, MAKING_DONE);
     end_box(m);
     http_req_on_gone(m->req, NULL, NULL);
@@ -76,7 +76,7 @@ static void fail(struct making *m, const struct err *err) {
     free_making(m);
 }
 
-static void done(struct making *m) {
+static void done(struct vercel_making *m) {
     struct err err;
     named_add_session(&m->named, m->id);
     if (named_save(m->v, &m->named, &err) < 0) {
@@ -94,7 +94,7 @@ static void done(struct making *m) {
 
 /* Nobody knows of it, and nobody waits for it: a client that asks again gets another. */
 static void on_gone(void *ctx) {
-    struct making *m = ctx;
+    struct vercel_making *m = ctx;
     http_respond_empty(m->req, 499);
     if (m->making)
         sandbox_drop_maker(m->making);
@@ -107,7 +107,7 @@ static void on_gone(void *ctx) {
 }
 
 static void on_network(void *ctx, const struct err *err) {
-    struct making *m = ctx;
+    struct vercel_making *m = ctx;
     m->change = NULL;
     if (err)
         fail(m, err);
@@ -117,7 +117,7 @@ static void on_network(void *ctx, const struct err *err) {
 
 /* The source is there: from now on what was asked for holds. */
 static void on_source(void *ctx, const struct err *err) {
-    struct making *m = ctx;
+    struct vercel_making *m = ctx;
     struct err why;
     m->source = NULL;
     struct sandbox *s = sandboxes_find(m->v->front->sandboxes, m->id);
@@ -138,7 +138,7 @@ static void on_source(void *ctx, const struct err *err) {
 }
 
 static void on_made(void *ctx, struct sandbox *s, const struct err *err) {
-    struct making *m = ctx;
+    struct vercel_making *m = ctx;
     struct err why;
     m->making = NULL;
     if (err) {
@@ -154,7 +154,7 @@ static void on_made(void *ctx, struct sandbox *s, const struct err *err) {
 }
 
 /* What the SDK asks for, in this server's words. What it has less of, it gives what it has. */
-static json_t *body_of(const struct making *m, const char *snapshot) {
+static json_t *body_of(const struct vercel_making *m, const char *snapshot) {
     const struct sandbox_settings *set = &m->v->front->config->sandboxes;
     const struct named *n = &m->named;
     json_int_t vcpus = json_integer_value(named_config(n, "vcpus"));
@@ -186,7 +186,8 @@ static json_t *note_of(const struct named *n) {
 }
 
 /* Takes the named and the plan, also when it fails: then the request is answered. */
-static void begin(struct vercel *v, struct http_req *req, struct making *m, const char *snapshot) {
+static void begin(struct vercel *v, struct http_req *req, struct vercel_making *m,
+                  const char *snapshot) {
     struct err err;
     m->next = v->making;
     m->v = v;
@@ -232,7 +233,7 @@ static void hash_body(const struct http_req *req, char out[HASH_SIZE]) {
 }
 
 static bool is_being_made(const struct vercel *v, const char *owner, const char *name) {
-    for (const struct making *m = v->making; m; m = m->next)
+    for (const struct vercel_making *m = v->making; m; m = m->next)
         if (strcmp(m->named.owner, owner) == 0 && strcmp(named_name(&m->named), name) == 0)
             return true;
     return false;
@@ -298,7 +299,7 @@ static void make(struct vercel *v, struct http_req *req, const char *name, json_
         api_fail(req, &err);
         return;
     }
-    struct making *m = xcalloc(1, sizeof(*m));
+    struct vercel_making *m = xcalloc(1, sizeof(*m));
     named_init(&m->named, vercel_owner(req), name, config);
     (void)json_object_set_new(m->named.doc, "request", json_string(hash));
     m->plan = *plan;
@@ -412,7 +413,7 @@ static void resume(struct vercel *v, struct http_req *req, struct named *n) {
         vercel_fail(req, 410, "snapshot_not_found",
                     "the snapshot of this sandbox is gone: delete the sandbox, or make a new one");
     } else {
-        struct making *m = xcalloc(1, sizeof(*m));
+        struct vercel_making *m = xcalloc(1, sizeof(*m));
         m->named = *n;
         *n = (struct named){0};
         m->resumed = true;

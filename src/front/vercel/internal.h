@@ -13,10 +13,10 @@
 
 struct vercel {
     struct front *front;
-    struct making *making; /* sandboxes that are being made */
-    struct stop *stops;    /* sessions that are being stopped */
-    struct logs *logs;     /* answers that need something sent now and then */
-    uv_timer_t timer;      /* for those */
+    struct vercel_making *making; /* sandboxes that are being made */
+    struct session_stop *stops;   /* sessions that are being stopped */
+    struct logs *logs;            /* answers that need something sent now and then */
+    uv_timer_t timer;             /* for those */
 };
 
 /* --- names --- */
@@ -103,9 +103,10 @@ struct stop_ask {
     void (*cb)(void *ctx, const json_t *snapshot, const struct err *err);
     void *ctx;
 };
-struct stop *stop_session(struct vercel *v, struct sandbox *box, const struct stop_ask *ask);
+struct session_stop *stop_session(struct vercel *v, struct sandbox *box,
+                                  const struct stop_ask *ask);
 /* Nobody waits for it any more. */
-void stop_leave(struct stop *s);
+void stop_leave(struct session_stop *s);
 bool vercel_on_expire(void *ctx, struct sandbox *s);
 
 void create_routes(struct vercel *v);

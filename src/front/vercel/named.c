@@ -106,24 +106,24 @@ int named_delete(struct vercel *v, const struct named *n, struct err *err) {
     return store_record_delete(v->front->store, KIND, n->id, err);
 }
 
-struct listing {
+struct named_listing {
     struct named *items;
     size_t n;
 };
 
 static void on_listed(void *ctx, const struct store_record *r) {
-    struct listing *l = ctx;
+    struct named_listing *l = ctx;
     l->items = xrealloc(l->items, (l->n + 1) * sizeof(*l->items));
     read_record(r, &l->items[l->n++]);
 }
 
-static int list(struct vercel *v, const char *owner, size_t limit, struct listing *l,
+static int list(struct vercel *v, const char *owner, size_t limit, struct named_listing *l,
                 struct err *err) {
     struct store_record_query q = {.scope = {.owner = owner}, .limit = limit};
     return store_record_list(v->front->store, KIND, &q, on_listed, l, err);
 }
 
-static void finish_listing(struct listing *l) {
+static void finish_listing(struct named_listing *l) {
     for (size_t i = 0; i < l->n; i++)
         named_finish(&l->items[i]);
     free(l->items);
@@ -131,7 +131,7 @@ static void finish_listing(struct listing *l) {
 
 int named_each(struct vercel *v, const char *owner,
                void (*on_named)(void *ctx, const struct named *n), void *ctx, struct err *err) {
-    struct listing l = {0};
+    struct named_listing l = {0};
     int rc = list(v, owner, VERCEL_NAMES_MAX, &l, err);
     for (size_t i = 0; rc == 0 && i < l.n; i++)
         on_named(ctx, &l.items[i]);
@@ -140,7 +140,7 @@ int named_each(struct vercel *v, const char *owner,
 }
 
 int named_make_room(struct vercel *v, const char *owner, struct err *err) {
-    struct listing l = {0};
+    struct named_listing l = {0};
     int rc = list(v, owner, VERCEL_NAMES_MAX + 1, &l, err);
     size_t left = l.n;
     for (size_t i = l.n; rc == 0 && left >= VERCEL_NAMES_MAX && i-- > 0;) {

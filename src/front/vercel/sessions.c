@@ -35,7 +35,7 @@ static void get(struct http_req *req, void *ctx) {
 struct stopping {
     struct vercel *v;
     struct http_req *req;
-    struct stop *stop;
+    struct session_stop *stop;
     bool snapshot;
     char id[ID_SIZE];
 };
@@ -151,7 +151,7 @@ static void extend(struct http_req *req, void *ctx) {
         respond_session(ctx, req, s->id);
 }
 
-struct changing {
+struct session_changing {
     struct vercel *v;
     struct http_req *req;
     struct sandbox_change *change;
@@ -159,7 +159,7 @@ struct changing {
 };
 
 static void on_changed(void *ctx, const struct err *err) {
-    struct changing *c = ctx;
+    struct session_changing *c = ctx;
     http_req_on_gone(c->req, NULL, NULL);
     if (err)
         http_respond_err(c->req, err);
@@ -169,7 +169,7 @@ static void on_changed(void *ctx, const struct err *err) {
 }
 
 static void on_changing_gone(void *ctx) {
-    struct changing *c = ctx;
+    struct session_changing *c = ctx;
     sandbox_change_leave(c->change);
     http_respond_empty(c->req, 499);
     free(c);
@@ -191,8 +191,8 @@ static void set_network(struct http_req *req, void *ctx) {
         http_respond_err(req, &err);
         return;
     }
-    struct changing *c = xcalloc(1, sizeof(*c));
-    *c = (struct changing){.v = v, .req = req};
+    struct session_changing *c = xcalloc(1, sizeof(*c));
+    *c = (struct session_changing){.v = v, .req = req};
     memcpy(c->id, s->id, sizeof(c->id));
     struct sandbox_network network = {.json = p.network,
                                       .grants = grants,
@@ -211,7 +211,7 @@ static void set_network(struct http_req *req, void *ctx) {
 
 /* --- lists --- */
 
-struct filter {
+struct session_filter {
     struct vercel *v;
     json_t *all;
     bool sessions; /* 1.x knows no others */
@@ -229,7 +229,7 @@ static bool has_tag(const struct named *n, const char *tag) {
 }
 
 static void on_named(void *ctx, const struct named *n) {
-    struct filter *f = ctx;
+    struct session_filter *f = ctx;
     if (f->prefix && strncmp(named_name(n), f->prefix, strlen(f->prefix)) != 0)
         return;
     if (f->tag && !has_tag(n, f->tag))
@@ -264,7 +264,7 @@ static json_t *sort_names(json_t *all) {
 static void list(struct http_req *req, void *ctx) {
     struct err err;
     struct vercel_page p;
-    struct filter f = {.v = ctx, .all = json_array(), .sessions = vercel_is_v1(req)};
+    struct session_filter f = {.v = ctx, .all = json_array(), .sessions = vercel_is_v1(req)};
     _cleanup_(free) char *by = NULL;
     int rc = vercel_page_read(req, &p, &err);
     if (rc == 0)

@@ -7,7 +7,7 @@
 
 enum { LIST_MAX = 1000 };
 
-struct listing {
+struct snapshot_listing {
     const char *name; /* of the sandbox; NULL: any */
     char (*ids)[ID_SIZE];
     size_t n;
@@ -15,7 +15,7 @@ struct listing {
 
 /* Only those of this wire: they know of which sandbox they are. */
 static void on_record(void *ctx, const struct store_record *r) {
-    struct listing *l = ctx;
+    struct snapshot_listing *l = ctx;
     _cleanup_(json) json_t *doc = json_loads(r->doc, 0, NULL);
     const char *of = json_string_value(json_object_get(json_object_get(doc, "note"), "name"));
     if (!of || (l->name && strcmp(of, l->name) != 0))
@@ -39,7 +39,7 @@ static json_t *open_(struct vercel *v, const char *owner, const char *id, struct
 
 /* All of an owner, newest first; a new reference, or NULL with err. */
 static json_t *list_all(struct vercel *v, const char *owner, const char *name, struct err *err) {
-    struct listing l = {.name = name};
+    struct snapshot_listing l = {.name = name};
     struct store_record_query q = {.scope = {.owner = owner}, .limit = LIST_MAX};
     struct err ignored;
     json_t *all = NULL;

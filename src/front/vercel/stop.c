@@ -17,8 +17,8 @@ struct watcher {
     void *ctx;
 };
 
-struct stop {
-    struct stop *next;
+struct session_stop {
+    struct session_stop *next;
     struct vercel *v;
     struct stop_ask ask; /* cb NULL: nobody waits */
     char session[ID_SIZE];
@@ -29,8 +29,8 @@ struct stop {
     struct later later;
 };
 
-static struct stop *find(const struct vercel *v, const char *session) {
-    struct stop *s = v->stops;
+static struct session_stop *find(const struct vercel *v, const char *session) {
+    struct session_stop *s = v->stops;
     while (s && strcmp(s->session, session) != 0)
         s = s->next;
     return s;
@@ -41,7 +41,7 @@ bool stop_is_under_way(const struct vercel *v, const char *session) {
 }
 
 bool stop_watch(struct vercel *v, const char *session, void (*cb)(void *ctx), void *ctx) {
-    struct stop *s = find(v, session);
+    struct session_stop *s = find(v, session);
     if (!s)
         return false;
     struct watcher *w = xcalloc(1, sizeof(*w));
@@ -51,20 +51,20 @@ bool stop_watch(struct vercel *v, const char *session, void (*cb)(void *ctx), vo
 }
 
 void stop_unwatch(struct vercel *v, const void *ctx) {
-    for (struct stop *s = v->stops; s; s = s->next)
+    for (struct session_stop *s = v->stops; s; s = s->next)
         for (struct watcher *w = s->watchers; w; w = w->next)
             if (w->ctx == ctx)
                 w->cb = NULL;
 }
 
-void stop_leave(struct stop *s) {
+void stop_leave(struct session_stop *s) {
     s->ask.cb = NULL;
 }
 
 /* It is over: the session is gone, or it goes on. */
 static void over(void *ctx) {
-    struct stop *s = ctx;
-    struct stop **at = &s->v->stops;
+    struct session_stop *s = ctx;
+    struct session_stop **at = &s->v->stops;
     while (*at != s)
         at = &(*at)->next;
     *at = s->next;
@@ -81,7 +81,7 @@ static void over(void *ctx) {
     free(s);
 }
 
-static void end(struct stop *s) {
+static void end(struct session_stop *s) {
     struct sandbox *box = sandboxes_find(s->v->front->sandboxes, s->session);
     if (box)
         (void)sandbox_end(box, over, s);
@@ -89,7 +89,7 @@ static void end(struct stop *s) {
         later_post(sandboxes_later(s->v->front->sandboxes), &s->later, over, s);
 }
 
-static void give_up(struct stop *s, const struct err *err) {
+static void give_up(struct session_stop *s, const struct err *err) {
     struct sandbox *box = sandboxes_find(s->v->front->sandboxes, s->session);
     log_warn("vercel.stop", "sandbox", s->session, "error", err->message);
     if (!box || box->expired) { /* its time is over, whatever it has */
@@ -101,7 +101,7 @@ static void give_up(struct stop *s, const struct err *err) {
 }
 
 static void on_made(void *ctx, const json_t *shown, const struct err *err) {
-    struct stop *s = ctx;
+    struct session_stop *s = ctx;
     struct named n = {0};
     struct err why;
     if (err) {
@@ -119,7 +119,7 @@ static void on_made(void *ctx, const json_t *shown, const struct err *err) {
 }
 
 /* What is written down with a snapshot. */
-static json_t *note_of(const struct stop *s, const struct named *n) {
+static json_t *note_of(const struct session_stop *s, const struct named *n) {
     const char *parent = json_string_value(json_object_get(n->doc, "snapshot"));
     const json_t *keep = named_config(n, "keepLastSnapshots");
     int64_t after = s->ask.expiration_ms;
@@ -134,7 +134,7 @@ static json_t *note_of(const struct stop *s, const struct named *n) {
     return note;
 }
 
-static void keep(struct stop *s, struct sandbox *box, const struct named *n) {
+static void keep(struct session_stop *s, struct sandbox *box, const struct named *n) {
     struct snapshot *made = NULL;
     struct err err;
     _cleanup_(json) json_t *note = note_of(s, n);
@@ -143,11 +143,12 @@ static void keep(struct stop *s, struct sandbox *box, const struct named *n) {
         give_up(s, &err);
 }
 
-struct stop *stop_session(struct vercel *v, struct sandbox *box, const struct stop_ask *ask) {
+struct session_stop *stop_session(struct vercel *v, struct sandbox *box,
+                                  const struct stop_ask *ask) {
     struct named n = {0};
     struct err err;
-    struct stop *s = xcalloc(1, sizeof(*s));
-    *s = (struct stop){.next = v->stops, .v = v, .ask = *ask};
+    struct session_stop *s = xcalloc(1, sizeof(*s));
+    *s = (struct session_stop){.next = v->stops, .v = v, .ask = *ask};
     memcpy(s->session, box->id, sizeof(s->session));
     memcpy(s->owner, box->owner, sizeof(s->owner));
     v->stops = s;

@@ -1,21 +1,21 @@
-#include "sandbox/guard.h"
+#include "sandbox/wall.h"
 
-#ifdef CAY_TEST_GUARDS
+#ifdef CAY_TEST_WALLS
 #include <stdlib.h>
 #include <string.h>
 
-static const char *names[GUARD_COUNT] = {
+static const char *names[WALL_COUNT] = {
     "seccomp", "landlock", "caps",   "nnp",    "dumpable", "uid",   "readonly", "hidepid", "mask",
     "net",     "disk",     "inodes", "cgroup", "rlimit",   "close", "env",      "watch",   "suid",
 };
-static bool off[GUARD_COUNT];
+static bool off[WALL_COUNT];
 
-void guard_init(void) {
+void walls_init(void) {
     const char *list = getenv("CAY_SANDBOX_WITHOUT");
     for (const char *p = list; p && *p;) {
         size_t n = strcspn(p, ",");
         bool known = false;
-        for (int g = 0; g < GUARD_COUNT; g++)
+        for (int g = 0; g < WALL_COUNT; g++)
             if (strlen(names[g]) == n && memcmp(names[g], p, n) == 0)
                 known = off[g] = true;
         if (!known)
@@ -24,7 +24,7 @@ void guard_init(void) {
     }
 }
 
-bool guard_on(enum guard g) {
+bool wall_on(enum wall g) {
     return !off[g];
 }
 #endif

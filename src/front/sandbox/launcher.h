@@ -17,14 +17,14 @@
 #include <stdint.h>
 #include <uv.h>
 
-struct sandbox_host;
+struct sandbox_launcher;
 struct sandbox_box;
 struct sandbox_command;
 struct sandbox_call;
 
 /* --- the launcher --- */
 
-struct sandbox_host_options {
+struct sandbox_launcher_options {
     uv_loop_t *loop;
     int exec_fd; /* cay-sandbox, opened with O_PATH; borrowed */
     int starter; /* a socket to `cay-sandbox --starter`, or -1; borrowed (see keeper.h) */
@@ -35,15 +35,15 @@ struct sandbox_host_options {
     void *ctx;
 };
 
-struct sandbox_host *sandbox_host_create(const struct sandbox_host_options *options);
+struct sandbox_launcher *sandbox_launcher_create(const struct sandbox_launcher_options *options);
 /* NULL until the launcher has answered; its strings live until it ends. */
-const struct sandbox_features *sandbox_host_features(const struct sandbox_host *h);
+const struct sandbox_features *sandbox_launcher_features(const struct sandbox_launcher *h);
 /* Why no sandbox can be made now: 0 if they can (or might: the launcher has not answered yet). */
-int sandbox_host_check(const struct sandbox_host *h, struct err *err);
-struct keeper_info sandbox_host_info(const struct sandbox_host *h);
+int sandbox_launcher_check(const struct sandbox_launcher *h, struct err *err);
+struct keeper_info sandbox_launcher_info(const struct sandbox_launcher *h);
 /* Ends every box (with on_exited or on_failed) and the launcher. The pointer is dead when
  * on_stopped (may be NULL) is called. */
-void sandbox_host_stop(struct sandbox_host *h, void (*on_stopped)(void *ctx), void *ctx);
+void sandbox_launcher_stop(struct sandbox_launcher *h, void (*on_stopped)(void *ctx), void *ctx);
 
 /* --- boxes --- */
 
@@ -59,7 +59,7 @@ struct sandbox_box_callbacks {
 
 /* NULL with err if it cannot even be asked for; no callback comes before this has returned.
  * bind_fds: one directory for each bind of the spec; borrowed. */
-struct sandbox_box *sandbox_box_create(struct sandbox_host *h, const struct sandbox_spec *spec,
+struct sandbox_box *sandbox_box_create(struct sandbox_launcher *h, const struct sandbox_spec *spec,
                                        const int *bind_fds,
                                        const struct sandbox_box_callbacks *callbacks, void *ctx,
                                        struct err *err);

@@ -1,4 +1,4 @@
-#include "front/sandbox/host.h"
+#include "front/sandbox/launcher.h"
 
 #include "base/cleanup.h"
 #include "base/fd.h"
@@ -34,7 +34,7 @@ enum box_state { BOX_ASKED, BOX_BOOTING, BOX_READY };
 
 struct sandbox_box {
     struct sandbox_box *next;
-    struct sandbox_host *host;
+    struct sandbox_launcher *host;
     char *id;
     enum box_state state;
     struct channel *channel;
@@ -55,7 +55,7 @@ struct sandbox_box {
     struct err err;  /* why it ends, if it was not asked to */
 };
 
-struct sandbox_host {
+struct sandbox_launcher {
     uv_loop_t *loop;
     struct keeper *keeper;
     struct channel *channel; /* of this life of the launcher */
@@ -213,7 +213,7 @@ static int64_t box_due_ms(const struct sandbox_box *b) {
 }
 
 static void on_patrol(uv_timer_t *t) {
-    struct sandbox_host *h = t->data;
+    struct sandbox_launcher *h = t->data;
     int64_t now = (int64_t)uv_now(h->loop);
     bool waiting = false;
     /* One at a time: callbacks may end others. */
@@ -230,7 +230,7 @@ static void on_patrol(uv_timer_t *t) {
 }
 
 int64_t box_answer_by_ms(struct sandbox_box *b, bool works) {
-    struct sandbox_host *h = b->host;
+    struct sandbox_launcher *h = b->host;
     enum { WORKS = LIMIT_SANDBOX_WORK_MS / LIMIT_SANDBOX_INIT_MS };
     uint64_t every = (uint64_t)MIN((int64_t)PATROL_MS, (h->answer_ms + 3) / 4);
     if (!uv_is_active((uv_handle_t *)&h->patrol))
@@ -451,14 +451,14 @@ static void on_init_end(void *ctx, const struct err *err) {
 
 /* --- what the launcher says --- */
 
-static struct sandbox_box *find_asked(struct sandbox_host *h, uint64_t id) {
+static struct sandbox_box *find_asked(struct sandbox_launcher *h, uint64_t id) {
     struct sandbox_box *b = h->boxes;
     while (b && !(b->state == BOX_ASKED && b->create_id == id))
         b = b->next;
     return b;
 }
 
-static void on_created(struct sandbox_host *h, struct wire_frame *f) {
+static void on_created(struct sandbox_launcher *h, struct wire_frame *f) {
     struct sandbox_box *b = find_asked(h, f->id);
     int fd = wire_frame_take_fd(f, 0); /* the pidfd is not needed: the launcher tells the end */
     if (!b || fd < 0) {
@@ -482,7 +482,7 @@ static void on_created(struct sandbox_host *h, struct wire_frame *f) {
     }
 }
 
-static void on_exited(struct sandbox_host *h, struct unpack *u) {
+static void on_exited(struct sandbox_launcher *h, struct unpack *u) {
     _cleanup_(free) char *id = unpack_strdup(u);
     (void)unpack_u32(u);
     struct sandbox_stats stats;
@@ -494,7 +494,7 @@ static void on_exited(struct sandbox_host *h, struct unpack *u) {
         box_gone(b, &stats, NULL);
 }
 
-static void on_answer(struct sandbox_host *h, struct wire_frame *f, struct unpack *u) {
+static void on_answer(struct sandbox_launcher *h, struct wire_frame *f, struct unpack *u) {
     struct err err;
     struct sandbox_reply r = {.fd = -1};
     bool failed = f->type == SANDBOX_FAILED;
@@ -516,13 +516,13 @@ static void on_answer(struct sandbox_host *h, struct wire_frame *f, struct unpac
     finish_call(c, failed ? NULL : &r, failed ? &err : NULL);
 }
 
-static void tell_state(struct sandbox_host *h) {
+static void tell_state(struct sandbox_launcher *h) {
     if (h->on_state && !h->stopping)
         h->on_state(h->ctx);
 }
 
 static void on_launcher_frame(void *ctx, struct wire_frame *f) {
-    struct sandbox_host *h = ctx;
+    struct sandbox_launcher *h = ctx;
     struct unpack u;
     unpack_init(&u, f->data, f->len);
     if (f->type == SANDBOX_FEATURES) {
@@ -544,7 +544,7 @@ static void on_launcher_frame(void *ctx, struct wire_frame *f) {
 
 /* The configuration is request 1 of every life. */
 static void on_launcher_start(void *ctx, struct channel *channel) {
-    struct sandbox_host *h = ctx;
+    struct sandbox_launcher *h = ctx;
     h->channel = channel;
     h->next_id = 1;
     (void)channel_send(channel, &(struct wire_out){.type = SANDBOX_CONFIG,
@@ -554,7 +554,7 @@ static void on_launcher_start(void *ctx, struct channel *channel) {
 
 /* With the launcher every sandbox dies. */
 static void on_launcher_end(void *ctx) {
-    struct sandbox_host *h = ctx;
+    struct sandbox_launcher *h = ctx;
     struct err err;
     (void)err_set(&err, ERR_UNAVAILABLE, "the program that holds the sandboxes ended");
     h->channel = NULL;
@@ -570,8 +570,8 @@ static void on_launcher_end(void *ctx) {
 
 /* --- the host --- */
 
-struct sandbox_host *sandbox_host_create(const struct sandbox_host_options *o) {
-    struct sandbox_host *h = xcalloc(1, sizeof(*h));
+struct sandbox_launcher *sandbox_launcher_create(const struct sandbox_launcher_options *o) {
+    struct sandbox_launcher *h = xcalloc(1, sizeof(*h));
     h->loop = o->loop;
     h->on_state = o->on_state;
     h->ctx = o->ctx;
@@ -593,11 +593,11 @@ struct sandbox_host *sandbox_host_create(const struct sandbox_host_options *o) {
     return h;
 }
 
-const struct sandbox_features *sandbox_host_features(const struct sandbox_host *h) {
+const struct sandbox_features *sandbox_launcher_features(const struct sandbox_launcher *h) {
     return h->ready ? &h->features : NULL;
 }
 
-int sandbox_host_check(const struct sandbox_host *h, struct err *err) {
+int sandbox_launcher_check(const struct sandbox_launcher *h, struct err *err) {
     if (h->stopping)
         return err_set(err, ERR_UNAVAILABLE, "the server is shutting down");
     if (!h->channel)
@@ -608,12 +608,12 @@ int sandbox_host_check(const struct sandbox_host *h, struct err *err) {
     return 0;
 }
 
-struct keeper_info sandbox_host_info(const struct sandbox_host *h) {
+struct keeper_info sandbox_launcher_info(const struct sandbox_launcher *h) {
     return keeper_info(h->keeper);
 }
 
 static void on_patrol_closed(uv_handle_t *handle) {
-    struct sandbox_host *h = handle->data;
+    struct sandbox_launcher *h = handle->data;
     if (h->on_stopped)
         h->on_stopped(h->stopped_ctx);
     buf_finish(&h->config);
@@ -622,11 +622,11 @@ static void on_patrol_closed(uv_handle_t *handle) {
 }
 
 static void on_keeper_stopped(void *ctx) {
-    struct sandbox_host *h = ctx;
+    struct sandbox_launcher *h = ctx;
     uv_close((uv_handle_t *)&h->patrol, on_patrol_closed);
 }
 
-void sandbox_host_stop(struct sandbox_host *h, void (*on_stopped)(void *ctx), void *ctx) {
+void sandbox_launcher_stop(struct sandbox_launcher *h, void (*on_stopped)(void *ctx), void *ctx) {
     struct err err;
     (void)err_set(&err, ERR_UNAVAILABLE, "the server is shutting down");
     h->stopping = true;
@@ -642,11 +642,11 @@ void sandbox_host_stop(struct sandbox_host *h, void (*on_stopped)(void *ctx), vo
 
 /* --- requests --- */
 
-struct sandbox_box *sandbox_box_create(struct sandbox_host *h, const struct sandbox_spec *spec,
+struct sandbox_box *sandbox_box_create(struct sandbox_launcher *h, const struct sandbox_spec *spec,
                                        const int *bind_fds,
                                        const struct sandbox_box_callbacks *callbacks, void *ctx,
                                        struct err *err) {
-    if (sandbox_host_check(h, err) < 0)
+    if (sandbox_launcher_check(h, err) < 0)
         return NULL;
     _cleanup_(buf) struct buf p;
     buf_init(&p, SANDBOX_CONTROL_MAX);
@@ -799,7 +799,7 @@ struct sandbox_call *sandbox_box_signal(struct sandbox_box *b,
 
 static struct sandbox_call *ask_launcher(struct sandbox_box *b, uint16_t type, sandbox_replied cb,
                                          void *ctx) {
-    struct sandbox_host *h = b->host;
+    struct sandbox_launcher *h = b->host;
     if (b->state == BOX_ASKED || b->destroying ||
         !send_str(h->channel, type, h->next_id + 1, b->id))
         return NULL;

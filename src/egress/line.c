@@ -24,7 +24,7 @@ bool bucket_take(struct bucket *b, double per_second, double capacity) {
 
 /* --- what is told to the front --- */
 
-void box_tell_usage(struct box *b) {
+void line_tell_usage(struct line *b) {
     struct buf out;
     buf_init(&out, EGRESS_FRAME_MAX);
     b->usage.sandbox = b->id;
@@ -36,7 +36,7 @@ void box_tell_usage(struct box *b) {
     buf_finish(&out);
 }
 
-void box_count(struct box *b, uint64_t bytes_in, uint64_t bytes_out) {
+void line_count(struct line *b, uint64_t bytes_in, uint64_t bytes_out) {
     b->usage.bytes_in += bytes_in;
     b->usage.bytes_out += bytes_out;
     b->usage_untold = true;
@@ -44,7 +44,7 @@ void box_count(struct box *b, uint64_t bytes_in, uint64_t bytes_out) {
 
 /* --- caps --- */
 
-int box_admit(struct box *b, struct err *err) {
+int line_admit(struct line *b, struct err *err) {
     const struct egress_caps *caps = &b->policy.caps;
     double rate = (double)caps->requests_per_minute;
     if (caps->requests > 0 && b->usage.requests >= caps->requests)
@@ -52,7 +52,7 @@ int box_admit(struct box *b, struct err *err) {
                        "this sandbox has made all of its %llu requests: the operator would raise "
                        "the sandbox's network caps",
                        (unsigned long long)caps->requests);
-    if (!box_bytes_left(b))
+    if (!line_bytes_left(b))
         return err_set(err, ERR_LIMIT,
                        "this sandbox has moved all of its %llu bytes: the operator would raise the "
                        "sandbox's network caps",
@@ -63,12 +63,12 @@ int box_admit(struct box *b, struct err *err) {
     return 0;
 }
 
-bool box_bytes_left(const struct box *b) {
+bool line_bytes_left(const struct line *b) {
     return b->policy.caps.bytes == 0 ||
            b->usage.bytes_in + b->usage.bytes_out < b->policy.caps.bytes;
 }
 
-bool box_hold(struct box *b, uint64_t had, uint64_t has) {
+bool line_hold(struct line *b, uint64_t had, uint64_t has) {
     const struct egress_config *config = &b->egress->config;
     b->held_bytes += has - had;
     b->egress->held_bytes += has - had;
@@ -81,8 +81,8 @@ static void on_sweep(uv_timer_t *t) {
     struct egress *e = t->data;
     int64_t now = clock_mono_ms();
     bool needed = false;
-    struct box *next_box;
-    for (struct box *b = e->boxes; b; b = next_box) {
+    struct line *next_box;
+    for (struct line *b = e->lines; b; b = next_box) {
         struct conn *next;
         next_box = b->next;
         for (struct conn *c = b->conns; c; c = next) {
@@ -96,7 +96,7 @@ static void on_sweep(uv_timer_t *t) {
         if (audit_is_due(b, now))
             audit_flush(b);
         if (b->usage_untold && now - b->usage_told_ms >= USAGE_EVERY_MS)
-            box_tell_usage(b);
+            line_tell_usage(b);
         needed = needed || b->usage_untold || b->nfolds > 0;
     }
     if (!needed)
@@ -124,12 +124,12 @@ bool egress_is_exempt(const struct egress *e, const char *host, uint32_t port) {
 /* --- opening and closing --- */
 
 static void on_connection(uv_stream_t *s, int status) {
-    struct box *b = s->data;
+    struct line *b = s->data;
     if (status == 0 && !b->closed)
         conn_accept(b);
 }
 
-void box_unref(struct box *b) {
+void line_unref(struct line *b) {
     if (--b->refs > 0)
         return;
     egress_policy_finish(&b->policy);
@@ -138,11 +138,11 @@ void box_unref(struct box *b) {
 }
 
 static void on_listener_closed(uv_handle_t *h) {
-    box_unref(h->data);
+    line_unref(h->data);
 }
 
-struct box *box_find(struct egress *e, const char *id) {
-    for (struct box *b = e->boxes; b; b = b->next)
+struct line *line_find(struct egress *e, const char *id) {
+    for (struct line *b = e->lines; b; b = b->next)
         if (strcmp(b->id, id) == 0)
             return b;
     return NULL;
@@ -177,22 +177,22 @@ static void charge_running(struct egress_usage *u) {
     u->running_in = u->running_out = u->running_nusd = 0;
 }
 
-int box_open(struct egress *e, const char *id, struct egress_policy *policy,
-             struct egress_usage *usage, int fd, struct err *err) {
+int line_open(struct egress *e, const char *id, struct egress_policy *policy,
+              struct egress_usage *usage, int fd, struct err *err) {
     _cleanup_(close) int owned = fd;
     uint32_t port = 0;
     if (!*id || strlen(id) > SANDBOX_ID_MAX)
         return err_set(err, ERR_BAD_REQUEST, "an id of 1 to %d characters is needed",
                        SANDBOX_ID_MAX);
-    if (box_find(e, id))
+    if (line_find(e, id))
         return err_set(err, ERR_CONFLICT, "this sandbox is open already");
-    if (e->nboxes >= e->config.sandboxes)
+    if (e->nlines >= e->config.sandboxes)
         return err_set(err, ERR_LIMIT, "%u sandboxes are open (limit sandboxes)",
                        e->config.sandboxes);
     int rc = check_listener(fd, &port, err);
     if (rc < 0)
         return rc;
-    struct box *b = xcalloc(1, sizeof(*b));
+    struct line *b = xcalloc(1, sizeof(*b));
     b->egress = e;
     b->port = port;
     b->refs = 1;
@@ -215,14 +215,14 @@ int box_open(struct egress *e, const char *id, struct egress_policy *policy,
     b->usage.sandbox = NULL;
     charge_running(&b->usage);
     b->usage_untold = true;
-    b->next = e->boxes;
-    e->boxes = b;
-    e->nboxes++;
+    b->next = e->lines;
+    e->lines = b;
+    e->nlines++;
     return 0;
 }
 
 /* What the new policy does not grant any more is cut. */
-static void judge_again(struct box *b, struct conn *c, const char *old_url) {
+static void judge_again(struct line *b, struct conn *c, const char *old_url) {
     struct decision d;
     struct err err;
     if (c->state == CONN_HEAD || c->state == CONN_LINGER)
@@ -240,7 +240,7 @@ static void judge_again(struct box *b, struct conn *c, const char *old_url) {
     conn_deny(c, "the policy of the sandbox has changed", NULL, 0);
 }
 
-void box_set_policy(struct box *b, struct egress_policy *policy) {
+void line_set_policy(struct line *b, struct egress_policy *policy) {
     struct egress_policy old = b->policy;
     struct conn *next;
     b->policy = *policy;
@@ -254,19 +254,19 @@ void box_set_policy(struct box *b, struct egress_policy *policy) {
     egress_policy_finish(&old);
 }
 
-void box_close(struct box *b) {
+void line_close(struct line *b) {
     struct egress *e = b->egress;
     while (b->conns)
         conn_cut(b->conns, "the sandbox was closed");
     audit_flush(b);
-    box_tell_usage(b);
+    line_tell_usage(b);
     b->closed = true;
-    for (struct box **p = &e->boxes; *p; p = &(*p)->next)
+    for (struct line **p = &e->lines; *p; p = &(*p)->next)
         if (*p == b) {
             *p = b->next;
             break;
         }
-    e->nboxes--;
+    e->nlines--;
     /* Not when the last connection is gone, but now. */
     egress_policy_finish(&b->policy);
     uv_close((uv_handle_t *)&b->listener, on_listener_closed);
