@@ -93,12 +93,20 @@
 #define LIMIT_AGENT_TOOL_BYTES    (256 * 1024)
 #define LIMIT_AGENT_INSTANCES     10000
 
-/* The executor: "max" and "timeout_ms" are keys under "execute" in cay.json. A job that says more
- * than its transcript may hold is ended. */
+/* The executor: "max", "timeout_ms" and "fetch_timeout_ms" are keys under "execute" in cay.json. A
+ * job that says more than its transcript may hold is ended. */
 #define LIMIT_EXECUTE_MAX              256
 #define LIMIT_EXECUTE_TIMEOUT_MS       300000
+#define LIMIT_EXECUTE_FETCH_TIMEOUT_MS 20000
 #define LIMIT_EXECUTE_PROMPT_BYTES     (1024 * 1024)
 #define LIMIT_EXECUTE_TRANSCRIPT_BYTES (6 * 1024 * 1024)
+
+/* Pages that tools read. No settings. */
+#define LIMIT_WEB_BODY_BYTES (4 * 1024 * 1024) /* of a page, unpacked; the rest is left */
+#define LIMIT_WEB_HTML_BYTES (1024 * 1024)     /* of it, without what nobody sees */
+#define LIMIT_WEB_TEXT_BYTES (100 * 1024)      /* of its text, at a time */
+#define LIMIT_WEB_REDIRECTS  5
+#define LIMIT_WEB_CPU_MS     2000
 
 /* Linux sandboxes: keys under "sandboxes" in cay.json, in lower case without "LIMIT_SANDBOX_". */
 #define LIMIT_SANDBOX_POOL          2

@@ -449,6 +449,29 @@ void fetch_set_idle_timeout(struct fetch *f, unsigned idle_timeout_ms) {
         (void)uv_timer_start(&f->idle, on_idle, idle_timeout_ms, 0);
 }
 
+/* --- addresses --- */
+
+int fetch_join(const char *base, const char *reference, char **ret_url, struct err *err) {
+    CURLU *u = curl_url();
+    char *url = NULL;
+    CURLUcode rc = u ? curl_url_set(u, CURLUPART_URL, base, 0) : CURLUE_OUT_OF_MEMORY;
+    if (rc == CURLUE_OK)
+        rc = curl_url_set(u, CURLUPART_URL, reference, CURLU_DISALLOW_USER);
+    if (rc == CURLUE_OK)
+        rc = curl_url_set(u, CURLUPART_FRAGMENT, NULL, 0);
+    if (rc == CURLUE_OK)
+        rc = curl_url_get(u, CURLUPART_URL, &url, 0);
+    curl_url_cleanup(u);
+    bool http = url && (strncmp(url, "http://", 7) == 0 || strncmp(url, "https://", 8) == 0);
+    if (http)
+        *ret_url = xstrdup(url);
+    curl_free(url);
+    if (!http)
+        return err_set(err, ERR_BAD_REQUEST, "it is no http or https address%s%s",
+                       rc != CURLUE_OK ? ": " : "", rc != CURLUE_OK ? curl_url_strerror(rc) : "");
+    return 0;
+}
+
 /* --- the pool --- */
 
 int fetch_pool_create(uv_loop_t *loop, unsigned max_connections, struct fetch_pool **ret_pool,
@@ -577,6 +600,17 @@ static void set_request(struct fetch *f, const struct fetch_options *o) {
     (void)curl_easy_setopt(e, CURLOPT_URL, o->url);
     if (o->unix_path)
         (void)curl_easy_setopt(e, CURLOPT_UNIX_SOCKET_PATH, o->unix_path);
+    if (o->decode)
+        (void)curl_easy_setopt(e, CURLOPT_ACCEPT_ENCODING, "gzip, deflate");
+    if (o->proxy) {
+        (void)curl_easy_setopt(e, CURLOPT_NOPROXY, "");
+        (void)curl_easy_setopt(e, CURLOPT_PROXY, o->proxy);
+        (void)curl_easy_setopt(e, CURLOPT_HTTPPROXYTUNNEL, 1L);
+        (void)curl_easy_setopt(e, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+        (void)curl_easy_setopt(e, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+        (void)curl_easy_setopt(e, CURLOPT_FRESH_CONNECT, 1L);
+        (void)curl_easy_setopt(e, CURLOPT_FORBID_REUSE, 1L);
+    }
     if (o->body) {
         f->body = xmalloc(o->body_len + 1);
         memcpy(f->body, o->body, o->body_len);

@@ -27,6 +27,10 @@ enum { FETCH_WAIT = -2 };
 struct fetch_options {
     const char *url;
     const char *unix_path; /* the socket of a server on this machine; NULL: as the URL says */
+    const char *proxy;     /* "http://127.0.0.1:PORT": all of it goes through a tunnel of its own
+                              there, which resolves the name; NULL: none */
+    bool decode;           /* ask for gzip and undo it: max_body_bytes and on_data are of what comes
+                              out */
     const char *method;    /* NULL: POST if there is a body, else GET */
     const struct fetch_header *headers;
     size_t nheaders;
@@ -54,6 +58,10 @@ struct fetch_options {
     void (*on_end)(void *ctx, const struct err *err);
     void *ctx;
 };
+
+/* What a reference (a Location field) means on a page, as a new string: an http or https address
+ * without a user's name, its fragment left out. */
+int fetch_join(const char *base, const char *reference, char **ret_url, struct err *err);
 
 int fetch_pool_create(uv_loop_t *loop, unsigned max_connections, struct fetch_pool **ret_pool,
                       struct err *err);

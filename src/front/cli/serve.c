@@ -768,12 +768,14 @@ static int run(struct serve *s, struct err *err) {
                                                     .secrets = &s->secrets,
                                                     .door = f->door,
                                                     .defs = s->coder_defs});
-    f->executes = executes_create(&(struct executes_options){.loop = &s->loop,
-                                                             .jobs = f->jobs,
-                                                             .models = f->models,
-                                                             .runner = f->runner,
-                                                             .model = s->config.model,
-                                                             .settings = &s->config.execute});
+    f->executes =
+        executes_create(&(struct executes_options){.loop = &s->loop,
+                                                   .jobs = f->jobs,
+                                                   .models = f->models,
+                                                   .runner = f->runner,
+                                                   .network = sandboxes_network(f->sandboxes),
+                                                   .model = s->config.model,
+                                                   .settings = &s->config.execute});
     secrets_warn_unused(&s->secrets);
     rc = start_http(s, err);
     if (rc < 0)

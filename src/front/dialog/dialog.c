@@ -455,6 +455,15 @@ void dialog_destroy(struct dialog *d) {
     uv_close((uv_handle_t *)&d->timer, on_closed);
 }
 
+void dialog_spend(struct dialog *d, const struct model_usage *usage) {
+    model_meter_add(&d->meter, &d->opt.model->price, usage);
+}
+
+int64_t dialog_left_nusd(const struct dialog *d) {
+    int64_t max = d->opt.budget.cost_nusd;
+    return max > 0 ? MAX(max - d->meter.cost_nusd, 0) : INT64_MAX;
+}
+
 int64_t dialog_steps(const struct dialog *d) {
     return d->steps;
 }

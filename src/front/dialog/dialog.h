@@ -118,6 +118,11 @@ void dialog_destroy(struct dialog *d);
 /* Goes on with a result that was held back. */
 void dialog_release(struct dialog *d);
 
+/* A tool has used the dialog's model by itself: it counts. */
+void dialog_spend(struct dialog *d, const struct model_usage *usage);
+/* What the budget leaves; INT64_MAX if it has no limit. */
+int64_t dialog_left_nusd(const struct dialog *d);
+
 /* How many steps were begun, and what they have used so far; all of it once it is over. */
 int64_t dialog_steps(const struct dialog *d);
 const struct model_meter *dialog_meter(const struct dialog *d);

@@ -18,12 +18,14 @@
 #include <uv.h>
 
 struct executes;
+struct network;
 
 struct executes_options {
     uv_loop_t *loop;
     struct jobs *jobs;
     struct models *models;
     struct runner *runner;
+    struct network *network;                 /* the way to pages */
     const char *model;                       /* the server's default, or NULL */
     const struct execute_settings *settings; /* borrowed */
 };

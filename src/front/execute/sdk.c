@@ -1,11 +1,14 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "front/execute/execute.h"
 #include "front/execute/transcript.h"
 #include "front/share.h"
+#include "front/web/reader.h"
+#include "loop/fetch.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -23,6 +26,8 @@ static const struct sdk_tool {
     const char *description;
     bool usual; /* offered when nothing is named */
 } sdk_tools[] = {
+    {&tool_web_fetch, NULL, NULL, true},
+    {&tool_web_search, NULL, NULL, true},
     {&tool_todo_write, NULL, NULL, true},
     {&tool_execute_code, "RunCode",
      "Runs a JavaScript or TypeScript module in an isolate that has no network and no files. Its "
@@ -61,6 +66,7 @@ struct executes {
     struct shares shares;
     size_t running;
     json_t *script; /* of the demo */
+    struct web web;
 };
 
 /* --- the request --- */
@@ -285,6 +291,18 @@ static void on_cancel(void *ctx) {
     dialog_cancel(x->dialog);
 }
 
+/* --- what tools use --- */
+
+static int64_t left_nusd(void *ctx) {
+    const struct sdk *x = ctx;
+    return dialog_left_nusd(x->dialog);
+}
+
+static void on_spent(void *ctx, const struct model_usage *usage) {
+    struct sdk *x = ctx;
+    dialog_spend(x->dialog, usage);
+}
+
 /* --- the beginning --- */
 
 static void begin(struct sdk *x) {
@@ -296,7 +314,13 @@ static void begin(struct sdk *x) {
                                .owner = x->owner,
                                .title = "RunCode",
                                .limits = all->opt.runner->config.limits,
-                               .bindings = &x->bindings};
+                               .bindings = &x->bindings,
+                               .web = &all->web,
+                               .models = all->opt.models,
+                               .model = x->model,
+                               .left_nusd = left_nusd,
+                               .on_spent = on_spent,
+                               .ctx = x};
     x->transcript =
         transcript_create(&(struct transcript_options){.session = x->session,
                                                        .model = x->model,
@@ -377,7 +401,16 @@ int execute_sdk_start(struct executes *all, const char *owner, const json_t *bod
 
 struct executes *executes_create(const struct executes_options *options) {
     struct executes *all = xcalloc(1, sizeof(*all));
+    struct err err;
     all->opt = *options;
+    all->web = (struct web){.loop = options->loop,
+                            .network = options->network,
+                            .reader = reader_create(options->runner),
+                            .timeout_ms = options->settings->fetch_timeout_ms,
+                            .search_url = options->settings->search_url};
+    if (fetch_pool_create(options->loop, (unsigned)options->settings->max, &all->web.pool, &err) <
+        0)
+        log_error("execute.web", "error", err.message);
     all->script = json_loads(execute_demo_json, 0, NULL);
     later_queue_init(&all->later, options->loop);
     return all;
@@ -400,5 +433,7 @@ void executes_close(struct executes *all) {
         unlink_sdk(x);
         free_sdk(x);
     }
+    reader_close(all->web.reader);
+    fetch_pool_close(all->web.pool, NULL, NULL);
     later_queue_close(&all->later, on_later_closed, all);
 }

@@ -10,11 +10,12 @@ enum { TIMEOUT_MAX_MS = 86400000 };
 
 struct execute_settings execute_settings_default(void) {
     return (struct execute_settings){.max = LIMIT_EXECUTE_MAX,
-                                     .timeout_ms = LIMIT_EXECUTE_TIMEOUT_MS};
+                                     .timeout_ms = LIMIT_EXECUTE_TIMEOUT_MS,
+                                     .fetch_timeout_ms = LIMIT_EXECUTE_FETCH_TIMEOUT_MS};
 }
 
 int execute_settings_read(struct execute_settings *s, const json_t *json, struct err *err) {
-    static const char *const keys[] = {"max", "timeout_ms", "search_url", NULL};
+    static const char *const keys[] = {"max", "timeout_ms", "fetch_timeout_ms", "search_url", NULL};
     const char *url = NULL;
     if (!json)
         return 0;
@@ -23,6 +24,8 @@ int execute_settings_read(struct execute_settings *s, const json_t *json, struct
         rc = json_get_int(json, "max", 1, 100000, &s->max, err);
     if (rc == 0)
         rc = json_get_int(json, "timeout_ms", 1, TIMEOUT_MAX_MS, &s->timeout_ms, err);
+    if (rc == 0)
+        rc = json_get_int(json, "fetch_timeout_ms", 1, 600000, &s->fetch_timeout_ms, err);
     if (rc == 0)
         rc = json_get_str(json, "search_url", &url, err);
     if (rc == 0 && url && strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0)

@@ -7,9 +7,10 @@
 #include <stdint.h>
 
 struct execute_settings {
-    int64_t max;        /* calls of /execute/sdk at once, of all keys together */
-    int64_t timeout_ms; /* of each; MAX_EXECUTION_TIME is put over it */
-    char *search_url;   /* of a SearXNG-compatible server, for WebSearch; or NULL */
+    int64_t max;              /* calls of /execute/sdk at once, of all keys together */
+    int64_t timeout_ms;       /* of each; MAX_EXECUTION_TIME is put over it */
+    int64_t fetch_timeout_ms; /* of a page that WebFetch reads, with its redirects */
+    char *search_url;         /* of a SearXNG-compatible server, for WebSearch; or NULL */
 };
 
 struct execute_settings execute_settings_default(void);

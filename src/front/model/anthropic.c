@@ -100,7 +100,7 @@ static void write_messages(struct json_writer *w, const json_t *messages) {
     json_writer_array_end(w);
 }
 
-static void write_tools(struct json_writer *w, const json_t *tools) {
+static void write_tools(struct json_writer *w, const json_t *tools, const json_t *server) {
     json_writer_key(w, "tools");
     json_writer_array_begin(w);
     size_t i;
@@ -114,6 +114,9 @@ static void write_tools(struct json_writer *w, const json_t *tools) {
         if (i + 1 == json_array_size(tools))
             write_cache(w);
         json_writer_object_end(w);
+    }
+    json_array_foreach(server, i, t) {
+        json_writer_tree(w, t);
     }
     json_writer_array_end(w);
 }
@@ -144,8 +147,8 @@ static void write_body(const struct models *m, const struct model_request *r,
         json_writer_object_end(w);
         json_writer_array_end(w);
     }
-    if (json_array_size(r->tools) > 0)
-        write_tools(w, r->tools);
+    if (json_array_size(r->tools) + json_array_size(r->server_tools) > 0)
+        write_tools(w, r->tools, r->server_tools);
     write_messages(w, messages);
     extra_write(r, w);
     json_writer_object_end(w);
@@ -203,6 +206,8 @@ static int on_block_start(struct model_stream *s, const json_t *event, struct er
                                  json_string_length(text), err);
         return rc;
     }
+    if (strcmp(type, "web_search_tool_result") == 0)
+        return reply_server(&s->reply, json_deep_copy(block), err);
     if (strcmp(type, "tool_use") != 0)
         return 0;
     int rc = reply_tool_start(&s->reply, index, messages_str(block, "id"),

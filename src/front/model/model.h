@@ -53,10 +53,13 @@ struct model_request {
     const struct model_info *model; /* from models_find() */
     const char *system;             /* or NULL */
     const json_t *messages;
-    const json_t *tools;  /* [{"name", "description", "input_schema"}], or NULL */
-    int64_t max_tokens;   /* of the answer; 0: the model's own limit */
-    double temperature;   /* negative: not sent */
-    const json_t *script; /* demo.json of the agent, for the demo model; or NULL */
+    const json_t *server_tools; /* the provider's own, as it names them; anthropic only; or NULL.
+                                   What they gave is in the message as
+                                   {"type": "server", "raw": the block} */
+    const json_t *tools;        /* [{"name", "description", "input_schema"}], or NULL */
+    int64_t max_tokens;         /* of the answer; 0: the model's own limit */
+    double temperature;         /* negative: not sent */
+    const json_t *script;       /* demo.json of the agent, for the demo model; or NULL */
 };
 
 enum model_stop {

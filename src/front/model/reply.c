@@ -137,6 +137,23 @@ int reply_reasoning_open(struct reply *r, json_t *raw, struct err *err) {
     return 0;
 }
 
+int reply_server(struct reply *r, json_t *raw, struct err *err) {
+    struct reply_block *b;
+    int rc = reply_close_text(r, err);
+    r->bytes += json_dumpb(raw, NULL, 0, JSON_COMPACT);
+    if (rc == 0 && r->bytes > r->max_bytes)
+        rc = too_large(r, err);
+    if (rc == 0)
+        rc = add_block(r, REPLY_SERVER, &b, err);
+    if (rc < 0) {
+        json_decref(raw);
+        return rc;
+    }
+    b->raw = raw;
+    b->open = false;
+    return 0;
+}
+
 static struct reply_block *find_tool(const struct reply *r, int64_t index) {
     for (size_t i = r->count; i-- > 0;)
         if (r->blocks[i].type == REPLY_TOOL && r->blocks[i].open && r->blocks[i].index == index)
@@ -257,6 +274,10 @@ static json_t *block_json(const struct reply *r, const struct reply_block *b) {
         text = json_string("");
     if (b->type == REPLY_TEXT)
         return json_pack("{s:s, s:o}", "type", "text", "text", text);
+    if (b->type == REPLY_SERVER) {
+        json_decref(text);
+        return json_pack("{s:s, s:O}", "type", "server", "raw", b->raw);
+    }
     if (b->type == REPLY_REASONING) {
         json_t *j = json_pack("{s:s, s:o}", "type", "reasoning", "text", text);
         if (b->raw) {

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum reply_type { REPLY_TEXT, REPLY_REASONING, REPLY_TOOL };
+enum reply_type { REPLY_TEXT, REPLY_REASONING, REPLY_TOOL, REPLY_SERVER };
 
 struct reply_block {
     enum reply_type type;
@@ -47,6 +47,8 @@ int reply_text(struct reply *r, const char *text, size_t len, struct err *err);
 int reply_reasoning(struct reply *r, const char *text, size_t len, struct err *err);
 /* Opens a reasoning block that keeps the provider's own form; raw is stolen. */
 int reply_reasoning_open(struct reply *r, json_t *raw, struct err *err);
+/* What a tool of the provider's own gave; raw is stolen. */
+int reply_server(struct reply *r, json_t *raw, struct err *err);
 /* The reasoning block that is open, or NULL. */
 struct reply_block *reply_open_reasoning(struct reply *r);
 /* id NULL or one that the conversation has already: a new one is made. */

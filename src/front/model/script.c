@@ -2,12 +2,19 @@
 
 #include "base/cleanup.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { RENDER_MAX_BYTES = 256 * 1024, TABLE_ROWS = 50, TABLE_COLUMNS = 20, REPEAT_MAX = 1000 };
+enum {
+    RENDER_MAX_BYTES = 256 * 1024,
+    TABLE_ROWS = 50,
+    TABLE_COLUMNS = 20,
+    REPEAT_MAX = 1000,
+    HEAD_BYTES = 600
+};
 
 /* --- checking --- */
 
@@ -279,6 +286,16 @@ static void add_fence(const json_t *v, struct buf *out) {
     buf_finish(&text);
 }
 
+static void add_head(const json_t *v, struct buf *out) {
+    struct buf text;
+    buf_init(&text, RENDER_MAX_BYTES);
+    add_plain(v, &text);
+    size_t n = utf8_floor(text.data ? text.data : "", text.len, MIN(text.len, (size_t)HEAD_BYTES));
+    (void)buf_add(out, text.data, n);
+    (void)buf_add_str(out, n < text.len ? " …" : "");
+    buf_finish(&text);
+}
+
 /* "A + B" of two whole numbers. */
 static void add_sum(const json_t *v, struct buf *out) {
     char *end = NULL;
@@ -308,6 +325,8 @@ static void add_filtered(const json_t *v, const char *filter, size_t len, struct
         add_fence(v, out);
     } else if (len == 5 && memcmp(filter, "count", 5) == 0) {
         (void)buf_addf(out, "%zu", json_array_size(v));
+    } else if (len == 4 && memcmp(filter, "head", 4) == 0) {
+        add_head(v, out);
     } else if (len == 4 && memcmp(filter, "calc", 4) == 0) {
         add_sum(v, out);
     } else if (sql) {

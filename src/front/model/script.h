@@ -26,7 +26,8 @@
  * its groups), user (the last message), result and result.key.key (the output of the last tool
  * call), results.N.key (of the Nth in this turn, from 0), tools, examples, n. A path that leads
  * nowhere is empty. Filters: json (as a JSON literal), lower, sql (quotes doubled), fence (a block
- * of code), calc ("2 + 3" as 5), table (a list of objects as a markdown table), count. */
+ * of code), head (its first words), calc ("2 + 3" as 5), table (a list of objects as a markdown
+ * table), count. */
 
 #include "base/buf.h"
 #include "base/err.h"

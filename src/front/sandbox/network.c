@@ -35,6 +35,8 @@ struct network_line {
     int listener;
     struct egress_policy policy;
     struct egress_usage usage;
+    void (*on_event)(void *ctx, const struct egress_event *event); /* NULL: they are stored */
+    void *event_ctx;
     uint64_t unwritten; /* events that the store did not take */
     uint64_t closing;   /* the number of its CLOSE: what still ends is told before its DONE */
 };
@@ -438,7 +440,10 @@ static void on_event(struct network *n, struct unpack *u) {
     struct egress_event e;
     unpack_egress_event(u, &e);
     struct network_line *l = unpack_ok(u) ? find_line(n, e.sandbox) : NULL;
-    if (l) {
+    if (l && l->on_event) {
+        if (l->closing == 0)
+            l->on_event(l->event_ctx, &e);
+    } else if (l) {
         _cleanup_(json) json_t *shown = show_event(&e);
         n->batch[n->nbatch++] =
             (struct store_network_event){.sandbox = xstrdup(l->id),
@@ -616,6 +621,12 @@ void network_line_set(struct network_line *l, struct egress_policy *policy,
     }
     c->next = n->changes;
     n->changes = c;
+}
+
+void network_line_listen(struct network_line *l,
+                         void (*told)(void *ctx, const struct egress_event *event), void *ctx) {
+    l->on_event = told;
+    l->event_ctx = ctx;
 }
 
 void network_line_close(struct network_line *l) {

@@ -52,6 +52,9 @@ struct network_line *network_open(struct network *n, const char *id, int listene
 /* Takes the policy. cb: it holds now, or why it does not (the former one holds then). */
 void network_line_set(struct network_line *l, struct egress_policy *policy,
                       void (*cb)(void *ctx, const struct err *err), void *ctx);
+/* What happens on it is told to whoever opened it, and not kept. From the loop. */
+void network_line_listen(struct network_line *l,
+                         void (*told)(void *ctx, const struct egress_event *event), void *ctx);
 void network_line_close(struct network_line *l);
 /* What programs need in their environment to find the way out: adds "NAME=value" to env unless the
  * name is in one of the objects (which may be NULL). */

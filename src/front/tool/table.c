@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Every tool there is: a new one is a file and a line here. */
+/* The tools of agents: a new one is a file and a line here. Those of /execute/sdk, which have no
+ * kind, are listed in execute/sdk.c. */
 static const struct tool *const table[] = {
     &tool_execute_code,
     &tool_query_database,
-    &tool_todo_write,
 };
 
 const struct tool *tool_of_kind(const char *kind) {

@@ -1,14 +1,17 @@
 #pragma once
 /* Tools: what a model may call. Each is one file of this folder that ends in a struct tool; table.c
- * lists them, and that is all it takes to add one. A tool works with what its environment hands to
- * it and reaches for nothing else: it knows neither the agent nor the request that it works for.
+ * lists those of agents, execute/sdk.c those of /execute/sdk, and that is all it takes to add one.
+ * A tool works with what its environment hands to it and reaches for nothing else: it knows neither
+ * the agent nor the request that it works for.
  *
  * A call begins with start() and ends with done(), which comes from the loop and never inside
  * start(), or with cancel(), after which nothing is told. */
 
 #include "base/err.h"
 #include "base/json.h"
+#include "front/model/model.h"
 #include "front/run/run.h"
+#include "front/web/web.h"
 #include "loop/later.h"
 
 #include <stdbool.h>
@@ -65,6 +68,8 @@ struct tool {
 extern const struct tool tool_execute_code;
 extern const struct tool tool_query_database;
 extern const struct tool tool_todo_write;
+extern const struct tool tool_web_fetch;
+extern const struct tool tool_web_search;
 
 /* --- the table --- */
 
@@ -118,6 +123,12 @@ struct tool_env {
     /* Told of each program, before its call is done, and of a cancelled one too. May be NULL. */
     void (*on_execution)(void *ctx, const struct tool_execution *e);
     void *ctx;
+    const struct web *web; /* NULL: there are no pages */
+    /* A model that tools may ask (ask.h): what it may still cost, and what it has used. */
+    struct models *models;
+    const struct model_info *model;
+    int64_t (*left_nusd)(void *ctx);
+    void (*on_spent)(void *ctx, const struct model_usage *usage);
     json_t *todos;          /* what TodoWrite keeps; NULL: nothing yet */
     struct tool_call *left; /* cancelled, but what they began has not ended */
 };

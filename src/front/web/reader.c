@@ -1,0 +1,228 @@
+#include "front/web/reader.h"
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "front/run/guest.h"
+#include "front/web/strip.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WALL_MS = 15000, IDLE_MS = 120000, WAITING_MAX = 64 };
+
+extern const char web_read_json[]; /* the program, as a request to the compiler: js/build.mjs */
+
+struct reading {
+    struct reading *next;
+    struct reader *reader;
+    struct buf html;
+    char *url;
+    json_t *text; /* what came */
+    struct later stripped;
+    reader_done done; /* NULL: cancelled */
+    void *ctx;
+};
+
+struct reader {
+    struct runner *runner;
+    struct guest *guest; /* NULL: none is warm */
+    struct guest_call *call;
+    struct reading *first; /* the first is at work */
+    size_t n;
+    uv_timer_t idle;
+    bool closed;
+};
+
+static void begin_next(struct reader *r);
+
+struct reader *reader_create(struct runner *runner) {
+    struct reader *r = xcalloc(1, sizeof(*r));
+    r->runner = runner;
+    (void)uv_timer_init(runner->loop, &r->idle);
+    uv_unref((uv_handle_t *)&r->idle);
+    r->idle.data = r;
+    return r;
+}
+
+static void free_reading(struct reading *g) {
+    later_cancel(&g->stripped);
+    buf_finish(&g->html);
+    json_decref(g->text);
+    free(g->url);
+    free(g);
+}
+
+static void unlink_reading(struct reading *g) {
+    struct reading **at = &g->reader->first;
+    while (*at != g)
+        at = &(*at)->next;
+    *at = g->next;
+    g->reader->n--;
+}
+
+static void on_closed(uv_handle_t *h) {
+    free(h->data);
+}
+
+/* --- the end of one --- */
+
+static void tell(struct reading *g) {
+    _cleanup_(buf) struct buf stripped;
+    buf_init(&stripped, LIMIT_WEB_HTML_BYTES);
+    reader_done done = g->done;
+    void *ctx = g->ctx;
+    _cleanup_(json) json_t *text = steal_ptr(&g->text);
+    if (done && !text)
+        strip_tags(g->html.data ? g->html.data : "", g->html.len, &stripped);
+    free_reading(g);
+    if (done && text)
+        done(ctx, json_string_value(text), json_string_length(text), false);
+    else if (done)
+        done(ctx, stripped.data ? stripped.data : "", stripped.len, true);
+}
+
+static void on_stripped(void *ctx) {
+    tell(ctx);
+}
+
+static void on_idle(uv_timer_t *t) {
+    struct reader *r = t->data;
+    if (r->guest && !r->first) {
+        guest_destroy(r->guest);
+        r->guest = NULL;
+    }
+}
+
+static void on_result(void *ctx, const char *json, size_t len) {
+    const struct reader *r = ctx;
+    json_t *v = json_loadb(json, len, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    if (r->first && json_is_string(v))
+        r->first->text = v;
+    else
+        json_decref(v);
+}
+
+static void on_done(void *ctx, const struct guest_usage *usage, const struct err *err) {
+    (void)usage;
+    struct reader *r = ctx;
+    struct reading *g = r->first;
+    r->call = NULL;
+    assert(g);
+    if (err && g->done)
+        log_info("web.reader", "url", g->url, "error", err->message);
+    unlink_reading(g);
+    if (r->closed)
+        uv_close((uv_handle_t *)&r->idle, on_closed);
+    else if (r->first)
+        begin_next(r);
+    else
+        (void)uv_timer_start(&r->idle, on_idle, IDLE_MS, 0);
+    tell(g);
+}
+
+/* --- the beginning --- */
+
+static void on_guest_end(void *ctx) {
+    struct reader *r = ctx;
+    r->guest = NULL;
+}
+
+static void start_guest(struct reader *r, const struct guest_request *q,
+                        const struct run_limits *limits) {
+    static const struct env none;
+    r->guest = guest_start(r->runner,
+                           &(struct guest_spec){.source = web_read_json,
+                                                .source_len = strlen(web_read_json),
+                                                .env = &none,
+                                                .limits = *limits,
+                                                .warm = true,
+                                                .label = "web reader"},
+                           q, on_guest_end, r, &r->call);
+}
+
+static void begin_next(struct reader *r) {
+    const struct reading *g = r->first;
+    (void)uv_timer_stop(&r->idle);
+    struct run_limits limits = r->runner->config.limits;
+    limits.cpu_ms = MIN(limits.cpu_ms, LIMIT_WEB_CPU_MS);
+    _cleanup_(buf) struct buf spec;
+    buf_init(&spec, 8 * (size_t)LIMIT_WEB_HTML_BYTES);
+    struct json_writer w;
+    json_writer_init(&w, &spec);
+    json_writer_object_begin(&w);
+    json_writer_key(&w, "method");
+    json_writer_str(&w, "read");
+    json_writer_key(&w, "args");
+    json_writer_array_begin(&w);
+    json_writer_text(&w, g->html.data ? g->html.data : "", g->html.len);
+    json_writer_str(&w, g->url);
+    json_writer_array_end(&w);
+    json_writer_object_end(&w);
+    struct guest_request q = {.spec = spec.data,
+                              .spec_len = spec.len,
+                              .wall_ms = WALL_MS,
+                              .limits = &limits,
+                              .callbacks = {.on_result = on_result, .on_done = on_done},
+                              .ctx = r};
+    if (r->guest && !guest_takes_calls(r->guest)) {
+        guest_let_go(r->guest);
+        r->guest = NULL;
+    }
+    if (r->guest)
+        r->call = guest_call(r->guest, &q);
+    else
+        start_guest(r, &q, &limits);
+}
+
+struct reading *reader_read(struct reader *r, const char *html, size_t len, const char *url,
+                            reader_done done, void *ctx) {
+    struct reading *g = xcalloc(1, sizeof(*g));
+    struct reading **at = &r->first;
+    *g = (struct reading){.reader = r, .url = xstrdup(url), .done = done, .ctx = ctx};
+    buf_init(&g->html, LIMIT_WEB_HTML_BYTES);
+    strip_unseen(html, len, &g->html);
+    if (r->n >= WAITING_MAX) {
+        g->reader = NULL;
+        later_post(&r->runner->later, &g->stripped, on_stripped, g);
+        return g;
+    }
+    while (*at)
+        at = &(*at)->next;
+    *at = g;
+    if (r->n++ == 0)
+        begin_next(r);
+    return g;
+}
+
+void reading_cancel(struct reading *g) {
+    if (!g)
+        return;
+    struct reader *r = g->reader;
+    g->done = NULL;
+    if (r && r->first == g)
+        guest_call_cancel(r->call); /* on_done comes */
+    else if (r)
+        unlink_reading(g), free_reading(g);
+    else
+        free_reading(g);
+}
+
+void reader_close(struct reader *r) {
+    if (!r)
+        return;
+    r->closed = true;
+    struct reading *following;
+    for (struct reading *g = r->first ? r->first->next : NULL; g; g = following) {
+        following = g->next;
+        reading_cancel(g);
+    }
+    if (r->first)
+        r->first->done = NULL;
+    else
+        uv_close((uv_handle_t *)&r->idle, on_closed);
+    guest_destroy(r->guest); /* the end of its call is told, and is ours */
+}
