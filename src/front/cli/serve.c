@@ -23,6 +23,7 @@
 #include "front/sandbox/sandboxes.h"
 #include "front/store/caretaker.h"
 #include "front/vercel/vercel.h"
+#include "front/web/charset.h"
 #include "lock/cgroup.h"
 #include "loop/child.h"
 #include "loop/spawner.h"
@@ -517,6 +518,7 @@ static int lock_calls(struct serve *s, struct err *err) {
         return 0;
     }
     int rc = spawner_start(&s->loop, s->program_fds[PROGRAM_SPAWN], &s->spawner, err);
+    charset_prepare();
     return rc < 0 ? rc : front_lock_calls(err);
 }
 

@@ -66,6 +66,24 @@ static const struct {
     {"utf-16", "UTF-16LE"},
 };
 
+/* Converters are code that the C library loads when it is first asked for one, which a locked
+ * server cannot: these are open from the start, for good. */
+static iconv_t prepared[ARRAY_LEN(known)];
+
+void charset_prepare(void) {
+    for (size_t i = 0; i < ARRAY_LEN(known); i++)
+        if (!prepared[i])
+            prepared[i] = iconv_open("UTF-8", known[i].name);
+}
+
+static iconv_t converter(const char *name) {
+    charset_prepare(); /* in tests nobody did */
+    for (size_t i = 0; i < ARRAY_LEN(known); i++)
+        if (strcmp(known[i].name, name) == 0)
+            return prepared[i];
+    return (iconv_t)-1; /* NOLINT: its own way to say so */
+}
+
 static const char *name_of(const char *label) {
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
         if (strcasecmp(known[i].label, label) == 0)
@@ -126,11 +144,12 @@ static bool add_utf8(struct buf *out, const char *s, size_t len) {
 }
 
 static void convert(const char *name, const char *data, size_t len, struct buf *out) {
-    iconv_t cd = iconv_open("UTF-8", name);
+    iconv_t cd = converter(name);
     char *in = (char *)(uintptr_t)data;
     char piece[PIECE];
     if (cd == (iconv_t)-1) /* NOLINT: its own way to say so */
         return;
+    (void)iconv(cd, NULL, NULL, NULL, NULL); /* as new */
     while (len > 0) {
         char *to = piece;
         size_t room = sizeof(piece);
@@ -141,7 +160,6 @@ static void convert(const char *name, const char *data, size_t len, struct buf *
         in += bad;
         len -= bad;
     }
-    (void)iconv_close(cd);
 }
 
 void charset_to_utf8(const char *type, const char *data, size_t len, struct buf *out) {

@@ -7,5 +7,7 @@
 
 #include <stddef.h>
 
+/* Before the server locks itself. */
+void charset_prepare(void);
 /* type may be NULL. Appends until out is full; what cannot be read becomes U+FFFD. */
 void charset_to_utf8(const char *type, const char *data, size_t len, struct buf *out);
