@@ -7,17 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct ask {
+struct tool_ask {
     struct ask_options opt;
     struct model_stream *stream;
 };
 
-static void spend(const struct ask *a, const struct model_usage *usage) {
+static void spend(const struct tool_ask *a, const struct model_usage *usage) {
     a->opt.env->on_spent(a->opt.env->ctx, usage);
 }
 
 /* Cancelling a stream that has ended changes nothing. */
-static void finish(struct ask *a, const json_t *content, const struct err *err) {
+static void finish(struct tool_ask *a, const json_t *content, const struct err *err) {
     struct ask_options o = a->opt;
     struct model_usage usage = model_stream_usage(a->stream);
     spend(a, &usage);
@@ -38,7 +38,7 @@ static void on_error(void *ctx, const struct err *err, bool retryable, json_t *p
 }
 
 /* Watched while it comes, as the dialog's own answers are. */
-static void check(struct ask *a) {
+static void check(struct tool_ask *a) {
     struct err err;
     struct model_usage usage = model_stream_usage(a->stream);
     const struct tool_env *env = a->opt.env;
@@ -66,11 +66,11 @@ static const struct model_callbacks callbacks = {
     .on_error = on_error,
 };
 
-int ask_start(const struct ask_options *options, struct ask **ret_ask, struct err *err) {
+int ask_start(const struct ask_options *options, struct tool_ask **ret_ask, struct err *err) {
     const struct tool_env *env = options->env;
     _cleanup_(json) json_t *messages =
         json_pack("[{s:s,s:o}]", "role", "user", "content", json_text(options->text));
-    struct ask *a = xcalloc(1, sizeof(*a));
+    struct tool_ask *a = xcalloc(1, sizeof(*a));
     a->opt = *options;
     int rc = model_stream(env->models,
                           &(struct model_request){.model = env->model,
@@ -88,7 +88,7 @@ int ask_start(const struct ask_options *options, struct ask **ret_ask, struct er
     return 0;
 }
 
-void ask_cancel(struct ask *a) {
+void ask_cancel(struct tool_ask *a) {
     if (!a)
         return;
     struct model_usage usage = model_stream_usage(a->stream);

@@ -4,7 +4,7 @@
 
 #include "front/tool/tool.h"
 
-struct ask;
+struct tool_ask;
 
 struct ask_options {
     struct tool_env *env;
@@ -17,8 +17,8 @@ struct ask_options {
     void *ctx;
 };
 
-int ask_start(const struct ask_options *options, struct ask **ret_ask, struct err *err);
+int ask_start(const struct ask_options *options, struct tool_ask **ret_ask, struct err *err);
 /* What it has used until now counts. NULL is allowed. */
-void ask_cancel(struct ask *a);
+void ask_cancel(struct tool_ask *a);
 /* The texts of an answer, one after the other. */
 json_t *ask_text(const json_t *content);

@@ -23,8 +23,8 @@ extern const char web_fetch_prompt[]; /* made from web_fetch.md */
 struct fetch_call {
     struct tool_call base;
     struct visit *visit;
-    struct reading *reading;
-    struct ask *ask;
+    struct reader_call *reading;
+    struct tool_ask *ask;
     char *url; /* after redirects */
     char *prompt;
     int64_t offset;
@@ -224,7 +224,7 @@ static int start(const struct tool_request *q, struct tool_call **ret_call, stru
 static void cancel(struct tool_call *call) {
     struct fetch_call *c = (struct fetch_call *)call;
     visit_cancel(c->visit);
-    reading_cancel(c->reading);
+    reader_call_cancel(c->reading);
     ask_cancel(c->ask);
     free_call(c);
 }

@@ -31,7 +31,7 @@ extern const char web_search_prompt[]; /* made from web_search.md */
 
 struct search_call {
     struct tool_call base;
-    struct ask *ask;
+    struct tool_ask *ask;
     struct fetch *fetch;
     char *query;
     json_t *allowed; /* or NULL */

@@ -16,8 +16,8 @@ enum { WALL_MS = 15000, IDLE_MS = 120000, WAITING_MAX = 64 };
 
 extern const char web_read_json[]; /* the program, as a request to the compiler: js/build.mjs */
 
-struct reading {
-    struct reading *next;
+struct reader_call {
+    struct reader_call *next;
     struct reader *reader;
     struct buf html;
     char *url;
@@ -31,7 +31,7 @@ struct reader {
     struct runner *runner;
     struct guest *guest; /* NULL: none is warm */
     struct guest_call *call;
-    struct reading *first; /* the first is at work */
+    struct reader_call *first; /* the first is at work */
     size_t n;
     uv_timer_t idle;
     bool closed;
@@ -48,7 +48,7 @@ struct reader *reader_create(struct runner *runner) {
     return r;
 }
 
-static void free_reading(struct reading *g) {
+static void free_call(struct reader_call *g) {
     later_cancel(&g->stripped);
     buf_finish(&g->html);
     json_decref(g->text);
@@ -56,8 +56,8 @@ static void free_reading(struct reading *g) {
     free(g);
 }
 
-static void unlink_reading(struct reading *g) {
-    struct reading **at = &g->reader->first;
+static void unlink_call(struct reader_call *g) {
+    struct reader_call **at = &g->reader->first;
     while (*at != g)
         at = &(*at)->next;
     *at = g->next;
@@ -70,7 +70,7 @@ static void on_closed(uv_handle_t *h) {
 
 /* --- the end of one --- */
 
-static void tell(struct reading *g) {
+static void tell(struct reader_call *g) {
     _cleanup_(buf) struct buf stripped;
     buf_init(&stripped, LIMIT_WEB_HTML_BYTES);
     reader_done done = g->done;
@@ -78,7 +78,7 @@ static void tell(struct reading *g) {
     _cleanup_(json) json_t *text = steal_ptr(&g->text);
     if (done && !text)
         strip_tags(g->html.data ? g->html.data : "", g->html.len, &stripped);
-    free_reading(g);
+    free_call(g);
     if (done && text)
         done(ctx, json_string_value(text), json_string_length(text), false);
     else if (done)
@@ -109,12 +109,12 @@ static void on_result(void *ctx, const char *json, size_t len) {
 static void on_done(void *ctx, const struct guest_usage *usage, const struct err *err) {
     (void)usage;
     struct reader *r = ctx;
-    struct reading *g = r->first;
+    struct reader_call *g = r->first;
     r->call = NULL;
     assert(g);
     if (err && g->done)
         log_info("web.reader", "url", g->url, "error", err->message);
-    unlink_reading(g);
+    unlink_call(g);
     if (r->closed)
         uv_close((uv_handle_t *)&r->idle, on_closed);
     else if (r->first)
@@ -145,7 +145,7 @@ static void start_guest(struct reader *r, const struct guest_request *q,
 }
 
 static void begin_next(struct reader *r) {
-    const struct reading *g = r->first;
+    const struct reader_call *g = r->first;
     (void)uv_timer_stop(&r->idle);
     struct run_limits limits = r->runner->config.limits;
     limits.cpu_ms = MIN(limits.cpu_ms, LIMIT_WEB_CPU_MS);
@@ -178,11 +178,11 @@ static void begin_next(struct reader *r) {
         start_guest(r, &q, &limits);
 }
 
-struct reading *reader_read(struct reader *r, const char *html, size_t len, const char *url,
-                            reader_done done, void *ctx) {
-    struct reading *g = xcalloc(1, sizeof(*g));
-    struct reading **at = &r->first;
-    *g = (struct reading){.reader = r, .url = xstrdup(url), .done = done, .ctx = ctx};
+struct reader_call *reader_read(struct reader *r, const char *html, size_t len, const char *url,
+                                reader_done done, void *ctx) {
+    struct reader_call *g = xcalloc(1, sizeof(*g));
+    struct reader_call **at = &r->first;
+    *g = (struct reader_call){.reader = r, .url = xstrdup(url), .done = done, .ctx = ctx};
     buf_init(&g->html, LIMIT_WEB_HTML_BYTES);
     strip_unseen(html, len, &g->html);
     if (r->n >= WAITING_MAX) {
@@ -198,7 +198,7 @@ struct reading *reader_read(struct reader *r, const char *html, size_t len, cons
     return g;
 }
 
-void reading_cancel(struct reading *g) {
+void reader_call_cancel(struct reader_call *g) {
     if (!g)
         return;
     struct reader *r = g->reader;
@@ -206,19 +206,19 @@ void reading_cancel(struct reading *g) {
     if (r && r->first == g)
         guest_call_cancel(r->call); /* on_done comes */
     else if (r)
-        unlink_reading(g), free_reading(g);
+        unlink_call(g), free_call(g);
     else
-        free_reading(g);
+        free_call(g);
 }
 
 void reader_close(struct reader *r) {
     if (!r)
         return;
     r->closed = true;
-    struct reading *following;
-    for (struct reading *g = r->first ? r->first->next : NULL; g; g = following) {
+    struct reader_call *following;
+    for (struct reader_call *g = r->first ? r->first->next : NULL; g; g = following) {
         following = g->next;
-        reading_cancel(g);
+        reader_call_cancel(g);
     }
     if (r->first)
         r->first->done = NULL;

@@ -8,7 +8,7 @@
 #include <stddef.h>
 
 struct reader;
-struct reading;
+struct reader_call;
 
 /* cut: the parser could not, and the text has lost its form. */
 typedef void (*reader_done)(void *ctx, const char *text, size_t len, bool cut);
@@ -17,7 +17,7 @@ struct reader *reader_create(struct runner *runner);
 /* Nothing is told any more. Before the runner stops. */
 void reader_close(struct reader *r);
 /* html: UTF-8; copied. done comes from the loop. */
-struct reading *reader_read(struct reader *r, const char *html, size_t len, const char *url,
-                            reader_done done, void *ctx);
+struct reader_call *reader_read(struct reader *r, const char *html, size_t len, const char *url,
+                                reader_done done, void *ctx);
 /* NULL is allowed. */
-void reading_cancel(struct reading *g);
+void reader_call_cancel(struct reader_call *g);
