@@ -112,12 +112,12 @@ test('a program without end meets its limit, and the page stays quick', limit, a
   const { context, page, problems } = await openPage(browser, cay.url);
   await open(page);
   await write(page, 'export default () => {\n  while (true) {}\n};');
-  await page.getByRole('textbox', { name: 'Time limit, ms' }).fill('1000');
+  await page.getByRole('textbox', { name: /^Time limit, ms/ }).fill('1000');
   await page.getByRole('button', { name: 'Run', exact: true }).click();
   await page.getByText('LimitError: time limit of 1000 ms exceeded').first().waitFor();
 
   // With more time: what is typed while it runs is there while it still runs.
-  await page.getByRole('textbox', { name: 'Time limit, ms' }).fill('6000');
+  await page.getByRole('textbox', { name: /^Time limit, ms/ }).fill('6000');
   await page.getByRole('button', { name: 'Run', exact: true }).click();
   const running = page.locator('.outcome-state').getByText('running');
   await running.waitFor();
@@ -137,7 +137,7 @@ test('stop stops it at the server', limit, async () => {
     "export default async () => { for (;;) { console.log('tick');" +
       ' await new Promise((done) => setTimeout(done, 50)); } };',
   );
-  await page.getByRole('textbox', { name: 'Time limit, ms' }).fill('');
+  await page.getByRole('textbox', { name: /^Time limit, ms/ }).fill('');
   await page.getByRole('button', { name: 'Run', exact: true }).click();
   await lines(page).nth(2).waitFor();
   await page.getByRole('button', { name: 'Stop' }).click();
@@ -184,7 +184,7 @@ test('what cannot be run is refused before, and by the server', limit, async () 
     .getByText(/must be a JSON object/)
     .waitFor();
   await page.getByRole('textbox', { name: 'Env, as JSON' }).fill('');
-  await page.getByRole('textbox', { name: 'Time limit, ms' }).fill('999999999');
+  await page.getByRole('textbox', { name: /^Time limit, ms/ }).fill('999999999');
   await run.click();
   await page
     .getByRole('alert')
@@ -249,3 +249,91 @@ for (const [name, options] of Object.entries(viewports)) {
     await context.close();
   });
 }
+
+const formOf = async (page) => [
+  await page.getByRole('combobox', { name: 'Language' }).inputValue(),
+  await page.getByRole('textbox', { name: 'Env, as JSON' }).inputValue(),
+  await page.getByRole('textbox', { name: /^Time limit, ms/ }).inputValue(),
+  await page.getByRole('textbox', { name: /^Memory limit, MiB/ }).inputValue(),
+];
+
+test('what was written stays over a reload, and what ran is loaded whole', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url);
+  await open(page);
+  await write(page, 'const n: number = 6;\nexport default (env: any) => n * env.BY;');
+  await page.getByRole('combobox', { name: 'Language' }).selectOption('ts');
+  await page.getByRole('textbox', { name: 'Env, as JSON' }).fill('{"BY": 7}');
+  await page.getByRole('textbox', { name: /^Time limit, ms/ }).fill('2345');
+  await page.getByRole('textbox', { name: /^Memory limit, MiB/ }).fill('99');
+  await page.reload();
+  await editor(page).getByText('const n: number').waitFor();
+  assert.deepEqual(await formOf(page), ['ts', '{"BY": 7}', '2345', '99']);
+  await page.getByRole('button', { name: 'Run', exact: true }).click();
+  await page.getByRole('region', { name: 'Result' }).getByText('42').waitFor();
+
+  // Another tab has its own; a run brings back all that it was asked with.
+  await page.getByRole('combobox', { name: 'Examples' }).selectOption({ label: 'No way out' });
+  await editor(page).getByText('example.com').waitFor();
+  assert.equal((await formOf(page))[0], 'js');
+  await page
+    .getByRole('button', { name: /^Load const n/ })
+    .first()
+    .click();
+  await editor(page).getByText('const n: number').waitFor();
+  const [language, env, wall, memory] = await formOf(page);
+  assert.deepEqual([language, JSON.parse(env), wall, memory], ['ts', { BY: 7 }, '2345', '99']);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test(
+  'the newest lines are in sight, and stop shows at once in a flood of them',
+  limit,
+  async () => {
+    const { context, page, problems } = await openPage(browser, cay.url);
+    await open(page);
+    await write(
+      page,
+      `export default async () => {
+      for (let i = 0; ; i++) {
+        console.log('\\u001b[32mline\\u001b[0m', i);
+        if (i % 500 === 0) await new Promise((done) => setTimeout(done, 5));
+      }
+    };`,
+    );
+    await page.getByRole('textbox', { name: /^Time limit, ms/ }).fill('15000');
+    await page.getByRole('button', { name: 'Run', exact: true }).click();
+    await page.getByText(/lines above are not shown/).waitFor();
+    const box = page.locator('.log-lines');
+    const rest = () => box.evaluate((it) => it.scrollHeight - it.scrollTop - it.clientHeight);
+    await until('it follows', async () => (await rest()) < 60);
+    assert.ok((await box.locator('.ansi-green').count()) > 100, 'colours are kept');
+    // Who scrolls up is left alone.
+    await box.evaluate((it) => (it.scrollTop = 0));
+    const began = Date.now();
+    await page.getByRole('button', { name: 'Stop' }).click();
+    await page.locator('.outcome-state').getByText('cancelled').waitFor();
+    const took = Date.now() - began;
+    assert.ok(took < 3000, `it took ${took} ms`);
+    assert.ok((await rest()) > 1000, 'it stays where the reader is');
+    assert.deepEqual(problems, []);
+    await context.close();
+  },
+);
+
+test('a program is shared by its address alone', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url, {
+    permissions: ['clipboard-read', 'clipboard-write'],
+  });
+  await open(page);
+  await write(page, "export default () => 'für dich'");
+  await page.getByRole('button', { name: 'Copy a link' }).click();
+  await page.getByRole('button', { name: 'Copied' }).waitFor();
+  const link = await page.evaluate(() => navigator.clipboard.readText());
+  const other = await openPage(browser, cay.url);
+  await other.page.goto(link);
+  await editor(other.page).getByText('für dich').waitFor();
+  assert.deepEqual([...problems, ...other.problems], []);
+  await other.context.close();
+  await context.close();
+});

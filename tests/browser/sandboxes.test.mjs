@@ -470,6 +470,14 @@ test('commands: streams as they come, a failure, an interrupt', limit, async () 
     const both = [page.locator('.output .stdout'), page.locator('.output .stderr')];
     return (await both[0].innerText()) === 'out\n' && (await both[1].innerText()) === 'err\n';
   });
+  // The arrows go back through them.
+  await input.press('ArrowUp');
+  assert.equal(await input.inputValue(), 'echo out; echo err >&2; exit 7');
+  await input.press('ArrowUp');
+  assert.equal(await input.inputValue(), 'echo begun; sleep 60');
+  await input.press('ArrowDown');
+  await input.press('ArrowDown');
+  assert.equal(await input.inputValue(), '');
   // An older one is opened again from the list.
   await page.getByRole('button', { name: 'echo begun; sleep 60' }).click();
   await page.locator('.output').getByText('begun').waitFor();

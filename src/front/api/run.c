@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TITLE_BYTES = 80 };
+enum { TITLE_BYTES = 80, ASKED_MAX_BYTES = 64 << 10 };
 
 /* A run that a request waits for. */
 struct run_wait {
@@ -37,6 +37,19 @@ static char *make_title(const struct code *c) {
         p++;
     size_t n = strcspn(p, "\r\n");
     return xstrndup(p, utf8_floor(p, n, TITLE_BYTES));
+}
+
+/* What the record keeps of the request besides the code; NULL if there is nothing, or too much. */
+static json_t *asked_with(const json_t *request) {
+    static const char *const keys[] = {"language", "env", "limits"};
+    json_t *out = json_object();
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+        if (json_object_get(request, keys[i]))
+            (void)json_object_set(out, keys[i], json_object_get(request, keys[i]));
+    if (json_object_size(out) > 0 && json_dumpb(out, NULL, 0, JSON_COMPACT) <= ASKED_MAX_BYTES)
+        return out;
+    json_decref(out);
+    return NULL;
 }
 
 static void send_tails(struct run_wait *w, const char *run_id, const char *record, size_t len) {
@@ -137,6 +150,7 @@ static void run_request(struct http_req *req, void *ctx) {
         http_stream_begin(req, 200, "text/event-stream");
     }
     _cleanup_(free) char *title = make_title(&code);
+    _cleanup_(json) json_t *asked = asked_with(json);
     _cleanup_(free) char *domain = code.reset ? code_domain(&code, owner) : NULL;
     struct run_request q = {.owner = owner,
                             .kind = "run",
@@ -144,6 +158,7 @@ static void run_request(struct http_req *req, void *ctx) {
                             .source = code.source.data,
                             .source_len = code.source.len,
                             .code = code.main_code,
+                            .asked = asked,
                             .spec = code.spec.data,
                             .spec_len = code.spec.len,
                             .env = &env,

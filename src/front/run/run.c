@@ -21,6 +21,7 @@ struct run {
     void *ctx;
     struct guest_call *call;
     char *code;
+    json_t *asked;
     struct buf output;
     struct buf logs; /* items of the JSON list */
     struct buf result;
@@ -35,6 +36,7 @@ static void destroy(struct run *run) {
     buf_finish(&run->logs);
     buf_finish(&run->result);
     json_decref(run->error);
+    json_decref(run->asked);
     free(run->code);
     free(run);
 }
@@ -177,6 +179,10 @@ static void write_record(struct run *run, struct buf *out, const char *status, b
         json_writer_key(&w, "code");
         json_writer_str(&w, run->code);
     }
+    if (with_code && run->asked) {
+        json_writer_key(&w, "request");
+        json_writer_tree(&w, run->asked);
+    }
     json_writer_key(&w, "output");
     json_writer_text(&w, run->output.data ? run->output.data : "", run->output.len);
     json_writer_key(&w, "result");
@@ -268,6 +274,7 @@ static struct run *create(struct jobs *jobs, const struct run_request *q, struct
         id_new("run", run->id);
     run->cb = q->callbacks;
     run->ctx = q->ctx;
+    run->asked = json_incref((json_t *)(uintptr_t)q->asked);
     if (q->code) {
         size_t n = strlen(q->code);
         run->code = xstrndup(q->code, utf8_floor(q->code, n, CODE_MAX_BYTES));

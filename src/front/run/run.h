@@ -24,6 +24,8 @@ struct run_request {
     const char *source; /* compile request */
     size_t source_len;
     const char *code; /* what the record shows as the code; may be NULL */
+    const json_t
+        *asked;       /* what it was asked with besides, for whoever runs it again; may be NULL */
     const char *spec; /* JSON of the call; see guest.h */
     size_t spec_len;
     const struct env *env;

@@ -16,6 +16,8 @@ export type Program = {
   id: string;
   status: string;
   code: string | null;
+  /** What it was asked with besides, where that is known. */
+  request: Record<string, unknown>;
   output: string;
   /** undefined: it gave nothing back. */
   result: unknown;
@@ -47,6 +49,7 @@ export function readProgram(value: unknown): Program | null {
     id: text(it.id),
     status: text(it.status),
     code: typeof it.code === 'string' ? it.code : null,
+    request: object(it.request),
     output: text(it.output),
     result: it.result ?? undefined,
     error: error && {

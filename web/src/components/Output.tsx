@@ -1,4 +1,4 @@
-import { plainText } from './ansi.ts';
+import { Ansi } from './Ansi.tsx';
 import './Code.css';
 
 /** What a program printed, without a terminal's escapes. Long lines wrap; it scrolls by itself. */
@@ -13,7 +13,7 @@ export function Output({
 }) {
   return (
     <pre className="output" data-tone={tone} tabIndex={0} role="region" aria-label={label}>
-      {plainText(text)}
+      <Ansi text={text} />
     </pre>
   );
 }

@@ -1,28 +1,61 @@
 /** How a program that ran is shown: its lines, its error, its result, what it used. */
-import { memo } from 'react';
+import { memo, useLayoutEffect, useRef } from 'react';
 import type { LogLine, Program, ProgramError } from '../api/program.ts';
 import { formatBytes, formatDuration } from '../format.ts';
+import { Ansi } from './Ansi.tsx';
 import { plainText } from './ansi.ts';
 import { Facts, type Fact } from './Facts.tsx';
 import { Output } from './Output.tsx';
 import { Tree } from './Tree.tsx';
 import './ProgramParts.css';
 
-const linesAtOnce = 2000;
+export const linesAtOnce = 2000;
 
-/** The newest lines; a screen reader hears nothing of each, or it would never stop. */
-export const LogLines = memo(function LogLines({ lines }: { lines: readonly LogLine[] }) {
-  const shown = lines.slice(-linesAtOnce);
+const Line = memo(function Line({ line }: { line: LogLine }) {
   return (
-    <div className="log-lines" tabIndex={0} role="region" aria-label="Output">
-      {lines.length > shown.length && (
-        <p className="log-left-out">{lines.length - shown.length} lines above are not shown.</p>
+    <div className="log-line" data-level={line.level}>
+      {line.level !== 'log' && <span className="log-level">{line.level}</span>}
+      <span className="log-text">
+        <Ansi text={line.message} />
+      </span>
+    </div>
+  );
+});
+
+type LinesProps = {
+  lines: readonly LogLine[];
+  /** How many came before these. */
+  before?: number;
+};
+
+/**
+ * The newest lines, followed until the reader scrolls up; a screen reader hears nothing of each, or
+ * it would never stop.
+ */
+export const LogLines = memo(function LogLines({ lines, before = 0 }: LinesProps) {
+  const box = useRef<HTMLDivElement>(null);
+  const follows = useRef(true);
+  const shown = lines.slice(-linesAtOnce);
+  const first = before + lines.length - shown.length;
+  useLayoutEffect(() => {
+    if (box.current && follows.current) box.current.scrollTop = box.current.scrollHeight;
+  }, [lines]);
+  return (
+    <div
+      className="log-lines"
+      tabIndex={0}
+      role="region"
+      aria-label="Output"
+      ref={box}
+      onScroll={({ currentTarget: it }) => {
+        follows.current = it.scrollHeight - it.scrollTop - it.clientHeight < 40;
+      }}
+    >
+      {first > 0 && (
+        <p className="log-left-out">{first.toLocaleString('en')} lines above are not shown.</p>
       )}
       {shown.map((line, index) => (
-        <div key={lines.length - shown.length + index} className="log-line" data-level={line.level}>
-          {line.level !== 'log' && <span className="log-level">{line.level}</span>}
-          <span className="log-text">{plainText(line.message)}</span>
-        </div>
+        <Line key={first + index} line={line} />
       ))}
     </div>
   );

@@ -1,9 +1,11 @@
-import { lazy, Suspense, useEffect, useState } from 'react';
+import { Suspense, useEffect, useRef, useState } from 'react';
 import { api, ApiError } from '../../api/client.ts';
 import { useFeed } from '../../api/feed.ts';
 import { failedLine, readProgram } from '../../api/program.ts';
 import { RunBadge } from '../../components/Badge.tsx';
+import { plainText } from '../../components/ansi.ts';
 import { Code } from '../../components/Code.tsx';
+import { Copy } from '../../components/Copy.tsx';
 import { PlayIcon, StopIcon } from '../../components/Icon.tsx';
 import { Loading } from '../../components/Loading.tsx';
 import { Notice } from '../../components/Notice.tsx';
@@ -18,11 +20,14 @@ import { TimeAgo } from '../../components/TimeAgo.tsx';
 import { formatDuration } from '../../format.ts';
 import { useLoad, useNow } from '../../hooks.ts';
 import { Link } from '../../router.tsx';
-import { bodyOf, curlOf, type Form } from './request.ts';
+import { readKept, writeKept } from '../../kept.ts';
+import { lazyView } from '../../lazyView.ts';
+import { examples } from './examples.ts';
+import { bodyOf, curlOf, formOf, readForm, readShared, share, type Form } from './request.ts';
 import { useProgram, type Running } from './useProgram.ts';
 import './play.css';
 
-const Editor = lazy(() => import('./Editor.tsx'));
+const Editor = lazyView(() => import('./Editor.tsx'));
 
 const recentRuns = 8;
 const first: Form = {
@@ -36,29 +41,47 @@ const first: Form = {
 }
 `,
   language: 'js',
-  env: '{ "NAME": "value" }',
+  env: '',
   wallMs: '5000',
   memoryMib: '',
 };
 
-/** What was written stays while one looks at another view. */
-let kept = first;
+const draftKey = 'play';
+
+/** What a link shares stands behind its #; what was written stays over leaving and reloading. */
+function begin(): Form {
+  const shared = readShared(location.hash);
+  if (shared) return readForm(shared, first);
+  try {
+    return readForm(JSON.parse(readKept(draftKey) ?? ''), first);
+  } catch {
+    return first;
+  }
+}
 
 /** A place to write a program and see it run. */
 export default function PlayView() {
-  const [form, setForm] = useState(kept);
+  const [form, setForm] = useState(begin);
+  const latest = useRef(form);
   const [wrong, setWrong] = useState<string | null>(null);
   const { run, start, stop, show } = useProgram();
   const recent = useLoad((signal) => api.runs({ limit: recentRuns, kind: 'run', signal }), []);
   const busy = run.state === 'running';
 
   const change = (part: Partial<Form>) => {
-    kept = { ...kept, ...part };
-    setForm(kept);
+    latest.current = { ...latest.current, ...part };
+    setForm(latest.current);
+    writeKept(draftKey, JSON.stringify(latest.current));
   };
 
+  // A run of another view is opened here by its id.
+  useEffect(() => {
+    const id = new URLSearchParams(location.search).get('run');
+    if (id) void load(id);
+  }, []);
+
   async function runIt() {
-    const body = bodyOf(kept);
+    const body = bodyOf(latest.current);
     setWrong(typeof body === 'string' ? body : null);
     if (typeof body === 'string') return;
     await start(body);
@@ -70,7 +93,7 @@ export default function PlayView() {
       const program = readProgram((await api.run(id)).detail);
       if (!program || program.code === null) return setWrong('That run has no program to load.');
       setWrong(null);
-      change({ code: program.code });
+      change(formOf(program));
       return show(program);
     } catch (cause) {
       const why = cause instanceof ApiError ? cause.message : 'it cannot be read';
@@ -116,6 +139,30 @@ export default function PlayView() {
             <span className="play-hint">
               <kbd>Ctrl</kbd>+<kbd>Enter</kbd> runs it
             </span>
+            <span className="play-more">
+              <label>
+                <span className="visually-hidden">Examples</span>
+                <select
+                  value=""
+                  onChange={(event) => {
+                    const example = examples[Number(event.target.value)];
+                    if (example) change({ language: 'js', ...example.form });
+                  }}
+                >
+                  <option value="">Examples</option>
+                  {examples.map(({ title }, at) => (
+                    <option key={title} value={at}>
+                      {title}
+                    </option>
+                  ))}
+                </select>
+              </label>
+              <Copy
+                text={`${location.origin}/play#${share(form)}`}
+                of="to this program"
+                label="Copy a link"
+              />
+            </span>
           </div>
         </div>
         <Outcome run={run} />
@@ -144,19 +191,17 @@ function Settings({ form, change }: { form: Form; change: (part: Partial<Form>) 
         </select>
       </label>
       <label>
-        <span>Time limit, ms</span>
+        <span>Time limit, ms (none: the server’s)</span>
         <input
           inputMode="numeric"
-          placeholder="default"
           value={form.wallMs}
           onChange={(event) => change({ wallMs: event.target.value })}
         />
       </label>
       <label>
-        <span>Memory limit, MiB</span>
+        <span>Memory limit, MiB (none: the server’s)</span>
         <input
           inputMode="numeric"
-          placeholder="default"
           value={form.memoryMib}
           onChange={(event) => change({ memoryMib: event.target.value })}
         />
@@ -166,6 +211,7 @@ function Settings({ form, change }: { form: Form; change: (part: Partial<Form>) 
         <textarea
           rows={2}
           spellCheck={false}
+          placeholder={'{ "NAME": "value", "db": { "facet": "notes" } }'}
           value={form.env}
           onChange={(event) => change({ env: event.target.value })}
         />
@@ -186,6 +232,12 @@ function Outcome({ run }: { run: Running }) {
           {state === 'running' && formatDuration(now - run.startedAt)}
           {state === 'stopped' && <RunBadge status="cancelled" />}
           {program && <RunBadge status={program.status === 'done' ? 'done' : 'failed'} />}
+          {lines.length > 0 && (
+            <Copy
+              text={lines.map(({ message }) => plainText(message)).join('\n')}
+              of="the output"
+            />
+          )}
         </span>
       </div>
       <p className="visually-hidden" role="status">
@@ -197,7 +249,7 @@ function Outcome({ run }: { run: Running }) {
       {state === 'idle' && (
         <p className="outcome-empty">What the program prints and gives back appears here.</p>
       )}
-      {lines.length > 0 && <LogLines lines={lines} />}
+      {lines.length > 0 && <LogLines lines={lines} before={run.before} />}
       {lines.length === 0 && program && !program.error && (
         <p className="outcome-empty">It printed nothing.</p>
       )}
@@ -210,7 +262,9 @@ function Outcome({ run }: { run: Running }) {
       {program?.error && <ProgramFailure error={program.error} />}
       {program && !program.error && (
         <>
-          <h3>Result</h3>
+          <h3>
+            Result <Copy text={JSON.stringify(program.result ?? null, null, 2)} of="the result" />
+          </h3>
           <ProgramResult value={program.result ?? null} />
         </>
       )}

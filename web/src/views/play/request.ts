@@ -1,4 +1,6 @@
 /** What the form says, as the body of POST /v1/run. */
+import type { Program } from '../../api/program.ts';
+import { object, text } from '../../api/types.ts';
 import { curl } from '../../curl.ts';
 
 export type Form = {
@@ -48,3 +50,47 @@ function wholeNumber(text: string): number | null | undefined {
 
 export const curlOf = (body: Body, origin: string, needsKey: boolean): string =>
   curl({ path: '/v1/run', body, stream: true }, origin, needsKey);
+
+/** The form that would send the same again. */
+export function formOf(program: Program): Form {
+  const { language, env, limits } = program.request;
+  const { wall_ms: wall, memory_bytes: memory } = object(limits);
+  return {
+    code: program.code ?? '',
+    language: language === 'ts' ? 'ts' : 'js',
+    env: env === undefined ? '' : JSON.stringify(env, null, 1),
+    wallMs: typeof wall === 'number' ? String(wall) : '',
+    memoryMib: typeof memory === 'number' ? String(Math.round(memory / 1024 / 1024)) : '',
+  };
+}
+
+/** What was kept of a form, by this page or an older one. */
+export function readForm(value: unknown, otherwise: Form): Form {
+  const it = object(value);
+  return {
+    code: text(it.code, otherwise.code),
+    language: it.language === 'ts' ? 'ts' : 'js',
+    env: text(it.env, otherwise.env),
+    wallMs: text(it.wallMs, otherwise.wallMs),
+    memoryMib: text(it.memoryMib, otherwise.memoryMib),
+  };
+}
+
+/** A form in an address: behind the #, so that no server is told. */
+export const share = (form: Form): string =>
+  btoa(String.fromCharCode(...new TextEncoder().encode(JSON.stringify(form))))
+    .replaceAll('+', '-')
+    .replaceAll('/', '_')
+    .replace(/=+$/, '');
+
+export function readShared(hash: string): unknown {
+  if (hash.length < 2) return null;
+  try {
+    const binary = atob(hash.slice(1).replaceAll('-', '+').replaceAll('_', '/'));
+    return JSON.parse(
+      new TextDecoder().decode(Uint8Array.from(binary, (char) => char.charCodeAt(0))),
+    ) as unknown;
+  } catch {
+    return null;
+  }
+}

@@ -2,20 +2,29 @@ import { useCallback, useEffect, useRef, useState } from 'react';
 import { ApiError, request } from '../../api/client.ts';
 import { readLog, readProgram, type LogLine, type Program } from '../../api/program.ts';
 import { serverEvents } from '../../api/sse.ts';
+import { linesAtOnce } from '../../components/ProgramParts.tsx';
 
 export type Running = {
   state: 'idle' | 'running' | 'ended' | 'stopped';
   startedAt: number;
+  /** The newest. */
   lines: LogLine[];
+  before: number;
   program: Program | null;
   /** The server did not run it, or the line was cut. */
   problem: string | null;
 };
 
-const idle: Running = { state: 'idle', startedAt: 0, lines: [], program: null, problem: null };
+const idle: Running = {
+  state: 'idle',
+  startedAt: 0,
+  lines: [],
+  before: 0,
+  program: null,
+  problem: null,
+};
 /** A program may print faster than a page can be drawn. */
 const drawEveryMs = 40;
-const maxLines = 20_000;
 
 /** Runs a program and gathers its lines as they come. */
 export function useProgram(): {
@@ -34,14 +43,20 @@ export function useProgram(): {
     abort.current = mine;
     const startedAt = Date.now();
     setRun({ ...idle, state: 'running', startedAt });
-    let lines: LogLine[] = [];
+    const all: LogLine[] = [];
+    let dropped = 0;
     let timer: ReturnType<typeof setTimeout> | undefined;
     const set = (change: Partial<Running>) => {
       if (abort.current === mine) setRun((before) => ({ ...before, ...change }));
     };
+    /** A copy of the newest: the list itself goes on growing. */
+    const newest = () => {
+      const lines = all.slice(-linesAtOnce);
+      return { lines, before: dropped + all.length - lines.length };
+    };
     const draw = () => {
       timer = undefined;
-      set({ lines });
+      set(newest());
     };
     let program: Program | null = null;
     let problem: string | null = null;
@@ -54,7 +69,8 @@ export function useProgram(): {
       });
       for await (const { event, data } of serverEvents(response)) {
         if (event === 'log') {
-          lines = [...lines.slice(-maxLines), readLog(JSON.parse(data))];
+          all.push(readLog(JSON.parse(data)));
+          if (all.length >= 4 * linesAtOnce) dropped += all.splice(0, 2 * linesAtOnce).length;
           timer ??= setTimeout(draw, drawEveryMs);
         } else if (event === 'result') program = readProgram(JSON.parse(data));
         else if (event === 'error') problem = String(JSON.parse(data));
@@ -65,11 +81,15 @@ export function useProgram(): {
         problem = cause instanceof ApiError ? cause.message : 'The connection was lost';
     }
     clearTimeout(timer);
-    if (mine.signal.aborted && !program) set({ state: 'stopped', lines });
-    else set({ state: 'ended', lines, program, problem });
+    if (mine.signal.aborted && !program) set({ state: 'stopped', ...newest() });
+    else set({ state: 'ended', ...newest(), program, problem });
   }, []);
 
-  const stop = useCallback(() => abort.current?.abort(), []);
+  // Shown at once, whatever is still on its way.
+  const stop = useCallback(() => {
+    abort.current?.abort();
+    setRun((now) => (now.state === 'running' ? { ...now, state: 'stopped' } : now));
+  }, []);
   const show = useCallback((program: Program) => {
     abort.current?.abort();
     abort.current = null;

@@ -1,6 +1,7 @@
 import { useEffect, useRef, useState } from 'react';
 import { ApiError } from '../../api/client.ts';
 import { calls, sandboxes, send, type Exec } from '../../api/sandboxes.ts';
+import { Ansi } from '../../components/Ansi.tsx';
 import { plainText } from '../../components/ansi.ts';
 import '../../components/Code.css';
 import { Curl } from '../../components/Curl.tsx';
@@ -9,6 +10,7 @@ import { TimeAgo } from '../../components/TimeAgo.tsx';
 import { formatDuration } from '../../format.ts';
 import { useLoad, useNow } from '../../hooks.ts';
 import { ExecBadge } from '../sandboxes/StatusBadge.tsx';
+import { shellCommand } from './shell.ts';
 import { useOutput } from './useOutput.ts';
 
 const refreshMs = 2_000;
@@ -24,6 +26,16 @@ export function Commands({ id, live, shown }: { id: string; live: boolean; shown
     shown ? refreshMs : null,
   );
   const now = useNow(1000);
+  // As a shell's arrows: back through what was run here, each once.
+  const [recalled, setRecalled] = useState(-1);
+  const past = [
+    ...new Set((data ?? []).map((exec) => exec.command).filter((it) => it && it !== shellCommand)),
+  ];
+  function recall(at: number) {
+    if (at >= past.length) return;
+    setRecalled(Math.max(-1, at));
+    setCommand(past[at] ?? '');
+  }
 
   async function act(what: () => Promise<unknown>) {
     try {
@@ -40,6 +52,7 @@ export function Commands({ id, live, shown }: { id: string; live: boolean; shown
       if (command.trim() === '') return;
       setCurrent((await sandboxes.start(id, { command })).id);
       setCommand('');
+      setRecalled(-1);
     });
 
   const stop = (exec: Exec, signal: string) => act(() => send(calls.signal(id, exec.id, signal)));
@@ -62,7 +75,16 @@ export function Commands({ id, live, shown }: { id: string; live: boolean; shown
           spellCheck={false}
           disabled={!live}
           value={command}
-          onChange={(event) => setCommand(event.target.value)}
+          onChange={(event) => {
+            setCommand(event.target.value);
+            setRecalled(-1);
+          }}
+          onKeyDown={(event) => {
+            const step = { ArrowUp: 1, ArrowDown: -1 }[event.key];
+            if (step === undefined) return;
+            event.preventDefault();
+            recall(recalled + step);
+          }}
         />
         <button type="submit" className="button primary" disabled={!live}>
           Run
@@ -90,7 +112,7 @@ export function Commands({ id, live, shown }: { id: string; live: boolean; shown
               aria-expanded={exec.id === current}
               onClick={() => setCurrent(exec.id === current ? null : exec.id)}
             >
-              {plainText(exec.command || exec.id)}
+              {exec.command === shellCommand ? 'a shell' : plainText(exec.command || exec.id)}
             </button>
             <span className="exec-facts">
               <Duration exec={exec} now={now} />
@@ -156,7 +178,7 @@ function Output({ id, exec, onEnd }: { id: string; exec: string; onEnd: () => vo
         {cut && <span className="output-cut">What came before is left out here.{'\n'}</span>}
         {parts.map((part, at) => (
           <span key={at} className={part.stream}>
-            {plainText(part.text)}
+            <Ansi text={part.text} />
           </span>
         ))}
         {parts.length === 0 && ended && <span className="output-cut">It printed nothing.</span>}

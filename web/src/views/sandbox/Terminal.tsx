@@ -8,20 +8,10 @@ import { calls, sandboxes, send, type Exec } from '../../api/sandboxes.ts';
 import { useMedia } from '../../hooks.ts';
 import { readKept, writeKept } from '../../kept.ts';
 import { letSpansBeStyled, TerminalDocument } from './terminalDocument.ts';
+import { shellBody, shellCommand } from './shell.ts';
 import { Tty, type TtyState } from './tty.ts';
 
 letSpansBeStyled();
-
-/** bash where there is one. By this text the page knows its shells again. */
-export const shellCommand = 'if command -v bash >/dev/null; then exec bash; else exec sh; fi';
-
-export const shellBody = (cols: number, rows: number) => ({
-  command: shellCommand,
-  env: { TERM: 'xterm-256color' },
-  tty: true,
-  cols,
-  rows,
-});
 
 const color = (name: string) =>
   getComputedStyle(document.documentElement).getPropertyValue(name).trim();
