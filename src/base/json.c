@@ -1,5 +1,6 @@
 #include "base/json.h"
 
+#include "base/cleanup.h"
 #include "base/utf8.h"
 
 #include <ctype.h>
@@ -180,6 +181,41 @@ bool json_is_valid(const char *text, size_t len) {
     return s.at == s.end;
 }
 
+/* How many letters to add, drop or change to make one of the other. */
+static size_t distance(const char *a, const char *b) {
+    enum { MOST = 64 };
+    size_t row[MOST + 1];
+    size_t n = strlen(b);
+    if (n > MOST)
+        return MOST;
+    for (size_t k = 0; k <= n; k++)
+        row[k] = k;
+    for (size_t i = 0; a[i]; i++) {
+        size_t corner = row[0];
+        row[0] = i + 1;
+        for (size_t k = 0; k < n; k++) {
+            size_t change = corner + (a[i] != b[k]);
+            corner = row[k + 1];
+            row[k + 1] = MIN(change, MIN(row[k], row[k + 1]) + 1);
+        }
+    }
+    return row[n];
+}
+
+/* What may have been meant; NULL if nothing is like it. */
+static const char *nearest(const char *key, const char *const *allowed) {
+    const char *best = NULL;
+    size_t least = strlen(key) > 64 ? 0 : MAX(strlen(key) / 3, 1);
+    for (const char *const *a = allowed; *a; a++) {
+        size_t d = distance(key, *a);
+        if (d <= least && (!best || d < least)) {
+            best = *a;
+            least = d;
+        }
+    }
+    return best;
+}
+
 int json_check_keys(const json_t *obj, const char *what, const char *const *allowed,
                     struct err *err) {
     if (!json_is_object(obj))
@@ -190,6 +226,10 @@ int json_check_keys(const json_t *obj, const char *what, const char *const *allo
         const char *const *a = allowed;
         while (*a && strcmp(*a, key) != 0)
             a++;
+        const char *meant = *a ? NULL : nearest(key, allowed);
+        if (meant)
+            return err_set(err, ERR_BAD_REQUEST, "%s: unknown key \"%.80s\": did you mean \"%s\"?",
+                           what, key, meant);
         if (!*a)
             return err_set(err, ERR_BAD_REQUEST, "%s: unknown key \"%.80s\"", what, key);
     }

@@ -3,7 +3,7 @@
  * endpoints need is reached from here. */
 
 #include "base/err.h"
-#include "front/config.h"
+#include "front/config/config.h"
 #include "front/features.h"
 #include "front/http/server.h"
 #include "front/keys.h"
@@ -38,6 +38,7 @@ struct front {
     struct codes *codes;
     struct executes *executes;
     struct vercel *vercel;
+    struct reload *reload;
     struct door *door; /* the demo model for sandboxes */
     json_t *door_script;
     json_t *private_upstreams;    /* of the models, for cay-egress */

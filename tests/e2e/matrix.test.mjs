@@ -26,6 +26,7 @@ const table = {
   'GET /metrics': { access: 'read', statuses: [200] },
   'GET /v1/status': { access: 'read', statuses: [200] },
   'POST /v1/session': { access: 'read', statuses: [204] },
+  'POST /v1/config/reload': { access: 'admin', statuses: [200] },
   'DELETE /v1/session': { access: 'public', statuses: [204] },
   'GET /v1/runs': { access: 'read', statuses: [200] },
   'GET /v1/runs/{id}/events': { access: 'read', path: `/v1/runs/${run}/events`, owned: true, statuses: [200] },

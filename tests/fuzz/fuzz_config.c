@@ -1,7 +1,7 @@
 /* cay.json: read from a file that is the input; what it says is within its limits. */
 
 #include "base/fd.h"
-#include "front/config.h"
+#include "front/config/config.h"
 
 #include <stdint.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "front/config.h"
+#include "front/config/config.h"
 #include "unit/unit.h"
 
 #include <stdio.h>

@@ -233,6 +233,10 @@ void agents_destroy(struct agents *all) {
     later_queue_close(&all->later, on_later_closed, all);
 }
 
+void agents_set_limits(struct agents *a, const struct agent_limits *limits) {
+    a->opt.limits = *limits;
+}
+
 const struct agent_def *agents_defs(const struct agents *a) {
     return a->opt.defs;
 }

@@ -34,6 +34,8 @@ struct agents_options {
 struct agents *agents_create(const struct agents_options *options);
 /* Ends every turn and forgets every listener, which hears so before this returns. */
 void agents_destroy(struct agents *a);
+/* For what begins from now on. */
+void agents_set_limits(struct agents *a, const struct agent_limits *limits);
 const struct agent_def *agents_defs(const struct agents *a);
 
 /* The instance, made if there is none yet. ERR_NOT_FOUND if there is no such type. Stays open while

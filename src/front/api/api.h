@@ -5,6 +5,7 @@
 
 void api_health_routes(struct front *f);
 void api_status_routes(struct front *f);
+void api_config_routes(struct front *f);
 void api_runs_routes(struct front *f);
 /* Answers with the job's events after a number as they come, or (stream false) with its record when
  * it has ended. */

@@ -17,6 +17,7 @@ struct verb {
 int cli_serve(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_key(int argc, char **argv);
+int cli_config(int argc, char **argv);
 int cli_run(int argc, char **argv);
 int cli_chat(int argc, char **argv);
 int cli_exec(int argc, char **argv);

@@ -2,7 +2,7 @@
 #include "base/path.h"
 #include "front/cli/cli.h"
 #include "front/code/definition.h"
-#include "front/config.h"
+#include "front/config/config.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include "base/path.h"
 #include "front/cli/cli.h"
 #include "front/code/definition.h"
-#include "front/config.h"
+#include "front/config/config.h"
 #include "front/features.h"
 #include "front/sandbox/launcher.h"
 

@@ -13,7 +13,7 @@
 #include "front/cli/cli.h"
 #include "front/cli/stdio.h"
 #include "front/cli/terminal.h"
-#include "front/config.h"
+#include "front/config/config.h"
 #include "front/sandbox/launcher.h"
 #include "wire/egress.h"
 

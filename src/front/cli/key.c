@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "front/cli/cli.h"
-#include "front/config.h"
+#include "front/config/config.h"
 #include "front/keys.h"
 #include "front/ledger/db.h"
 

@@ -26,6 +26,7 @@ static const struct verb verbs[] = {
     {"vercel", "have programs written for @vercel/sandbox use a running server", cli_vercel},
     {"chat", "talk to an agent of a running server", cli_chat},
     {"doctor", "say what this machine offers and what to do about the rest", cli_doctor},
+    {"config", "check, show and reload the settings", cli_config},
     {"key", "create, list and revoke API keys", cli_key},
     {"version", "print the version", version},
     {"help", "print this, or the help of a command", help},

@@ -18,6 +18,7 @@
 #include "front/job/job.h"
 #include "front/ledger/db.h"
 #include "front/lock.h"
+#include "front/reload.h"
 #include "front/run/tails.h"
 #include "front/run/workers.h"
 #include "front/sandbox/sandboxes.h"
@@ -89,7 +90,9 @@ struct serve {
     struct agent_def *agent_defs;
     struct coder_def *coder_defs;
     uv_loop_t loop;
-    uv_signal_t signals[2];
+    uv_signal_t signals[3];
+    bool level_given;
+    bool time_given;
     struct caretaker *caretaker;
     unsigned parts; /* that are ending */
     int listen_fds[8];
@@ -163,6 +166,7 @@ static int parse(int argc, char **argv, struct serve *s, struct err *err) {
     struct config *k = &s->config;
     if (config_load(k, file, err) < 0)
         return cli_fail(err);
+    s->level_given = level != NULL;
     if (level && !log_level_parse(level, &k->log_level))
         return cli_usage("serve", "--log-level is debug, info, warn, error or off");
     for (size_t i = 0; i < nlisten; i++) {
@@ -608,6 +612,7 @@ static int start_http(struct serve *s, struct err *err) {
     });
     api_health_routes(f);
     api_status_routes(f);
+    api_config_routes(f);
     api_runs_routes(f);
     api_run_routes(f);
     api_agents_routes(f);
@@ -647,6 +652,7 @@ static void on_drained(void *ctx) {
     struct serve *s = ctx;
     http_server_destroy(s->front.http);
     agents_destroy(s->front.agents);
+    reload_close(s->front.reload);
     executes_close(s->front.executes);
     codes_close(s->front.codes);
     door_close(s->front.door);
@@ -664,6 +670,12 @@ static void on_drained(void *ctx) {
 
 static void on_signal(uv_signal_t *h, int signo) {
     struct serve *s = h->data;
+    struct err err;
+    if (signo == SIGHUP) {
+        if (reload_now(s->front.reload, NULL, &err) < 0)
+            log_error("config.reload", "error", err.message);
+        return;
+    }
     if (s->stopping)
         _exit(128 + signo); /* asked twice: do not wait */
     s->stopping = true;
@@ -701,6 +713,12 @@ static int open_door(struct serve *s, struct err *err) {
     int rc = door_open(&s->loop, f->door_script, &f->door, err);
     f->private_upstreams = code_route_private(&s->secrets, f->door);
     return rc;
+}
+
+static int read_time(struct serve *s, struct err *err) {
+    const char *text = secrets_take(&s->secrets, "MAX_EXECUTION_TIME");
+    s->time_given = text != NULL;
+    return execute_settings_time(&s->config.execute, text, err);
 }
 
 static int run(struct serve *s, struct err *err) {
@@ -744,8 +762,7 @@ static int run(struct serve *s, struct err *err) {
                                                        .data_dir = s->config.data_dir});
     rc = open_door(s, err);
     if (rc == 0)
-        rc = execute_settings_time(&s->config.execute,
-                                   secrets_take(&s->secrets, "MAX_EXECUTION_TIME"), err);
+        rc = read_time(s, err);
     if (rc < 0)
         return rc;
     rc = sandboxes_open(
@@ -782,7 +799,18 @@ static int run(struct serve *s, struct err *err) {
     rc = start_http(s, err);
     if (rc < 0)
         return rc;
-    static const int signals[] = {SIGTERM, SIGINT};
+    rc = reload_create(
+        &(struct reload_options){.front = f,
+                                 .config = &s->config,
+                                 .level_given = s->level_given,
+                                 .time_given = s->time_given,
+                                 .service_url = secrets_take(&s->secrets, "CONFIG_SERVICE_URL"),
+                                 .service_token =
+                                     secrets_take(&s->secrets, "CONFIG_SERVICE_TOKEN")},
+        &f->reload, err);
+    if (rc < 0)
+        return rc;
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
     for (size_t i = 0; i < ARRAY_LEN(signals); i++) {
         (void)uv_signal_init(&s->loop, &s->signals[i]);
         s->signals[i].data = s;

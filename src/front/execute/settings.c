@@ -1,5 +1,6 @@
 #include "front/execute/settings.h"
 
+#include "base/cleanup.h"
 #include "base/limits.h"
 #include "base/mem.h"
 
@@ -14,18 +15,26 @@ struct execute_settings execute_settings_default(void) {
                                      .fetch_timeout_ms = LIMIT_EXECUTE_FETCH_TIMEOUT_MS};
 }
 
+size_t execute_settings_table(struct execute_settings *s, struct setting out[SETTINGS_MAX]) {
+    const struct setting table[] = {
+        SETTING("max", s->max, 1, 100000),
+        SETTING("timeout_ms", s->timeout_ms, 1, TIMEOUT_MAX_MS),
+        SETTING("fetch_timeout_ms", s->fetch_timeout_ms, 1, 600000),
+    };
+    memcpy(out, table, sizeof(table));
+    return ARRAY_LEN(table);
+}
+
 int execute_settings_read(struct execute_settings *s, const json_t *json, struct err *err) {
-    static const char *const keys[] = {"max", "timeout_ms", "fetch_timeout_ms", "search_url", NULL};
+    static const char *const others[] = {"search_url", NULL};
     const char *url = NULL;
+    struct setting table[SETTINGS_MAX];
+    size_t n = execute_settings_table(s, table);
     if (!json)
         return 0;
-    int rc = json_check_keys(json, "\"execute\"", keys, err);
+    int rc = settings_check_keys(table, n, others, json, "\"execute\"", err);
     if (rc == 0)
-        rc = json_get_int(json, "max", 1, 100000, &s->max, err);
-    if (rc == 0)
-        rc = json_get_int(json, "timeout_ms", 1, TIMEOUT_MAX_MS, &s->timeout_ms, err);
-    if (rc == 0)
-        rc = json_get_int(json, "fetch_timeout_ms", 1, 600000, &s->fetch_timeout_ms, err);
+        rc = settings_read(table, n, json, err);
     if (rc == 0)
         rc = json_get_str(json, "search_url", &url, err);
     if (rc == 0 && url && strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0)

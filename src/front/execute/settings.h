@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "front/setting.h"
 
 #include <stdint.h>
 
@@ -14,6 +15,8 @@ struct execute_settings {
 };
 
 struct execute_settings execute_settings_default(void);
+/* Its numbers; returns how many there are. */
+size_t execute_settings_table(struct execute_settings *s, struct setting out[SETTINGS_MAX]);
 /* json may be NULL. */
 int execute_settings_read(struct execute_settings *s, const json_t *json, struct err *err);
 /* What MAX_EXECUTION_TIME says, in milliseconds; text may be NULL. */

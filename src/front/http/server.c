@@ -106,6 +106,10 @@ int http_server_listen(struct http_server *s, int fd, struct err *err) {
     return 0;
 }
 
+void http_server_set_limits(struct http_server *s, const struct http_limits *limits) {
+    s->opt.limits = *limits;
+}
+
 struct http_stats http_server_stats(const struct http_server *s) {
     return s->stats;
 }

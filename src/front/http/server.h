@@ -75,6 +75,9 @@ void http_server_route(struct http_server *s, const struct http_route *route);
 /* Listens on a descriptor that is bound already. */
 int http_server_listen(struct http_server *s, int fd, struct err *err);
 
+/* For what begins from now on. */
+void http_server_set_limits(struct http_server *s, const struct http_limits *limits);
+
 struct http_stats {
     size_t connections;
     size_t websockets;

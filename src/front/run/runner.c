@@ -7,6 +7,7 @@
 #include "wire/isolate.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct runner_config runner_config_default(void) {
     return (struct runner_config){
@@ -36,76 +37,33 @@ struct runner_config runner_config_default(void) {
     };
 }
 
-const char *const runner_limit_keys[] = {"run_wall_ms",
-                                         "run_cpu_ms",
-                                         "run_memory_bytes",
-                                         "run_output_bytes",
-                                         "run_binding_calls",
-                                         "run_module_bytes",
-                                         "isolates",
-                                         "isolates_memory_bytes",
-                                         "ready_isolates",
-                                         "waiting_runs",
-                                         "wait_ms",
-                                         "facets",
-                                         "warm_workers",
-                                         "warm_idle_ms",
-                                         "compile_cpu_ms",
-                                         "compile_timeout_ms",
-                                         "compile_cache_bytes",
-                                         "compile_small_bytes",
-                                         "compile_small_cpu_ms",
-                                         "compile_waiting_bytes",
-                                         "compile_idle_ms",
-                                         NULL};
-
-int runner_config_read(struct runner_config *c, const json_t *limits, struct err *err) {
+size_t runner_config_table(struct runner_config *c, struct setting *out) {
     struct run_limits *l = &c->limits;
-    struct {
-        const char *key;
-        uint32_t *u32;
-        uint64_t *u64;
-        size_t *size;
-        int64_t min;
-        int64_t max;
-    } table[] = {
-        {"run_wall_ms", &l->wall_ms, NULL, NULL, 1, 86400000},
-        {"run_cpu_ms", &l->cpu_ms, NULL, NULL, 1, 86400000},
-        {"run_memory_bytes", NULL, &l->memory_bytes, NULL, 16 << 20, (int64_t)1 << 40},
-        {"run_output_bytes", &l->output_bytes, NULL, NULL, 1024, 256 << 20},
-        {"run_binding_calls", &l->binding_calls, NULL, NULL, 1, 1 << 30},
-        {"run_module_bytes", &l->module_bytes, NULL, NULL, 1024, 64 << 20},
-        {"isolates", NULL, NULL, &c->isolates, 1, 100000},
-        {"isolates_memory_bytes", NULL, &c->isolates_memory_bytes, NULL, 0, (int64_t)1 << 50},
-        {"ready_isolates", NULL, NULL, &c->ready_isolates, 1, 10000},
-        {"waiting_runs", NULL, NULL, &c->waiting_runs, 0, 1000000},
-        {"wait_ms", &c->wait_ms, NULL, NULL, 1, 3600000},
-        {"facets", NULL, NULL, &c->facets, 1, 100000},
-        {"warm_workers", NULL, NULL, &c->warm_workers, 1, 100000},
-        {"warm_idle_ms", &c->warm_idle_ms, NULL, NULL, 100, 86400000},
-        {"compile_cpu_ms", &c->compile_cpu_ms, NULL, NULL, 100, 600000},
-        {"compile_timeout_ms", &c->compile_timeout_ms, NULL, NULL, 100, 600000},
-        {"compile_cache_bytes", NULL, NULL, &c->compile_cache_bytes, 0, (int64_t)1 << 32},
-        {"compile_small_bytes", NULL, NULL, &c->compile_small_bytes, 0, 64 << 20},
-        {"compile_small_cpu_ms", &c->compile_small_cpu_ms, NULL, NULL, 1, 600000},
-        {"compile_waiting_bytes", NULL, NULL, &c->compile_waiting_bytes, 0, (int64_t)1 << 40},
-        {"compile_idle_ms", &c->compile_idle_ms, NULL, NULL, 1, 86400000},
+    const struct setting table[] = {
+        SETTING("run_wall_ms", l->wall_ms, 1, 86400000),
+        SETTING_FIXED("run_cpu_ms", l->cpu_ms, 1, 86400000),
+        SETTING_FIXED("run_memory_bytes", l->memory_bytes, 16 << 20, (int64_t)1 << 40),
+        SETTING("run_output_bytes", l->output_bytes, 1024, 256 << 20),
+        SETTING("run_binding_calls", l->binding_calls, 1, 1 << 30),
+        SETTING("run_module_bytes", l->module_bytes, 1024, 64 << 20),
+        SETTING_FIXED("isolates", c->isolates, 1, 100000),
+        SETTING_FIXED("isolates_memory_bytes", c->isolates_memory_bytes, 0, (int64_t)1 << 50),
+        SETTING_FIXED("ready_isolates", c->ready_isolates, 1, 10000),
+        SETTING_FIXED("waiting_runs", c->waiting_runs, 0, 1000000),
+        SETTING_FIXED("wait_ms", c->wait_ms, 1, 3600000),
+        SETTING_FIXED("facets", c->facets, 1, 100000),
+        SETTING_FIXED("warm_workers", c->warm_workers, 1, 100000),
+        SETTING_FIXED("warm_idle_ms", c->warm_idle_ms, 100, 86400000),
+        SETTING_FIXED("compile_cpu_ms", c->compile_cpu_ms, 100, 600000),
+        SETTING_FIXED("compile_timeout_ms", c->compile_timeout_ms, 100, 600000),
+        SETTING_FIXED("compile_cache_bytes", c->compile_cache_bytes, 0, (int64_t)1 << 32),
+        SETTING_FIXED("compile_small_bytes", c->compile_small_bytes, 0, 64 << 20),
+        SETTING_FIXED("compile_small_cpu_ms", c->compile_small_cpu_ms, 1, 600000),
+        SETTING_FIXED("compile_waiting_bytes", c->compile_waiting_bytes, 0, (int64_t)1 << 40),
+        SETTING_FIXED("compile_idle_ms", c->compile_idle_ms, 1, 86400000),
     };
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(table); i++) {
-        int64_t v = table[i].u32    ? (int64_t)*table[i].u32
-                    : table[i].u64  ? (int64_t)*table[i].u64
-                    : table[i].size ? (int64_t)*table[i].size
-                                    : 0;
-        rc = json_get_int(limits, table[i].key, table[i].min, table[i].max, &v, err);
-        if (table[i].u32)
-            *table[i].u32 = (uint32_t)v;
-        else if (table[i].u64)
-            *table[i].u64 = (uint64_t)v;
-        else if (table[i].size)
-            *table[i].size = (size_t)v;
-    }
-    return rc;
+    memcpy(out, table, sizeof(table));
+    return ARRAY_LEN(table);
 }
 
 struct runner *runner_create(const struct runner_options *o) {

@@ -7,6 +7,7 @@
 #include "front/run/compiler.h"
 #include "front/run/facets.h"
 #include "front/run/pool.h"
+#include "front/setting.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,9 +44,8 @@ struct runner_config {
 };
 
 struct runner_config runner_config_default(void);
-/* Reads "limits" keys that belong here; unknown keys are left to the caller. */
-extern const char *const runner_limit_keys[];
-int runner_config_read(struct runner_config *c, const json_t *limits, struct err *err);
+/* What of "limits" belongs here; at most 32. Returns how many there are. */
+size_t runner_config_table(struct runner_config *c, struct setting *out);
 
 struct runner {
     uv_loop_t *loop;

@@ -178,45 +178,42 @@ static int read_caps(struct sandbox_settings *s, const json_t *json, struct err 
     return rc;
 }
 
-static int read_numbers(struct sandbox_settings *s, const json_t *json, struct err *err) {
-    struct {
-        const char *key;
-        uint32_t *at;
-        int64_t min, max;
-    } table[] = {
-        {"pool", &s->pool, 0, 1024},
-        {"max", &s->max, 1, 32768},
-        {"max_per_key", &s->max_per_key, 1, 32768},
-        {"timeout_s", &s->timeout_s, 1, 31536000},
-        {"max_timeout_s", &s->max_timeout_s, 1, 31536000},
-        {"memory_mb", &s->memory_mb, 16, 1 << 24},
-        {"disk_mb", &s->disk_mb, 1, 1 << 24},
-        {"pids", &s->pids, 1, 1 << 20},
-        {"output_mb", &s->output_mb, 1, 1 << 20},
-        {"outputs_mb", &s->outputs_mb, 1, 1 << 24},
-        {"execs", &s->execs, 1, 100000},
-        {"commands", &s->commands, 1, 100000},
-        {"commands_per_key", &s->commands_per_key, 1, 100000},
-        {"keep", &s->keep, 0, 1000000},
-        {"keep_s", &s->keep_s, 0, 315360000},
-        {"upload_mb", &s->upload_mb, 1, 1 << 20},
-        {"snapshot_mb", &s->snapshot_mb, 1, 1 << 24},
-        {"snapshots_mb", &s->snapshots_mb, 1, 1 << 24},
-        {"snapshots_mb_per_key", &s->snapshots_mb_per_key, 1, 1 << 24},
-        {"snapshot_s", &s->snapshot_s, 1, 86400},
-        {"connections", &s->connections, 1, 10000},
-        {"answer_s", &s->answer_s, 1, 86400},
-        {"events", &s->events, 1, 100000},
-        {"events_total", &s->events_total, 100, 10000000},
-        {"uid_base", &s->uid_base, 65536, 0xfffffff0LL},
-        {"uid_count", &s->uid_count, 2, 0x7fffffffLL},
+size_t sandbox_settings_table(struct sandbox_settings *s, struct setting out[SETTINGS_MAX]) {
+    const struct setting table[] = {
+        SETTING_FIXED("pool", s->pool, 0, 1024),
+        SETTING("max", s->max, 1, 32768),
+        SETTING("max_per_key", s->max_per_key, 1, 32768),
+        SETTING("timeout_s", s->timeout_s, 1, 31536000),
+        SETTING("max_timeout_s", s->max_timeout_s, 1, 31536000),
+        SETTING("memory_mb", s->memory_mb, 16, 1 << 24),
+        SETTING("disk_mb", s->disk_mb, 1, 1 << 24),
+        SETTING("pids", s->pids, 1, 1 << 20),
+        SETTING("output_mb", s->output_mb, 1, 1 << 20),
+        SETTING("outputs_mb", s->outputs_mb, 1, 1 << 24),
+        SETTING("execs", s->execs, 1, 100000),
+        SETTING("commands", s->commands, 1, 100000),
+        SETTING("commands_per_key", s->commands_per_key, 1, 100000),
+        SETTING("keep", s->keep, 0, 1000000),
+        SETTING("keep_s", s->keep_s, 0, 315360000),
+        SETTING_FIXED("upload_mb", s->upload_mb, 1, 1 << 20),
+        SETTING("snapshot_mb", s->snapshot_mb, 1, 1 << 24),
+        SETTING("snapshots_mb", s->snapshots_mb, 1, 1 << 24),
+        SETTING("snapshots_mb_per_key", s->snapshots_mb_per_key, 1, 1 << 24),
+        SETTING("snapshot_s", s->snapshot_s, 1, 86400),
+        SETTING("connections", s->connections, 1, 10000),
+        SETTING("answer_s", s->answer_s, 1, 86400),
+        SETTING("events", s->events, 1, 100000),
+        SETTING_FIXED("events_total", s->events_total, 100, 10000000),
+        SETTING_FIXED("uid_base", s->uid_base, 65536, 0xfffffff0LL),
+        SETTING_FIXED("uid_count", s->uid_count, 2, 0x7fffffffLL),
     };
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(table); i++) {
-        int64_t v = *table[i].at;
-        rc = json_get_int(json, table[i].key, table[i].min, table[i].max, &v, err);
-        *table[i].at = (uint32_t)v;
-    }
+    memcpy(out, table, sizeof(table));
+    return ARRAY_LEN(table);
+}
+
+static int read_numbers(struct sandbox_settings *s, const json_t *json, struct err *err) {
+    struct setting table[SETTINGS_MAX];
+    int rc = settings_read(table, sandbox_settings_table(s, table), json, err);
     if (!json_object_get(json, "max_per_key"))
         s->max_per_key = MIN((uint32_t)LIMIT_SANDBOXES_PER_KEY, share_of(s->max));
     if (!json_object_get(json, "commands_per_key"))
@@ -227,44 +224,15 @@ static int read_numbers(struct sandbox_settings *s, const json_t *json, struct e
 }
 
 int sandbox_settings_read(struct sandbox_settings *s, const json_t *json, struct err *err) {
-    static const char *const keys[] = {"pool",
-                                       "max",
-                                       "max_per_key",
-                                       "timeout_s",
-                                       "max_timeout_s",
-                                       "memory_mb",
-                                       "disk_mb",
-                                       "pids",
-                                       "cpus",
-                                       "output_mb",
-                                       "outputs_mb",
-                                       "execs",
-                                       "commands",
-                                       "commands_per_key",
-                                       "keep",
-                                       "keep_s",
-                                       "upload_mb",
-                                       "snapshot_mb",
-                                       "snapshot_s",
-                                       "snapshots_mb",
-                                       "snapshots_mb_per_key",
-                                       "connections",
-                                       "answer_s",
-                                       "events",
-                                       "events_total",
-                                       "uid_base",
-                                       "uid_count",
-                                       "roots",
-                                       "binds",
-                                       "routes",
-                                       "allow",
-                                       "private",
-                                       "ca_file",
-                                       "caps",
-                                       NULL};
+    static const char *const others[] = {"cpus",    "roots",   "binds", "routes", "allow",
+                                         "private", "ca_file", "caps",  NULL};
+    struct setting table[SETTINGS_MAX];
+    size_t n = sandbox_settings_table(s, table);
     if (!json)
         return 0;
-    int rc = json_check_keys(json, "\"sandboxes\"", keys, err);
+    int rc = settings_check_keys(table, n, others, json, "\"sandboxes\"", err);
+    if (rc < 0)
+        return rc;
     const char *ca_file = NULL;
     if (rc == 0)
         rc = read_numbers(s, json, err);

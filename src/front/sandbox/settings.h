@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "front/setting.h"
 #include "wire/sandbox.h"
 
 #include <stdbool.h>
@@ -60,6 +61,8 @@ struct sandbox_settings {
 };
 
 struct sandbox_settings sandbox_settings_default(void);
+/* Its numbers; returns how many there are. */
+size_t sandbox_settings_table(struct sandbox_settings *s, struct setting out[SETTINGS_MAX]);
 int sandbox_settings_read(struct sandbox_settings *s, const json_t *json, struct err *err);
 /* Opens the folders of binds, with the rights we have now. */
 int sandbox_settings_open(struct sandbox_settings *s, struct err *err);

@@ -3,6 +3,8 @@
 #include "base/cleanup.h"
 #include "base/limits.h"
 
+#include <string.h>
+
 struct store_settings store_settings_default(void) {
     return (struct store_settings){.keep_runs = LIMIT_STORE_KEEP_RUNS,
                                    .keep_s = LIMIT_STORE_KEEP_S,
@@ -13,24 +15,23 @@ struct store_settings store_settings_default(void) {
                                    .workers_mb = LIMIT_STORE_WORKERS_MB};
 }
 
-int store_settings_read(struct store_settings *s, const json_t *json, struct err *err) {
-    if (!json)
-        return 0;
-    const struct {
-        const char *key;
-        int64_t *at;
-        int64_t max;
-    } table[] = {
-        {"keep_runs", &s->keep_runs, 1000000000},   {"keep_s", &s->keep_s, 3153600000},
-        {"keep_mb", &s->keep_mb, 1 << 24},          {"run_events", &s->run_events, 100000},
-        {"run_events_mb", &s->run_events_mb, 1024}, {"workers", &s->workers, 100000},
-        {"workers_mb", &s->workers_mb, 1 << 20},
+size_t store_settings_table(struct store_settings *s, struct setting out[SETTINGS_MAX]) {
+    const struct setting table[] = {
+        SETTING("keep_runs", s->keep_runs, 1, 1000000000),
+        SETTING("keep_s", s->keep_s, 1, 3153600000),
+        SETTING("keep_mb", s->keep_mb, 1, 1 << 24),
+        SETTING("run_events", s->run_events, 1, 100000),
+        SETTING("run_events_mb", s->run_events_mb, 1, 1024),
+        SETTING("workers", s->workers, 1, 100000),
+        SETTING("workers_mb", s->workers_mb, 1, 1 << 20),
     };
-    const char *keys[ARRAY_LEN(table) + 1] = {NULL};
-    for (size_t i = 0; i < ARRAY_LEN(table); i++)
-        keys[i] = table[i].key;
-    int rc = json_check_keys(json, "\"store\"", keys, err);
-    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(table); i++)
-        rc = json_get_int(json, table[i].key, 1, table[i].max, table[i].at, err);
-    return rc;
+    memcpy(out, table, sizeof(table));
+    return ARRAY_LEN(table);
+}
+
+int store_settings_read(struct store_settings *s, const json_t *json, struct err *err) {
+    struct setting table[SETTINGS_MAX];
+    size_t n = store_settings_table(s, table);
+    int rc = json ? settings_check_keys(table, n, NULL, json, "\"store\"", err) : 0;
+    return rc < 0 ? rc : settings_read(table, n, json, err);
 }

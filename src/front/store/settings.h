@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "front/setting.h"
 
 #include <stdint.h>
 
@@ -17,5 +18,7 @@ struct store_settings {
 };
 
 struct store_settings store_settings_default(void);
+/* Returns how many there are. */
+size_t store_settings_table(struct store_settings *s, struct setting out[SETTINGS_MAX]);
 /* json may be NULL. */
 int store_settings_read(struct store_settings *s, const json_t *json, struct err *err);

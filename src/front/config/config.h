@@ -9,6 +9,7 @@
 #include "front/http/server.h"
 #include "front/run/runner.h"
 #include "front/sandbox/settings.h"
+#include "front/setting.h"
 #include "front/store/settings.h"
 
 #include <stdbool.h>
@@ -26,6 +27,7 @@ struct config {
     char *model;       /* the default model; NULL: by the keys there are */
     char *user;
     char *file;   /* the file that was read, or NULL */
+    json_t *tree; /* what it says */
     char **hosts; /* further host names that this server answers for */
     size_t nhosts;
     char **origins; /* pages of other origins that may call the API */
@@ -46,12 +48,27 @@ struct config {
 
 void config_init(struct config *c);
 void config_finish(struct config *c);
-/* path NULL: ./cay.json, then /etc/cay/cay.json, then none. */
+/* The file that is read when none is named: ./cay.json, then /etc/cay/cay.json, or NULL. */
+const char *config_usual_file(void);
+/* path NULL: the usual one, if there is any. */
 int config_load(struct config *c, const char *path, struct err *err);
+/* What an object says, over what is set already. */
+int config_read_tree(struct config *c, const json_t *root, struct err *err);
+/* The names of all settings; the numbers in sections are below. */
+extern const char *const config_keys[];
+/* The sections that have numbers, from 0 on: the name and the table, until the name is NULL. */
+size_t config_table(struct config *c, size_t section, const char **ret_name,
+                    struct setting out[SETTINGS_MAX]);
 /* Adds "HOST:PORT" or "unix:PATH"; the first call of the command line replaces the file's list. */
 int config_add_listen(struct config *c, const char *address, struct err *err);
 /* Fills what nothing has set. */
 void config_defaults(struct config *c);
+/* Takes over from `next`, which has been read since, what can change while the server runs, and
+ * tells of everything that differs: applied, or not before a restart. */
+void config_take_over(struct config *now, struct config *next,
+                      void (*on_change)(void *ctx, const char *key, const char *from,
+                                        const char *to, bool applied),
+                      void *ctx);
 
 /* Splits "HOST:PORT" ("[::1]:80"); the host is written to ret_host without brackets. */
 int config_parse_address(const char *address, char *ret_host, size_t size, unsigned *ret_port,

@@ -1,4 +1,4 @@
-#include "front/config.h"
+#include "front/config/config.h"
 
 #include "base/buf.h"
 #include "base/cleanup.h"
@@ -48,6 +48,7 @@ void config_finish(struct config *c) {
     free(c->model);
     free(c->user);
     free(c->file);
+    json_decref(c->tree);
     sandbox_settings_finish(&c->sandboxes);
     execute_settings_finish(&c->execute);
     *c = (struct config){0};
@@ -117,50 +118,55 @@ static int read_strings(const json_t *root, const char *key, char ***list, size_
 }
 
 /* A limit by its name in limits.h, in lower case. */
-static int read_limits(struct config *c, const json_t *obj, struct err *err) {
-    if (!obj)
-        return 0;
-    struct {
-        const char *key;
-        size_t *size;
-        unsigned *ms;
-        int64_t min;
-        int64_t max;
-    } table[] = {
-        {"head_bytes", &c->http.head_bytes, NULL, 1024, 1 << 20},
-        {"body_bytes", &c->http.body_bytes, NULL, 1024, (int64_t)1 << 32},
-        {"connections", &c->http.connections, NULL, 1, 1000000},
-        {"ws_message_bytes", &c->http.ws_message_bytes, NULL, 1024, 1 << 30},
-        {"header_timeout_ms", NULL, &c->http.header_timeout_ms, 100, 3600000},
-        {"body_pace_bytes", &c->http.body_pace_bytes, NULL, 1, (int64_t)1 << 30},
-        {"held_bytes", &c->http.held_bytes, NULL, 1 << 20, (int64_t)1 << 40},
-        {"body_timeout_ms", NULL, &c->http.body_timeout_ms, 100, 3600000},
-        {"idle_timeout_ms", NULL, &c->http.idle_timeout_ms, 100, 3600000},
-        {"write_timeout_ms", NULL, &c->http.write_timeout_ms, 100, 3600000},
-        {"drain_timeout_ms", NULL, &c->drain_timeout_ms, 0, 3600000},
-        {"agent_turns", &c->agents.turns, NULL, 1, 10000},
-        {"agent_message_bytes", &c->agents.message_bytes, NULL, 1024, 1 << 30},
-        {"agent_history_bytes", &c->agents.history_bytes, NULL, 1024, 1 << 30},
-        {"agent_context_bytes", &c->agents.context_bytes, NULL, 1024, 1 << 30},
-        {"agent_stream_bytes", &c->agents.stream_bytes, NULL, 1024, 1 << 30},
-        {"agent_tool_bytes", &c->agents.tool_bytes, NULL, 1024, 1 << 30},
-        {"agent_instances", &c->agents.instances, NULL, 1, 10000000},
+static size_t limits_table(struct config *c, struct setting out[SETTINGS_MAX]) {
+    const struct setting table[] = {
+        SETTING("head_bytes", c->http.head_bytes, 1024, 1 << 20),
+        SETTING("body_bytes", c->http.body_bytes, 1024, (int64_t)1 << 32),
+        SETTING_FIXED("connections", c->http.connections, 1, 1000000),
+        SETTING("ws_message_bytes", c->http.ws_message_bytes, 1024, 1 << 30),
+        SETTING("header_timeout_ms", c->http.header_timeout_ms, 100, 3600000),
+        SETTING("body_pace_bytes", c->http.body_pace_bytes, 1, (int64_t)1 << 30),
+        SETTING("held_bytes", c->http.held_bytes, 1 << 20, (int64_t)1 << 40),
+        SETTING("body_timeout_ms", c->http.body_timeout_ms, 100, 3600000),
+        SETTING("idle_timeout_ms", c->http.idle_timeout_ms, 100, 3600000),
+        SETTING("write_timeout_ms", c->http.write_timeout_ms, 100, 3600000),
+        SETTING("drain_timeout_ms", c->drain_timeout_ms, 0, 3600000),
+        SETTING("agent_turns", c->agents.turns, 1, 10000),
+        SETTING("agent_message_bytes", c->agents.message_bytes, 1024, 1 << 30),
+        SETTING("agent_history_bytes", c->agents.history_bytes, 1024, 1 << 30),
+        SETTING("agent_context_bytes", c->agents.context_bytes, 1024, 1 << 30),
+        SETTING("agent_stream_bytes", c->agents.stream_bytes, 1024, 1 << 30),
+        SETTING("agent_tool_bytes", c->agents.tool_bytes, 1024, 1 << 30),
+        SETTING("agent_instances", c->agents.instances, 1, 10000000),
     };
-    const char *keys[ARRAY_LEN(table) + 32] = {NULL};
-    for (size_t i = 0; i < ARRAY_LEN(table); i++)
-        keys[i] = table[i].key;
-    for (size_t i = 0; runner_limit_keys[i]; i++)
-        keys[ARRAY_LEN(table) + i] = runner_limit_keys[i];
-    int rc = json_check_keys(obj, "\"limits\"", keys, err);
-    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(table); i++) {
-        int64_t v = table[i].size ? (int64_t)*table[i].size : (int64_t)*table[i].ms;
-        rc = json_get_int(obj, table[i].key, table[i].min, table[i].max, &v, err);
-        if (table[i].size)
-            *table[i].size = (size_t)v;
-        else
-            *table[i].ms = (unsigned)v;
+    _Static_assert(ARRAY_LEN(table) + 32 <= SETTINGS_MAX, "room for those of the runner");
+    memcpy(out, table, sizeof(table));
+    return ARRAY_LEN(table) + runner_config_table(&c->runner, out + ARRAY_LEN(table));
+}
+
+static int read_limits(struct config *c, const json_t *obj, struct err *err) {
+    struct setting table[SETTINGS_MAX];
+    size_t n = limits_table(c, table);
+    int rc = obj ? settings_check_keys(table, n, NULL, obj, "\"limits\"", err) : 0;
+    return rc < 0 ? rc : settings_read(table, n, obj, err);
+}
+
+size_t config_table(struct config *c, size_t section, const char **ret_name,
+                    struct setting out[SETTINGS_MAX]) {
+    static const char *const names[] = {"limits", "sandboxes", "store", "execute"};
+    *ret_name = section < ARRAY_LEN(names) ? names[section] : NULL;
+    switch (section) {
+    case 0:
+        return limits_table(c, out);
+    case 1:
+        return sandbox_settings_table(&c->sandboxes, out);
+    case 2:
+        return store_settings_table(&c->store, out);
+    case 3:
+        return execute_settings_table(&c->execute, out);
+    default:
+        return 0;
     }
-    return rc < 0 ? rc : runner_config_read(&c->runner, obj, err);
 }
 
 static int read_str(const json_t *root, const char *key, char **ret, struct err *err) {
@@ -195,13 +201,13 @@ static int read_coders(struct config *c, json_t *coders, struct err *err) {
     return 0;
 }
 
-static int read_root(struct config *c, const json_t *root, struct err *err) {
-    static const char *const keys[] = {
-        "listen",    "data_dir",    "web_dir", "agents_dir",   "models_file", "model",
-        "user",      "hosts",       "origins", "tail_origins", "limits",      "require_key",
-        "log_level", "sandboxes",   "store",   "coders_dir",   "coders",      "execute",
-        "$schema",   "call_filter", NULL};
-    int rc = json_check_keys(root, "the settings", keys, err);
+const char *const config_keys[] = {
+    "listen", "data_dir",   "web_dir",      "agents_dir", "models_file", "model",       "user",
+    "hosts",  "origins",    "tail_origins", "limits",     "require_key", "log_level",   "sandboxes",
+    "store",  "coders_dir", "coders",       "execute",    "$schema",     "call_filter", NULL};
+
+int config_read_tree(struct config *c, const json_t *root, struct err *err) {
+    int rc = json_check_keys(root, "the settings", config_keys, err);
     const char *level = NULL;
     if (rc == 0)
         rc = read_strings(root, "listen", &c->listen, &c->nlisten, err);
@@ -251,11 +257,17 @@ static int read_root(struct config *c, const json_t *root, struct err *err) {
     return rc;
 }
 
-int config_load(struct config *c, const char *path, struct err *err) {
+const char *config_usual_file(void) {
     static const char *const usual[] = {"cay.json", "/etc/cay/cay.json"};
-    for (size_t i = 0; !path && i < ARRAY_LEN(usual); i++)
+    for (size_t i = 0; i < ARRAY_LEN(usual); i++)
         if (faccessat(AT_FDCWD, usual[i], R_OK, 0) == 0)
-            path = usual[i];
+            return usual[i];
+    return NULL;
+}
+
+int config_load(struct config *c, const char *path, struct err *err) {
+    if (!path)
+        path = config_usual_file();
     if (!path)
         return 0;
     _cleanup_(buf) struct buf text;
@@ -266,12 +278,14 @@ int config_load(struct config *c, const char *path, struct err *err) {
     _cleanup_(json) json_t *root = NULL;
     rc = json_parse(text.data ? text.data : "", text.len, path, &root, err);
     if (rc == 0) {
-        rc = read_root(c, root, err);
+        rc = config_read_tree(c, root, err);
         if (rc < 0)
             rc = err_wrap(err, "%s", path);
     }
-    if (rc == 0)
+    if (rc == 0) {
         c->file = xstrdup(path);
+        c->tree = json_incref(root);
+    }
     return rc;
 }
 
