@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { request as httpRequest } from 'node:http';
 import { after, before, describe, test } from 'node:test';
-import { bearer, createKey, request, slow, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
+import { bearer, createKey, request, runCay, slow, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
 import { scripted, say, tool } from '../lib/model.mjs';
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[1-8][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
@@ -187,6 +187,33 @@ describe('with the demo model', () => {
     assert.match(events.body, /event: result/);
     assert.equal((await request(cay, `/v1/runs/${got.request_id}/cancel`, { method: 'POST' })).status, 409);
   });
+});
+
+test('cay execute --sdk, with a server and without one', async (t) => {
+  const cay = await withCay(t);
+  const env = { CAY_URL: cay.url };
+  const prompt = 'Plan how to write a hello world program';
+  const done = await runCay(['execute', '--sdk', prompt], { env });
+  assert.equal(done.code, 0, done.stderr);
+  assert.match(done.stdout, /^model {2}demo\n.*\n {2}> TodoWrite \{.*\n {2}< The list is written.*\nThere are two steps.*\ndone {2}2 turns, \$0\.0000/s);
+  const failed = await runCay(['execute', '--sdk', '--max-turns', '1', prompt], { env });
+  assert.equal(failed.code, 1);
+  assert.match(failed.stdout, /failed {2}Reached maximum number of turns \(1\)/);
+  const json = await runCay(['execute', '--sdk', '-o', 'json', '--tools', 'RunCode', '--model', 'haiku', '--append', 'x', '--max-budget', '0.5', '6 * 7'], { env });
+  assert.equal(json.code, 0, json.stderr);
+  const answer = JSON.parse(json.stdout);
+  assert.equal(answer.result, '42');
+  assert.deepEqual(answer.messages[0].tools, ['RunCode']);
+  const run = (await request(cay, `/v1/runs/${answer.request_id}`)).json();
+  assert.deepEqual(run.detail.options, { allowed_tools: ['RunCode'], model: 'haiku', append_system_prompt: 'x', max_budget_usd: 0.5 });
+  const own = await runCay(['execute', '--sdk', '1 + 2']);
+  assert.equal(own.code, 0, own.stderr);
+  assert.match(own.stdout, /\n3\n/);
+  for (const args of [[], ['x'], ['--sdk'], ['--sdk', 'a', 'b'], ['--sdk', '--max-turns', 'x', 'a'], ['--sdk', '--nonsense', 'a'], ['--sdk', '-o', 'xml', 'a']])
+    assert.equal((await runCay(['execute', ...args], { env })).code, 2, args.join(' '));
+  const refused = await runCay(['execute', '--sdk', '--tools', 'Bash', 'x'], { env });
+  assert.notEqual(refused.code, 0);
+  assert.match(refused.stderr, /no tool "Bash"/);
 });
 
 describe('with a model that the test plays', () => {

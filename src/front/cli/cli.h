@@ -22,6 +22,7 @@ int cli_run(int argc, char **argv);
 int cli_chat(int argc, char **argv);
 int cli_exec(int argc, char **argv);
 int cli_code(int argc, char **argv);
+int cli_execute(int argc, char **argv);
 int cli_sandbox(int argc, char **argv);
 int cli_vercel(int argc, char **argv);
 

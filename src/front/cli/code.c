@@ -9,6 +9,7 @@
 #include "base/utf8.h"
 #include "front/cli/cli.h"
 #include "front/cli/client.h"
+#include "front/cli/own.h"
 #include "front/cli/terminal.h"
 
 #include <dirent.h>
@@ -62,9 +63,7 @@ struct code_cli {
     json_t *stamps; /* {path: when it was changed last} of the folder, as it was read */
     bool json;
     bool apply;
-    /* The server of our own. */
-    pid_t server;
-    char *home;
+    struct own_server server;
     struct sse sse;
     json_t *end; /* the run, when it has ended */
 };
@@ -150,65 +149,6 @@ static int add_folder(struct code_cli *c, struct err *err) {
         (void)json_object_set(c->ask, "files", g.files);
     json_decref(g.files);
     return rc;
-}
-
-/* --- a server of our own --- */
-
-static int wait_ready(int out, struct err *err) {
-    _cleanup_(buf) struct buf text;
-    buf_init(&text, 16384);
-    char data[512];
-    ssize_t n;
-    while ((n = read(out, data, sizeof(data))) > 0) {
-        (void)buf_add(&text, data, (size_t)n);
-        if (text.data && strstr(text.data, "\n  data "))
-            return 0;
-    }
-    return err_set(err, ERR_UNAVAILABLE, "the server did not start; `cay doctor` may say why");
-}
-
-static int start_server(struct code_cli *c, char **ret_url, struct err *err) {
-    int out[2];
-    const char *tmp = getenv("TMPDIR");
-    c->home = xasprintf("%s/cay-code-XXXXXX", tmp && *tmp == '/' ? tmp : "/tmp");
-    /* Started by root the server becomes somebody else, who must come through. */
-    if (!mkdtemp(c->home) || (geteuid() == 0 && chmod(c->home, 0711) < 0))
-        return err_sys(err, "make a folder");
-    if (pipe2(out, O_CLOEXEC) < 0)
-        return err_sys(err, "pipe");
-    _cleanup_(free) char *listen = xasprintf("unix:%s/socket", c->home);
-    _cleanup_(free) char *data = xasprintf("%s/data", c->home);
-    char *argv[] = {(char *)"cay", (char *)"serve",      (char *)"--listen",
-                    listen,        (char *)"--data-dir", data,
-                    NULL};
-    posix_spawn_file_actions_t actions;
-    (void)posix_spawn_file_actions_init(&actions);
-    (void)posix_spawn_file_actions_adddup2(&actions, out[1], 1);
-    (void)posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
-    int e = posix_spawn(&c->server, "/proc/self/exe", &actions, NULL, argv, environ);
-    (void)posix_spawn_file_actions_destroy(&actions);
-    (void)close(out[1]);
-    _cleanup_(close) int ready = out[0];
-    if (e != 0) {
-        c->server = 0;
-        return err_set(err, ERR_INTERNAL, "start a server: %s", strerror(e));
-    }
-    *ret_url = xasprintf("unix:%s/socket", c->home);
-    return wait_ready(ready, err);
-}
-
-static void end_server(struct code_cli *c) {
-    int status;
-    if (c->server > 0) {
-        (void)kill(c->server, SIGTERM);
-        while (waitpid(c->server, &status, 0) < 0 && errno == EINTR)
-            ;
-    }
-    struct err ignored;
-    if (c->home)
-        (void)path_remove_tree(c->home, &ignored);
-    free(c->home);
-    c->home = NULL;
 }
 
 /* --- writing back --- */
@@ -495,10 +435,10 @@ static int run_it(struct code_cli *c, const char *spec, struct err *err) {
     if (rc == 0)
         rc = add_folder(c, err);
     if (rc == 0 && !url)
-        rc = start_server(c, &own, err);
+        rc = own_server_start(&c->server, &own, err);
     if (rc == 0)
         rc = carry_out(c, url ? url : own, err);
-    end_server(c);
+    own_server_end(&c->server);
     return rc;
 }
 
