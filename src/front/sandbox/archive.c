@@ -67,6 +67,8 @@ static void set_failed(const struct archive *a, const struct sandbox_exit *exit,
     if (a->error_len > 0)
         (void)err_set(err, ERR_BAD_REQUEST, "%.*s%s", (int)a->error_len, a->error,
                       unreadable ? "skip_unreadable=1 leaves such files out" : "");
+    else if (exit && exit->signaled && exit->code == SIGXFSZ)
+        (void)err_set(err, ERR_LIMIT, "a file of the archive is larger than the disk");
     else if (exit)
         (void)err_set(err, ERR_IO, "tar ended with %s%u", exit->signaled ? "signal " : "",
                       exit->code);

@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum {
-    PULSE_MS = 10000, /* clients give up on a body that is silent for 300 s */
+    PULSE_MS = 5000, /* clients give up on a body that is silent for 300 s */
     LINE_BYTES = 4 << 20,
 };
 

@@ -2,11 +2,19 @@
 #include "base/mem.h"
 #include "front/vercel/internal.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* The configuration of a sandbox: what the SDK asks for when it makes, forks or updates one. */
 
-enum { PORTS_MAX = 15, TAGS_MAX = 5, TAG_BYTES = 256, VCPUS_MAX = 1024 };
+enum {
+    PORTS_MAX = 15,
+    TAGS_MAX = 5,
+    TAG_BYTES = 256,
+    VCPUS_MAX = 1024,
+    TEXT_BYTES = 256,
+    PART_BYTES = 64 << 10, /* it is kept as long as the name is */
+};
 
 static int read_ports(const json_t *body, json_t *config, struct err *err) {
     json_t *ports = json_object_get(body, "ports");
@@ -65,18 +73,65 @@ static int read_numbers(const json_t *body, json_t *config, struct err *err) {
 }
 
 static int read_keep(const json_t *body, json_t *config, struct err *err) {
-    json_t *keep = json_object_get(body, "keepLastSnapshots");
-    int64_t n = 0;
+    const json_t *keep = json_object_get(body, "keepLastSnapshots");
+    int64_t count = 0;
+    int64_t expiration = -1;
+    bool delete = true;
     if (!keep || json_is_null(keep))
         return 0;
-    int rc = json_is_object(keep) ? json_get_int(keep, "count", 1, 10, &n, err) : 0;
-    if (rc == 0 && n == 0)
+    int rc = json_is_object(keep) ? json_get_int(keep, "count", 1, 10, &count, err) : 0;
+    if (rc == 0 && count == 0)
         rc = err_set(err, ERR_BAD_REQUEST, "keepLastSnapshots.count is 1 to 10");
     if (rc == 0)
-        rc = json_get_int(keep, "expiration", 0, INT64_MAX / 1000, &n, err);
+        rc = json_get_int(keep, "expiration", 0, INT64_MAX / 1000, &expiration, err);
     if (rc == 0)
-        (void)json_object_set(config, "keepLastSnapshots", keep);
-    return rc;
+        rc = json_get_bool(keep, "deleteEvicted", &delete, err);
+    if (rc < 0)
+        return rc;
+    json_t *own = json_pack("{s:I,s:b}", "count", (json_int_t)count, "deleteEvicted", delete);
+    if (expiration >= 0)
+        (void)json_object_set_new(own, "expiration", json_integer(expiration));
+    (void)json_object_set_new(config, "keepLastSnapshots", own);
+    return 0;
+}
+
+static int check_part(const char *key, const json_t *v, struct err *err) {
+    _cleanup_(free) char *text = json_is_object(v) ? json_dumps(v, JSON_COMPACT) : NULL;
+    if (!text)
+        return err_set(err, ERR_BAD_REQUEST, "\"%s\" must be an object", key);
+    if (strlen(text) > PART_BYTES)
+        return err_set(err, ERR_TOO_LARGE, "\"%s\" exceeds %d bytes", key, PART_BYTES);
+    return 0;
+}
+
+/* Read when a session begins; here only so far that it can be kept. */
+static int read_parts(const json_t *body, json_t *config, struct err *err) {
+    static const char *const parts[] = {"networkPolicy", "env"};
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+        json_t *v = json_object_get(body, parts[i]);
+        if (!v || json_is_null(v))
+            continue;
+        int rc = check_part(parts[i], v, err);
+        if (rc < 0)
+            return rc;
+        (void)json_object_set(config, parts[i], v);
+    }
+    return 0;
+}
+
+static int read_texts(const json_t *body, json_t *config, struct err *err) {
+    static const char *const texts[] = {"runtime", "image"};
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        const char *text = NULL;
+        int rc = json_get_str(body, texts[i], &text, err);
+        if (rc == 0 && text && strlen(text) > TEXT_BYTES)
+            rc = err_set(err, ERR_BAD_REQUEST, "\"%s\" has at most %d bytes", texts[i], TEXT_BYTES);
+        if (rc < 0)
+            return rc;
+        if (text)
+            (void)json_object_set_new(config, texts[i], json_string(text));
+    }
+    return 0;
 }
 
 /* What this server does not have is refused, unless it makes no difference to a program. */
@@ -91,15 +146,12 @@ static int refuse(const json_t *body, struct err *err) {
 }
 
 int config_read(const json_t *body, json_t *config, struct err *err) {
-    static const char *const same[] = {"networkPolicy", "env"};
-    const char *text[2] = {NULL, NULL};
-    static const char *const texts[] = {"runtime", "image"};
     bool persistent = json_is_true(json_object_get(config, "persistent"));
     int rc = refuse(body, err);
-    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(texts); i++)
-        rc = json_get_str(body, texts[i], &text[i], err);
     if (rc == 0)
         rc = json_get_bool(body, "persistent", &persistent, err);
+    if (rc == 0)
+        rc = read_texts(body, config, err);
     if (rc == 0)
         rc = read_ports(body, config, err);
     if (rc == 0)
@@ -108,18 +160,9 @@ int config_read(const json_t *body, json_t *config, struct err *err) {
         rc = read_numbers(body, config, err);
     if (rc == 0)
         rc = read_keep(body, config, err);
-    if (rc < 0)
-        return rc;
-    for (size_t i = 0; i < ARRAY_LEN(same); i++) {
-        json_t *v = json_object_get(body, same[i]);
-        if (json_is_object(v))
-            (void)json_object_set(config, same[i], v);
-        else if (v && !json_is_null(v))
-            return err_set(err, ERR_BAD_REQUEST, "\"%s\" must be an object", same[i]);
-    }
-    for (size_t i = 0; i < ARRAY_LEN(texts); i++)
-        if (text[i])
-            (void)json_object_set_new(config, texts[i], json_string(text[i]));
-    (void)json_object_set_new(config, "persistent", json_boolean(persistent));
-    return 0;
+    if (rc == 0)
+        rc = read_parts(body, config, err);
+    if (rc == 0)
+        (void)json_object_set_new(config, "persistent", json_boolean(persistent));
+    return rc;
 }

@@ -76,10 +76,25 @@ static void fail(struct vercel_making *m, const struct err *err) {
     free_making(m);
 }
 
+/* What became of the name while the session was resumed: it may have been changed, or deleted. */
+static int read_again(struct vercel_making *m, struct err *err) {
+    struct named now = {0};
+    int rc = named_find(m->v, m->named.owner, named_name(&m->named), &now, err);
+    if (rc < 0)
+        return rc;
+    named_finish(&m->named);
+    m->named = now;
+    return 0;
+}
+
 static void done(struct vercel_making *m) {
     struct err err;
-    named_add_session(&m->named, m->id);
-    if (named_save(m->v, &m->named, &err) < 0) {
+    int rc = m->resumed ? read_again(m, &err) : 0;
+    if (rc == 0) {
+        named_add_session(&m->named, m->id);
+        rc = named_save(m->v, &m->named, &err);
+    }
+    if (rc < 0) {
         fail(m, &err);
         return;
     }

@@ -109,10 +109,14 @@ static void on_made(void *ctx, const json_t *shown, const struct err *err) {
         return;
     }
     s->snapshot = json_deep_copy(shown);
+    const char *id = json_string_value(json_object_get(shown, "id"));
     if (vercel_named_of(s->v, s->owner, s->session, &n, &why) == 0) {
-        named_add_snapshot(s->v, &n, json_string_value(json_object_get(shown, "id")));
+        named_add_snapshot(s->v, &n, id);
         if (named_save(s->v, &n, &why) < 0)
             log_error("vercel.stop", "sandbox", s->session, "error", why.message);
+    } else if (!s->ask.snapshot) { /* the name was deleted meanwhile, and with it all use of this */
+        (void)snapshot_delete(s->v->front->sandboxes, id, (struct store_scope){.owner = s->owner},
+                              &why);
     }
     named_finish(&n);
     end(s);

@@ -1,0 +1,325 @@
+// The Vercel wire as strangers use it: wrong keys, wrong order, cut in the middle, never read, lies.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { connect } from 'node:net';
+import { after, before, test } from 'node:test';
+import { gzipSync } from 'node:zlib';
+
+import { createKey, raw, request, sleep, slow, startCay, statuses, until } from '../lib/cay.mjs';
+import { makeId, withStore } from '../lib/store.mjs';
+
+const MiB = 1 << 20;
+const BOMB = 192 * MiB; // the disk has 64
+let cay;
+let other;
+before(async () => {
+  cay = await startCay({ config: { require_key: true, sandboxes: { pool: 1, disk_mb: 64, memory_mb: 256, upload_mb: 16 } } });
+  other = (await createKey(cay.dataDir, { name: 'other' })).text;
+});
+after(() => cay.stop());
+
+const token = (key) => `${btoa('{"alg":"none"}')}.${btoa('{"owner_id":"t","project_id":"p"}')}.${key}`;
+async function ask(method, path, body, { key = cay.key, headers = {} } = {}) {
+  const answer = await request(cay, `/api${path}${path.includes('?') ? '&' : '?'}teamId=team_cay`, {
+    method,
+    headers: { Authorization: `Bearer ${token(key)}`, ...headers },
+    body: body === undefined || typeof body === 'string' || Buffer.isBuffer(body) ? body : JSON.stringify(body),
+  });
+  let json = null;
+  try {
+    json = answer.json();
+  } catch {
+    // not one JSON text
+  }
+  return { ...answer, json };
+}
+async function create(body = {}, options) {
+  const { status, json, raw: text } = await ask('POST', '/v3/sandboxes', { persistent: false, ...body }, options);
+  assert.equal(status, 200, String(text));
+  const at = `/v2/sandboxes/sessions/${json.session.id}`;
+  return { ...json, at, stop: () => ask('POST', `${at}/stop`), cmd: (command, ...args) => ask('POST', `${at}/cmd`, { command, args, wait: true, logs: true }) };
+}
+const lines = (answer) => String(answer.raw).split('\n').filter(Boolean).map((line) => JSON.parse(line));
+const living = async () => (await ask('GET', '/v2/sandboxes?limit=1000')).json.sandboxes.filter((s) => s.status === 'running').length;
+const rss = () => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${cay.pid}/status`, 'latin1'))[1]) * 1024;
+
+test('tokens: the third part is the key, and nothing else is', async () => {
+  const status = async (authorization) => (await request(cay, '/api/v2/sandboxes', { headers: authorization ? { Authorization: authorization } : {} })).status;
+  assert.equal(await status(`Bearer ${token(cay.key)}`), 200);
+  assert.equal(await status(`Bearer ${cay.key}`), 200);
+  assert.equal(await status(), 401);
+  for (const wrong of ['operator', '', 'x', `${cay.key}x`, cay.key.slice(0, -1), `${cay.key}.`, `${cay.key}.operator`]) assert.equal(await status(`Bearer ${token(wrong)}`), 401, wrong);
+  assert.equal(await status('Bearer operator'), 401);
+  assert.equal(await status('Bearer .operator'), 401);
+  assert.equal(await status(`Bearer ${cay.key}.x.y`), 401);
+});
+
+test('what belongs to one key is not there for another', async () => {
+  const box = await create({ name: 'mine' });
+  const command = lines(await box.cmd('echo', 'secret'))[0].command.id;
+  const made = (await ask('POST', `${box.at}/snapshot`)).json.snapshot.id;
+  const again = await create({ name: 'mine-2' });
+  const tries = [
+    ['GET', '/v2/sandboxes/mine'],
+    ['GET', '/v2/sandboxes/mine?resume=true'],
+    ['PATCH', '/v2/sandboxes/mine', { timeout: 5 }],
+    ['DELETE', '/v2/sandboxes/mine'],
+    ['POST', '/v2/sandboxes/mine/fork', {}],
+    ['GET', again.at],
+    ['POST', `${again.at}/cmd`, { command: 'id', args: [], wait: true }],
+    ['POST', `${again.at}/fs/read`, { path: '/etc/passwd' }],
+    ['POST', `${again.at}/fs/write`, gzipSync('')],
+    ['POST', `${again.at}/stop`],
+    ['POST', `${again.at}/snapshot`],
+    ['POST', `${again.at}/extend-timeout`, { duration: 1 }],
+    ['POST', `${again.at}/network-policy`, { mode: 'allow-all' }],
+    ['POST', `${again.at}/interactive`, {}],
+    ['GET', `${box.at}/cmd/${command}`],
+    ['GET', `${box.at}/cmd/${command}/logs`],
+    ['POST', `${box.at}/cmd/${command}/kill`, { signal: 9 }],
+    ['GET', `/v2/sandboxes/snapshots/${made}`],
+    ['DELETE', `/v2/sandboxes/snapshots/${made}`],
+    ['GET', `/v2/sandboxes/snapshots/tree?snapshotId=${made}`],
+    ['POST', '/v3/sandboxes', { source: { type: 'snapshot', snapshotId: made } }],
+    ['GET', '/v2/sandboxes/sessions?name=mine'],
+    ['GET', `/v1/sandboxes/${again.session.id}`],
+  ];
+  for (const [method, path, body] of tries) {
+    const answer = await ask(method, path, body, { key: other });
+    assert.equal(answer.status, 404, `${method} ${path}: ${answer.raw}`);
+    assert.doesNotMatch(String(answer.raw), /secret/);
+  }
+  assert.deepEqual((await ask('GET', '/v2/sandboxes', undefined, { key: other })).json.sandboxes, []);
+  assert.deepEqual((await ask('GET', '/v2/sandboxes/snapshots', undefined, { key: other })).json.snapshots, []);
+  assert.equal((await ask('GET', again.at)).json.session.status, 'running');
+  // A sandbox of /v1 is none of this wire.
+  const plain = await request(cay, '/v1/sandboxes', { method: 'POST', headers: { Authorization: `Bearer ${cay.key}` }, body: '{}' });
+  assert.equal((await ask('POST', `/v2/sandboxes/sessions/${plain.json().id}/cmd`, { command: 'id', args: [] })).status, 410);
+  await again.stop();
+});
+
+test('the head of a stream, to the letter, and at once', async () => {
+  const box = await create();
+  const done = await box.cmd('sh', '-c', 'echo a; kill -9 $$');
+  assert.equal(done.headers['content-type'], 'application/x-ndjson');
+  const all = lines(done);
+  assert.equal(all[0].command.exitCode, null);
+  assert.deepEqual(all[1], { stream: 'stdout', data: 'a\n' });
+  assert.equal(all.at(-1).command.exitCode, 137);
+  const { json } = await ask('POST', `${box.at}/cmd`, { command: 'sleep', args: ['100'] });
+  assert.equal(json.command.exitCode, null);
+  // Long before it ends there is a head, and then something now and then.
+  const seen = { logs: '', wait: '' };
+  const sockets = Object.entries({ logs: '/logs', wait: '?wait=true' }).map(([name, end]) => {
+    const socket = connect(cay.port, '127.0.0.1');
+    socket.write(`GET /api${box.at}/cmd/${json.command.id}${end} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer ${cay.key}\r\n\r\n`);
+    socket.on('data', (data) => (seen[name] += data)).on('error', () => {});
+    return socket;
+  });
+  await until(() => Object.values(seen).every((text) => text.includes('\r\n\r\n')), 'the heads');
+  await until(() => Object.values(seen).every((text) => /\r\n\r\n1\r\n\n\r\n/.test(text)), 'an empty line', 25_000 * slow);
+  await ask('POST', `${box.at}/cmd/${json.command.id}/kill`, { signal: 15 });
+  await until(() => seen.wait.includes('"exitCode":143') && seen.logs.endsWith('0\r\n\r\n'), 'the end');
+  for (const socket of sockets) socket.destroy();
+  await box.stop();
+});
+
+test('a session that has ended says 410, one that is ending 422', async () => {
+  const box = await create({ name: 'gone' });
+  await box.stop();
+  for (const [path, body] of [['/cmd', { command: 'id', args: [] }], ['/fs/read', { path: 'x' }], ['/fs/mkdir', { path: 'x' }], ['/fs/write', gzipSync('')], ['/snapshot'], ['/extend-timeout', { duration: 5 }], ['/network-policy', { mode: 'deny-all' }], ['/interactive', {}]]) {
+    const answer = await ask('POST', box.at + path, body);
+    assert.equal(answer.status, 410, `${path}: ${answer.raw}`);
+    assert.equal(answer.json.error.code, 'sandbox_stopped');
+  }
+  assert.equal((await box.stop()).status, 200); // twice is once
+  const keeps = await create({ name: 'keeps', persistent: true });
+  await keeps.cmd('sh', '-c', 'head -c 20000000 /dev/urandom > big');
+  const stopping = keeps.stop();
+  const met = new Set();
+  await until(async () => {
+    const { status, json } = await ask('POST', `${keeps.at}/cmd`, { command: 'true', args: [], wait: true });
+    met.add(status === 200 ? 200 : `${status} ${json.error.code}`);
+    return status === 410;
+  }, 'its end');
+  assert.equal((await stopping).status, 200);
+  for (const one of met) assert.ok([200, '422 sandbox_snapshotting', '422 sandbox_stopping', '410 sandbox_stopped'].includes(one), one);
+  // Two that resume at once get one session.
+  const both = await Promise.all([1, 2].map(() => ask('GET', '/v2/sandboxes/keeps?resume=true')));
+  assert.deepEqual(both.map((a) => a.status).sort(), [200, 503]);
+  await until(async () => (await ask('GET', '/v2/sandboxes/keeps?resume=true')).json.session?.id === both.find((a) => a.status === 200).json.session.id);
+  await ask('DELETE', '/v2/sandboxes/keeps?deleteOrphanSnapshots=true');
+});
+
+test('creates that come twice', async () => {
+  const body = { name: 'twice', persistent: false, timeout: 60_000 };
+  const first = await ask('POST', '/v3/sandboxes', body);
+  const second = await ask('POST', '/v3/sandboxes', body);
+  assert.equal(second.status, 200);
+  assert.equal(second.json.session.id, first.json.session.id);
+  assert.equal((await ask('POST', '/v3/sandboxes', { ...body, timeout: 61_000 })).status, 409);
+  // Who has used it has had its answer: that is another sandbox of the same name.
+  await ask('POST', `/v2/sandboxes/sessions/${first.json.session.id}/cmd`, { command: 'true', args: [] });
+  assert.equal((await ask('POST', '/v3/sandboxes', body)).status, 409);
+  const many = await Promise.all(Array.from({ length: 8 }, () => ask('POST', '/v3/sandboxes', { name: 'race', persistent: false })));
+  assert.deepEqual([...new Set(many.map((a) => a.status))].sort(), [200, 503]);
+  assert.equal(new Set(many.filter((a) => a.status === 200).map((a) => a.json.session.id)).size, 1);
+  for (const name of ['twice', 'race']) assert.equal((await ask('DELETE', `/v2/sandboxes/${name}`)).status, 200);
+  await until(async () => (await living()) === 0, 'their end');
+});
+
+test('clients that leave while one is made leave none behind', async () => {
+  for (let i = 0; i < 12; i++) {
+    const socket = connect(cay.port, '127.0.0.1').on('error', () => {});
+    const body = JSON.stringify({ name: `left-${i}` });
+    socket.write(`POST /api/v3/sandboxes HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer ${cay.key}\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
+    await sleep(i);
+    socket.destroy();
+  }
+  await sleep(200);
+  // One whose answer was on its way already is known by its name; no other is.
+  const { sandboxes } = (await ask('GET', '/v2/sandboxes?namePrefix=left-&limit=100')).json;
+  const shown = (await request(cay, '/v1/sandboxes', { headers: { Authorization: `Bearer ${cay.key}` } })).json().sandboxes.filter((s) => s.status === 'running' && s.name?.startsWith('left-'));
+  assert.deepEqual(shown.map((s) => s.name).sort(), sandboxes.filter((s) => s.status === 'running').map((s) => s.name).sort());
+  for (const { name } of sandboxes) await ask('DELETE', `/v2/sandboxes/${name}`);
+  await until(async () => (await living()) === 0, 'their end');
+});
+
+test('pipelined: each has its own answer, in order', async () => {
+  const box = await create();
+  const post = (path, body) => {
+    const text = JSON.stringify(body);
+    return `POST /api${box.at}${path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer ${cay.key}\r\nContent-Length: ${text.length}\r\n\r\n${text}`;
+  };
+  const all = [post('/cmd', { command: 'echo', args: ['one'], wait: true, logs: true }), post('/fs/read', { path: 'none' }), post('/cmd', { command: 'echo', args: ['two'], wait: true, logs: true }), post('/fs/mkdir', { path: 'd' }), post('/extend-timeout', { duration: 1000 })];
+  const { text } = await raw(cay, all.join(''), { isDone: (seen) => statuses(seen).length === 5 && seen.includes('"session"') });
+  assert.deepEqual(statuses(text), [200, 404, 200, 200, 200]);
+  assert.ok(text.indexOf('one') < text.indexOf('two'));
+  await box.stop();
+});
+
+test('logs that nobody reads, and clients that leave in the middle of them', async () => {
+  const box = await create();
+  const { json } = await ask('POST', `${box.at}/cmd`, { command: 'sh', args: ['-c', 'head -c 60000000 /dev/zero | tr "\\0" x; sleep 100'] });
+  const started = rss();
+  const sockets = Array.from({ length: 40 }, (_, i) => {
+    const socket = connect(cay.port, '127.0.0.1').on('error', () => {});
+    socket.write(`GET /api${box.at}/cmd/${json.command.id}/logs HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer ${cay.key}\r\n\r\n`);
+    if (i % 2) socket.once('data', () => socket.destroy());
+    else socket.pause();
+    return socket;
+  });
+  await sleep(500);
+  assert.equal(lines(await box.cmd('echo', 'fine'))[1].data, 'fine\n');
+  assert.ok(rss() - started < 60 * MiB, `${(rss() - started) / MiB} MiB more`);
+  for (const socket of sockets) socket.destroy();
+  await ask('POST', `${box.at}/cmd/${json.command.id}/kill`, { signal: 9 });
+  assert.equal((await ask('GET', `${box.at}/cmd/${json.command.id}?wait=true`)).json.command.exitCode, 137);
+  await box.stop();
+});
+
+test('archives that are none, and bombs', async () => {
+  const box = await create();
+  const write = (body, headers = {}) => ask('POST', `${box.at}/fs/write`, body, { headers: { 'content-type': 'application/gzip', 'x-cwd': '/', ...headers } });
+  const garbage = Buffer.from(Array.from({ length: 5000 }, (_, i) => (i * 7919) % 251));
+  const cut = gzipSync(Buffer.alloc(100_000, 1)).subarray(0, 60);
+  for (const body of [Buffer.from('x'), garbage, gzipSync(garbage), cut, Buffer.concat([Buffer.from([0x1f, 0x8b]), garbage])]) {
+    const answer = await write(body);
+    assert.equal(answer.status, 400, String(answer.raw));
+  }
+  assert.equal((await write(Buffer.alloc(0))).status, 400);
+  assert.equal((await write(gzipSync(Buffer.alloc(10240)))).status, 200); // an archive of nothing
+  for (const bad of ['relative', '']) assert.equal((await write(gzipSync(Buffer.alloc(10240)), { 'x-cwd': bad })).status, 400);
+  // Much more than it can hold, packed to almost nothing: the sandbox's disk is what it fills, and says so.
+  const head = Buffer.alloc(512);
+  head.write('tmp/bomb', 0);
+  head.write('0000644\0', 100);
+  head.write('0000000\0', 108);
+  head.write('0000000\0', 116);
+  head.write(`${BOMB.toString(8).padStart(11, '0')}\0`, 124);
+  head.write('00000000000\0', 136);
+  head.write('        ', 148);
+  head.write('0', 156);
+  head.write(`${head.reduce((a, b) => a + b, 0).toString(8).padStart(6, '0')}\0 `, 148);
+  const before = rss();
+  const bomb = await write(gzipSync(Buffer.concat([head, Buffer.alloc(BOMB)])));
+  assert.equal(bomb.status, 422, String(bomb.raw));
+  assert.match(String(bomb.raw), /larger than the disk/);
+  assert.ok(rss() - before < 40 * MiB);
+  const out = Buffer.alloc(16 * MiB + 1024, 0x1f);
+  assert.equal((await write(out).catch((e) => ({ status: e.code }))).status, 413);
+  assert.equal(lines(await box.cmd('echo', 'alive'))[1].data, 'alive\n');
+  await box.stop();
+});
+
+test('requests that are wrong', async () => {
+  const box = await create({ ports: [1] });
+  const wrong = [
+    ['/v3/sandboxes', { ports: [0] }], ['/v3/sandboxes', { ports: Array(16).fill(80) }], ['/v3/sandboxes', { ports: 'x' }],
+    ['/v3/sandboxes', { timeout: -1 }], ['/v3/sandboxes', { timeout: 1e15 }], ['/v3/sandboxes', { resources: { vcpus: 0 } }],
+    ['/v3/sandboxes', { env: [] }], ['/v3/sandboxes', { env: { 'A=B': 'x' } }], ['/v3/sandboxes', { env: { A: 5 } }],
+    ['/v3/sandboxes', { tags: { a: 5 } }], ['/v3/sandboxes', { tags: Object.fromEntries('abcdef'.split('').map((k) => [k, k])) }],
+    ['/v3/sandboxes', { name: '' }], ['/v3/sandboxes', { name: 'x'.repeat(101) }], ['/v3/sandboxes', { name: 'a\nb' }], ['/v3/sandboxes', { name: 'sessions' }],
+    ['/v3/sandboxes', { image: 'no-such-image' }], ['/v3/sandboxes', { mounts: { '/d': { drive: 'd' } } }], ['/v3/sandboxes', { networkId: 'n' }],
+    ['/v3/sandboxes', { source: { type: 'ftp', url: 'ftp://x' } }], ['/v3/sandboxes', { source: 'x' }], ['/v3/sandboxes', { networkPolicy: { mode: 'custom' } }],
+    ['/v3/sandboxes', { networkPolicy: { allow: { 'a.com': [{ transform: [{ headers: { 'x-y': '${ANTHROPIC_API_KEY}' } }] }] } } }],
+    ['/v3/sandboxes', '{'], ['/v3/sandboxes', '[]'],
+    [`${box.at}/cmd`, {}], [`${box.at}/cmd`, { command: '', args: [] }], [`${box.at}/cmd`, { command: 'x', args: 'y' }], [`${box.at}/cmd`, { command: 'x', args: [5] }],
+    [`${box.at}/cmd`, { command: 'x', args: [], timeout: 0 }], [`${box.at}/cmd`, { command: 'x', args: [], env: 5 }], [`${box.at}/fs/read`, {}], [`${box.at}/fs/mkdir`, { path: '' }],
+    [`${box.at}/extend-timeout`, {}], [`${box.at}/extend-timeout`, { duration: 'x' }], [`${box.at}/network-policy`, { allow: 5 }],
+  ];
+  for (const [path, body] of wrong) {
+    const answer = await ask('POST', path, body);
+    assert.ok([400, 403, 422].includes(answer.status), `${path} ${JSON.stringify(body)}: ${answer.status} ${answer.raw}`);
+    assert.ok(answer.json.error.message, String(answer.raw));
+  }
+  const large = { env: { A: 'x'.repeat(70_000) } };
+  assert.equal((await ask('POST', '/v3/sandboxes', large)).status, 413);
+  assert.ok((await ask('POST', `${box.at}/extend-timeout`, { duration: 1e11 })).status >= 400);
+  assert.equal((await ask('GET', '/v2/sandboxes?limit=x')).status, 400);
+  assert.equal(await living(), 1);
+  await box.stop();
+});
+
+test('credentials of a policy, and of a source, are told to nobody', async () => {
+  const secret = 'sesame-7731';
+  const { json } = await ask('POST', '/v3/sandboxes', {
+    persistent: false,
+    name: 'keys',
+    networkPolicy: { allow: { 'api.example.com': [{ transform: [{ headers: { authorization: `Bearer ${secret}` } }] }] } },
+  });
+  const texts = [json, (await ask('GET', '/v2/sandboxes/keys')).json, (await ask('GET', '/v2/sandboxes')).json, (await request(cay, `/v1/sandboxes/${json.session.id}`, { headers: { Authorization: `Bearer ${cay.key}` } })).json()];
+  for (const text of texts) assert.ok(!JSON.stringify(text).includes(secret));
+  const inside = await ask('POST', `/v2/sandboxes/sessions/${json.session.id}/cmd`, { command: 'sh', args: ['-c', 'env; cat /proc/*/environ 2>/dev/null'], wait: true, logs: true });
+  assert.ok(!String(inside.raw).includes(secret));
+  assert.ok(!cay.stdout().includes(secret) && !cay.stderr().includes(secret));
+  await ask('DELETE', '/v2/sandboxes/keys');
+});
+
+test('so many names, and no more', async (t) => {
+  const own = await startCay({ config: { require_key: true } });
+  await own.halt();
+  const fill = (persistent) =>
+    withStore(own.dataDir, (db) => {
+      db.exec("DELETE FROM records WHERE kind = 'vercel'");
+      const put = db.prepare("INSERT INTO records (kind, id, owner, parent, status, created_ms, ended_ms, bytes, doc) VALUES ('vercel', ?, ?, ?, 'known', 1, 1, 0, ?)");
+      db.exec('BEGIN');
+      for (let i = 0; i < 1000; i++) put.run(makeId('vsb', 1000, i), own.keyId, `vn_${i}`, JSON.stringify({ name: `n${i}`, config: { persistent }, session: 'sbx_none', sessions: [], snapshots: [] }));
+      db.exec('COMMIT');
+    });
+  const tryOne = async () => {
+    const again = await startCay({ config: { require_key: false }, dataDir: own.dataDir, listen: ['127.0.0.1:0'] });
+    try {
+      const answer = await request(again, '/api/v3/sandboxes', { method: 'POST', headers: { Authorization: `Bearer ${own.key}` }, body: '{"persistent":false}' });
+      const list = (await request(again, '/api/v2/sandboxes?limit=1000', { headers: { Authorization: `Bearer ${own.key}` } })).json();
+      return [answer.status, list.sandboxes.length];
+    } finally {
+      await again.stop();
+    }
+  };
+  t.after(() => own.clean());
+  fill(true);
+  assert.deepEqual(await tryOne(), [429, 1000]);
+  fill(false);
+  assert.deepEqual(await tryOne(), [200, 1000]);
+});
