@@ -80,10 +80,10 @@ static const char *bearer_of(const char *authorization) {
     return dot ? dot + 1 : token;
 }
 
-/* Such a token that names nobody: as if there were none. */
+/* A token that names nobody: as if there were none. */
 static bool is_nobody(const char *authorization) {
     const char *key = bearer_of(authorization);
-    return key && key[-1] == '.' && strcmp(key, GUARD_NO_KEY) == 0;
+    return key && strcmp(key, GUARD_NO_KEY) == 0;
 }
 
 bool guard_is_our_key(const char *authorization) {

@@ -5,7 +5,7 @@
 
 #include "front/front.h"
 
-/* The last part of a token of three that names nobody: it is as good as no token. */
+/* The token, or last part of one, that names nobody: as good as none. */
 #define GUARD_NO_KEY "operator"
 
 bool guard_request(struct http_req *req, unsigned flags, void *front);

@@ -209,9 +209,17 @@ test('logs that nobody reads, and clients that leave in the middle of them', asy
     else socket.pause();
     return socket;
   });
-  await sleep(500);
+  const { command } = json;
+  await until(async () => {
+    const shown = (await request(cay, `/v1/sandboxes/${box.session.id}/execs/${command.id}`, { headers: { Authorization: `Bearer ${cay.key}` } })).json();
+    return shown.stdout_bytes === 60_000_000;
+  }, 'all of it');
   assert.equal(lines(await box.cmd('echo', 'fine'))[1].data, 'fine\n');
   assert.ok(rss() - started < 60 * MiB, `${(rss() - started) / MiB} MiB more`);
+  // Who begins to read late gets all that is kept.
+  let got = 0;
+  sockets[0].on('data', (data) => (got += data.length)).resume();
+  await until(() => got > 60_000_000, 'all of it, later');
   for (const socket of sockets) socket.destroy();
   await ask('POST', `${box.at}/cmd/${json.command.id}/kill`, { signal: 9 });
   assert.equal((await ask('GET', `${box.at}/cmd/${json.command.id}?wait=true`)).json.command.exitCode, 137);
