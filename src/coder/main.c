@@ -30,6 +30,8 @@ struct options {
     const char *dialect;
     const char *base_url;
     const char *prompt_file;
+    const char *instructions;
+    const char *tools;
     int64_t max_steps;
     int64_t timeout_ms;
     int64_t command_timeout_ms;
@@ -59,6 +61,8 @@ static const char usage_text[] =
     "  --retries N               of a model that is busy or away (3)\n"
     "  --retry-wait-ms N         before the first of them; then twice as long each time (500)\n"
     "  --prompt-file FILE        instead of the built-in prompt\n"
+    "  --instructions TEXT       put behind the prompt\n"
+    "  --tools all|read          read: those that change nothing (all)\n"
     "  --version, --help\n"
     "\n"
     "ANTHROPIC_API_KEY or OPENAI_API_KEY is sent along if it is there. Tells what it does as JSON\n"
@@ -84,6 +88,8 @@ static const struct text_option texts[] = {
     {"dialect", offsetof(struct options, dialect)},
     {"base-url", offsetof(struct options, base_url)},
     {"prompt-file", offsetof(struct options, prompt_file)},
+    {"instructions", offsetof(struct options, instructions)},
+    {"tools", offsetof(struct options, tools)},
 };
 
 static const struct number_option numbers[] = {
@@ -222,6 +228,16 @@ static void replace(struct buf *out, const char *text, const char *dir, int64_t 
     }
 }
 
+static bool reads_only(const struct options *o) {
+    return o->tools && strcmp(o->tools, "read") == 0;
+}
+
+static const char read_only_prompt[] =
+    "\n# Nothing can be changed\n\nOf the tools there are only read_file and list_files; the "
+    "folder "
+    "cannot be written to. Look at what is there, then reply with \"done\" and put your findings, "
+    "or the plan that was asked for, into \"summary\".\n";
+
 static int read_prompt(const struct options *o, struct buf *out, struct err *err) {
     _cleanup_(buf) struct buf own;
     buf_init(&own, 0);
@@ -231,6 +247,10 @@ static int read_prompt(const struct options *o, struct buf *out, struct err *err
             return rc;
     }
     replace(out, o->prompt_file ? (own.data ? own.data : "") : coder_prompt, o->dir, o->max_steps);
+    if (reads_only(o))
+        (void)buf_add_str(out, read_only_prompt);
+    if (o->instructions && *o->instructions)
+        (void)buf_addf(out, "\n# Instructions of the operator\n\n%s\n", o->instructions);
     return out->full ? err_set(err, ERR_TOO_LARGE, "the prompt is longer than %zu bytes", out->max)
                      : 0;
 }
@@ -293,7 +313,10 @@ static int prepare(struct coder *a, const struct options *o, struct buf *spec, s
     a->tools = (struct tools){.dir = {.fd = -1, .path = o->dir},
                               .life = a->life,
                               .events = a->events,
+                              .reads_only = reads_only(o),
                               .command_timeout_ms = o->command_timeout_ms};
+    if (o->tools && !reads_only(o) && strcmp(o->tools, "all") != 0)
+        return err_set(err, ERR_BAD_REQUEST, "--tools is all or read");
     int rc = read_spec(o, spec, err);
     if (rc == 0)
         rc = read_prompt(o, prompt, err);

@@ -10,9 +10,11 @@ typedef int file_tool(struct tools *t, const json_t *args, struct coder_result *
 static const struct {
     const char *name;
     file_tool *run; /* NULL: run_command */
+    bool reads;
 } table[] = {
-    {"write_file", tool_write_file}, {"read_file", tool_read_file}, {"edit_file", tool_edit_file},
-    {"list_files", tool_list_files}, {"run_command", NULL},
+    {"write_file", tool_write_file, false}, {"read_file", tool_read_file, true},
+    {"edit_file", tool_edit_file, false},   {"list_files", tool_list_files, true},
+    {"run_command", NULL, false},
 };
 
 void tool_result_init(struct coder_result *r) {
@@ -29,11 +31,11 @@ int tools_run(struct tools *t, int64_t step, const char *name, const json_t *arg
     size_t i = 0;
     while (i < ARRAY_LEN(table) && strcmp(table[i].name, name) != 0)
         i++;
-    if (i == ARRAY_LEN(table)) {
-        (void)err_set(&ret->error, ERR_NOT_FOUND,
-                      "there is no tool \"%.64s\"; there are write_file, read_file, edit_file, "
-                      "list_files and run_command",
-                      name);
+    if (i == ARRAY_LEN(table) || (t->reads_only && !table[i].reads)) {
+        (void)err_set(&ret->error, ERR_NOT_FOUND, "there is no tool \"%.64s\"; there are %s", name,
+                      t->reads_only ? "read_file and list_files"
+                                    : "write_file, read_file, edit_file, list_files and "
+                                      "run_command");
         return 0;
     }
     if (!table[i].run)

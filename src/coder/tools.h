@@ -20,6 +20,7 @@ struct tools {
     struct workdir dir;
     struct life *life;
     struct events *events;
+    bool reads_only; /* there are only the tools that change nothing */
     int64_t command_timeout_ms;
 };
 

@@ -260,13 +260,15 @@ struct start {
     struct sandbox_strv paths; /* where argv[0] may be */
     int fds[3];                /* -1 keeps /dev/null */
     const char *cwd;
-    int report; /* closed by exec; what went wrong before it is written there */
+    int ruleset; /* of Landlock, over the sandbox's own; -1: none */
+    int report;  /* closed by exec; what went wrong before it is written there */
     _Alignas(16) char stack[START_STACK];
 };
 
 static void start_free(struct start *s) {
     if (!s)
         return;
+    fd_close(&s->ruleset);
     free(s->env);
     sandbox_strv_finish(&s->paths);
     sandbox_exec_finish(&s->e);
@@ -315,6 +317,8 @@ static int start_main(void *arg) {
     long rc = raw(SYS_setsid, 0, 0, 0, 0);
     if (rc < 0)
         return start_failed(s, rc, "new session");
+    if (s->ruleset >= 0 && (rc = raw(SYS_landlock_restrict_self, s->ruleset, 0, 0, 0)) < 0)
+        return start_failed(s, rc, "a read-only work folder");
     if (start_streams(s) != 0)
         return 127;
     rc = become_guest(s->o, s->o->no_suid);
@@ -520,6 +524,16 @@ static void check_starts(struct init *in) {
     }
 }
 
+/* For a command that may not change the work folder: the places that it may write to are the
+ * others. What has been opened for writing before stays so, hence it is for the child alone. */
+static int close_work(const struct init *in, struct start *s, struct err *err) {
+    static const char *const writable[] = {"/tmp", "/var/tmp", "/home", "/dev/shm"};
+    if (in->o->lockdown->landlock_abi == 0)
+        return err_set(err, ERR_UNSUPPORTED,
+                       "a read-only work folder needs Landlock, which this kernel does not have");
+    return lockdown_ruleset(in->o->lockdown, writable, ARRAY_LEN(writable), &s->ruleset, err);
+}
+
 /* Opens what it needs and lets the child begin. */
 static int begin(struct init *in, struct init_command *j, struct start *s, struct wire_frame *f,
                  struct err *err) {
@@ -527,6 +541,8 @@ static int begin(struct init *in, struct init_command *j, struct start *s, struc
     _cleanup_(close) int master = -1;
     _cleanup_(close) int slave = -1;
     int rc = e->tty ? open_terminal(e, &master, &slave, err) : take_streams(f, e, s->fds, err);
+    if (rc == 0 && e->read_only)
+        rc = close_work(in, s, err);
     if (rc < 0)
         return rc;
     if (e->tty)
@@ -557,6 +573,7 @@ static void run_exec(struct init *in, struct sandbox_exec *e, struct wire_frame 
     s->e = *e;
     s->env = NULL;
     s->paths = (struct sandbox_strv){0};
+    s->ruleset = -1;
     s->fds[0] = s->fds[1] = s->fds[2] = -1;
     *e = (struct sandbox_exec){0};
     struct init_command *j = find_job(in, f->id) ? NULL : free_job(in, &err);

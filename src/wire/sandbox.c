@@ -197,6 +197,7 @@ void pack_sandbox_exec(struct buf *b, const struct sandbox_exec *e) {
     pack_strv(b, &e->env);
     pack_str(b, e->cwd);
     pack_u8(b, e->tty);
+    pack_u8(b, e->read_only);
     pack_u8(b, e->final);
     pack_u32(b, e->cols);
     pack_u32(b, e->rows);
@@ -216,6 +217,7 @@ void unpack_sandbox_exec(struct unpack *u, struct sandbox_exec *ret) {
     unpack_strv(u, STRV_MAX, &e.env);
     e.cwd = unpack_strdup(u);
     e.tty = unpack_u8(u) != 0;
+    e.read_only = unpack_u8(u) != 0;
     e.final = unpack_u8(u) != 0;
     e.cols = unpack_u32(u);
     e.rows = unpack_u32(u);

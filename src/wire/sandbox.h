@@ -163,6 +163,7 @@ struct sandbox_exec {
     struct sandbox_strv env;  /* over the sandbox's own */
     char *cwd;                /* "" is /work */
     bool tty;                 /* all three streams are a new terminal */
+    bool read_only;           /* it cannot change what is in /work (Landlock), nor what it starts */
     bool final;               /* the sandbox ends with this command: no DESTROY is needed */
     uint32_t cols, rows;
     uint32_t in, out, err; /* enum sandbox_stream; STDOUT is for err only */

@@ -141,15 +141,15 @@ test('when shortening is not enough the oldest turns go', async (t) => {
 });
 
 const CODERS = new URL('../../coders/', import.meta.url);
-const KNOWN = ['dir', 'spec', 'model', 'dialect', 'max_steps', 'timeout_ms'];
+const KNOWN = ['dir', 'spec', 'model', 'dialect', 'max_steps', 'timeout_ms', 'system_prompt', 'append_system_prompt'];
 
 test('the definitions of agents have the keys and the placeholders that there are', () => {
   const files = readdirSync(CODERS).filter((f) => f.endsWith('.json'));
   assert.deepEqual(files, ['claude-code.json', 'coder.json']);
   for (const file of files) {
     const d = JSON.parse(readFileSync(new URL(file, CODERS), 'utf8'));
-    assert.deepEqual(Object.keys(d).filter((k) => k !== 'demo'), ['title', 'description', 'program', 'find', 'mount', 'arguments', 'environment', 'stdin', 'dialects', 'lines', 'memory_mb']);
-    const values = [...d.arguments, ...Object.values(d.environment)];
+    assert.deepEqual(Object.keys(d).filter((k) => k !== 'demo' && k !== 'options'), ['title', 'description', 'program', 'find', 'mount', 'arguments', 'environment', 'stdin', 'dialects', 'lines', 'memory_mb']);
+    const values = [...d.arguments, ...Object.values(d.environment), ...Object.values(d.options).flat()];
     for (const [, name] of values.join(' ').matchAll(/\$\{(\w+)\}/g)) assert.ok(KNOWN.includes(name), name);
     assert.ok(values.every((v) => typeof v === 'string'));
     assert.ok(d.dialects.every((x) => DIALECTS.includes(x)) && ['own', 'setting'].includes(d.find) && ['none', 'spec'].includes(d.stdin));

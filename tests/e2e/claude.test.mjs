@@ -31,7 +31,7 @@ async function start(t, files, options = {}) {
     return { seen, record };
   };
   const events = async (sandbox) => (await request(cay, `/v1/sandboxes/${sandbox}/network/events`)).json().events;
-  return { cay, mock, requests, run, events };
+  return { cay, mock, requests, run, events, repo };
 }
 
 for (const [who, wrap] of [['root', []], ['an ordinary user', ordinary]])
@@ -93,6 +93,25 @@ test('a hostile repository: its hooks, servers, environment and words mean nothi
   const refused = (await events(record.detail.sandbox)).filter((e) => e.state === 'refused');
   assert.deepEqual(refused, []);
   assert.equal(record.detail.diff, '', 'and it left nothing in the folder');
+  await nothingLeft(cay);
+});
+
+test('POST /execute: its modes and prompts, and a diff that is right', async (t) => {
+  const { cay, mock, requests, repo } = await start(t, { a: 'one\n' });
+  mock.on({ userMessage: 'Change', turnIndex: 0 }, use('t1', 'Write', { file_path: '/work/b', content: 'two\n' }));
+  mock.on({ userMessage: 'Change', turnIndex: 1 }, { content: 'Changed.' });
+  const execute = async (options) => (await request(cay, '/execute', { method: 'POST', body: JSON.stringify({ task: 'Change it', repo, options: { agent: 'claude-code', model: 'claude-sonnet-4-5', ...options } }) })).json();
+  const done = await execute({ append_system_prompt: 'SPEAK-LOW' });
+  assert.equal(done.success, true, JSON.stringify(done));
+  assert.match(done.diff, /^new file mode 100644\nindex \S+\n--- \/dev\/null\n\+\+\+ b\/b\n@@ -0,0 \+1 @@\n\+two$/m);
+  assert.match(done.logs, /1 Write [\s\S]*Changed\./);
+  assert.match(JSON.stringify(requests[0].body.system), /SPEAK-LOW/);
+  requests.length = 0;
+  const planned = await execute({ permission_mode: 'plan', system_prompt: 'ONLY-THIS' });
+  assert.equal(planned.diff, undefined);
+  assert.match(planned.logs, /the step failed|error|No such tool/i, planned.logs);
+  assert.deepEqual(requests[0].body.tools.map((x) => x.name).filter((n) => /Write|Edit|Bash/.test(n)), []);
+  assert.match(JSON.stringify(requests[0].body.system), /ONLY-THIS/);
   await nothingLeft(cay);
 });
 

@@ -32,6 +32,7 @@ const table = {
   'GET /v1/runs/{id}/events': { access: 'read', path: `/v1/runs/${run}/events`, owned: true, statuses: [200] },
   'POST /v1/runs/{id}/cancel': { access: 'run', path: `/v1/runs/${run}/cancel`, owned: true, statuses: [409] },
   'POST /execute/sdk': { access: 'run', body: { prompt: '' }, statuses: [400] },
+  'POST /execute': { access: 'run', body: { task: '' }, statuses: [400] },
   'GET /v1/code/agents': { access: 'read', statuses: [200] },
   'POST /v1/code': { access: 'run', body: { spec: '' }, statuses: [400] },
   'GET /v1/runs/{id}': { access: 'read', path: `/v1/runs/${run}`, owned: true, statuses: [200] },

@@ -3,9 +3,9 @@ import { request as httpRequest } from 'node:http';
 import { request, until } from './cay.mjs';
 
 /** POST /v1/code as a stream: {events, ended, stop()}. */
-export function code(cay, body, headers = {}) {
+export function code(cay, body, headers = {}, path = '/v1/code') {
   const seen = { events: [], status: 0, text: '' };
-  const req = httpRequest({ port: cay.port, host: '127.0.0.1', path: '/v1/code', method: 'POST', headers: { Accept: 'text/event-stream', ...headers } });
+  const req = httpRequest({ port: cay.port, host: '127.0.0.1', path, method: 'POST', headers: { Accept: 'text/event-stream', ...headers } });
   seen.ended = new Promise((resolve, reject) => {
     req.on('error', reject);
     req.on('response', (res) => {
@@ -14,7 +14,7 @@ export function code(cay, body, headers = {}) {
         seen.text += d;
         for (let at; (at = seen.text.indexOf('\n\n')) >= 0; seen.text = seen.text.slice(at + 2)) {
           const fields = Object.fromEntries(seen.text.slice(0, at).split('\n').map((l) => [l.slice(0, l.indexOf(':')), l.slice(l.indexOf(':') + 2)]));
-          seen.events.push({ id: fields.id && Number(fields.id), type: fields.event, data: JSON.parse(fields.data) });
+          seen.events.push({ id: fields.id && (Number(fields.id) || fields.id), type: fields.event, data: JSON.parse(fields.data) });
         }
       });
       res.on('end', resolve).on('error', resolve);

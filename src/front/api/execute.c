@@ -2,17 +2,19 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "front/api/api.h"
+#include "front/code/task.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* POST /execute/sdk. Plain JSON when it has ended, and a client that leaves cancels it; with
- * Accept: text/event-stream its messages as they happen, and a client that comes back with the
- * Last-Event-ID goes on where it was. The UUIDs that are told are ids of jobs in another spelling.
+/* POST /execute/sdk and POST /execute. Plain JSON when it has ended, and a client that leaves
+ * cancels it; with Accept: text/event-stream its messages as they happen, and a client that comes
+ * back with the Last-Event-ID goes on where it was. The UUIDs that are told are ids of jobs in
+ * another spelling.
  */
 
-enum { ANSWER_BYTES = 64 << 20, BODY_BYTES = 4 << 20 };
+enum { ANSWER_BYTES = 64 << 20, BODY_BYTES = 4 << 20, LOG_BYTES = 1 << 20, LOG_MORE = 256 << 10 };
 
 static void write_head(struct json_writer *w, bool success, const char *uuid, int64_t time_ms) {
     char text[CLOCK_RFC3339_SIZE];
@@ -73,6 +75,67 @@ static void write_error_of(struct json_writer *w, const struct store_run *r, con
                                      : "it was ended");
 }
 
+/* --- the answer of a task --- */
+
+static void on_logged(void *ctx, const struct store_event *e) {
+    struct buf *log = ctx;
+    _cleanup_(json) json_t *event = log->len < LOG_BYTES ? json_loads(e->json, 0, NULL) : NULL;
+    if (event)
+        code_task_log(log, e->type, event);
+}
+
+static int write_logs(struct front *f, const char *id, const json_t *detail, struct json_writer *w,
+                      struct err *err) {
+    const char *note = json_string_value(json_object_get(detail, "diff_note"));
+    _cleanup_(buf) struct buf log;
+    buf_init(&log, LOG_BYTES + LOG_MORE);
+    int rc = store_event_list(f->store, id, 0, (size_t)f->config->store.run_events, on_logged, &log,
+                              err);
+    if (log.len >= LOG_BYTES)
+        (void)buf_addf(&log, "[the log is longer than %d bytes: /v1/runs/%s has the rest]\n",
+                       LOG_BYTES, id);
+    if (note)
+        (void)buf_addf(&log, "[%s]\n", note);
+    json_writer_key(w, "logs");
+    json_writer_text(w, log.data ? log.data : "", log.len);
+    return rc;
+}
+
+static void write_text(struct json_writer *w, const json_t *from, const char *key, const char *as) {
+    const json_t *v = json_object_get(from, key);
+    if (!json_is_string(v))
+        return;
+    json_writer_key(w, as);
+    json_writer_text(w, json_string_value(v), json_string_length(v));
+}
+
+static int write_task(struct front *f, const struct store_run *r, const json_t *detail, bool logs,
+                      struct buf *out, struct err *err) {
+    bool success = strcmp(r->status, "done") == 0;
+    const char *code = r->error_code ? r->error_code : r->status;
+    char uuid[UUID_SIZE];
+    struct json_writer w;
+    int rc = 0;
+    json_writer_init(&w, out);
+    json_writer_object_begin(&w);
+    write_head(&w, success, id_to_uuid(r->id, uuid), r->created_ms);
+    if (logs)
+        rc = write_logs(f, r->id, detail, &w, err);
+    write_text(&w, detail, "diff", "diff");
+    json_writer_key(&w, "metadata");
+    json_writer_object_begin(&w);
+    json_writer_key(&w, "execution_time_ms");
+    json_writer_int(&w, r->finished_ms - r->created_ms);
+    write_text(&w, detail, "sandbox", "sandbox_id");
+    write_text(&w, detail, "repo", "repo");
+    json_writer_object_end(&w);
+    if (!success)
+        write_problem(&w, strcmp(code, "max_steps") == 0 ? "max_turns" : code,
+                      r->error_message ? r->error_message : "it was ended");
+    json_writer_object_end(&w);
+    return rc < 0 ? rc : success ? 200 : code_task_status(code);
+}
+
 /* The answer of a job that has ended; the HTTP status for it, or negative. */
 static int write_answer(struct front *f, struct http_req *req, const char *id, bool messages,
                         struct buf *out, struct err *err) {
@@ -81,6 +144,11 @@ static int write_answer(struct front *f, struct http_req *req, const char *id, b
     if (rc < 0)
         return rc;
     _cleanup_(json) json_t *detail = r.detail ? json_loads(r.detail, 0, NULL) : NULL;
+    if (strcmp(r.kind, "execute") == 0) {
+        rc = write_task(f, &r, detail, messages, out, err);
+        store_run_finish(&r);
+        return rc;
+    }
     const json_t *answer = json_object_get(detail, "answer");
     const char *result = json_string_value(json_object_get(answer, "result"));
     const json_t *metadata = json_object_get(answer, "metadata");
@@ -155,22 +223,35 @@ static bool read_last_event(const char *text, char ret_id[ID_SIZE], int64_t *ret
     return !*end && id_from_uuid("run", uuid, ret_id);
 }
 
-static void sdk(struct http_req *req, void *ctx) {
+static int start(struct front *f, struct http_req *req, const json_t *body, char ret_id[ID_SIZE],
+                 struct err *err) {
+    const struct identity *who = front_identity(req);
+    const char *owner = who ? who->key_id : "";
+    if (strcmp(http_req_path(req), "/execute/sdk") == 0)
+        return execute_sdk_start(f->executes, owner, body, ret_id, err);
+    _cleanup_(json) json_t *grants = who && *who->grants ? json_loads(who->grants, 0, NULL) : NULL;
+    return code_task_start(
+        f->codes,
+        &(struct code_ask){
+            .owner = owner, .scope = front_scope(req), .grants = grants, .body = body},
+        ret_id, err);
+}
+
+static void execute(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
     char id[ID_SIZE];
     int64_t after = 0;
-    const struct identity *who = front_identity(req);
     const char *last = http_req_header(req, "last-event-id");
     _cleanup_(json) json_t *body = NULL;
     int rc = 0;
     if (last && *last && !read_last_event(last, id, &after))
         rc = err_set(&err, ERR_BAD_REQUEST,
-                     "Last-Event-ID must be the id of an event of /execute/sdk");
+                     "Last-Event-ID must be the id of an event of /execute or /execute/sdk");
     if (rc == 0 && !(last && *last)) {
         rc = http_req_json(req, &body, &err);
         if (rc == 0)
-            rc = execute_sdk_start(f->executes, who ? who->key_id : "", body, id, &err);
+            rc = start(f, req, body, id, &err);
     }
     if (rc < 0)
         http_respond_err(req, &err);
@@ -179,11 +260,13 @@ static void sdk(struct http_req *req, void *ctx) {
 }
 
 void api_execute_routes(struct front *f) {
-    http_server_route(f->http, &(struct http_route){.methods = "POST",
-                                                    .pattern = "/execute/sdk",
-                                                    .handler = sdk,
-                                                    .ctx = f,
-                                                    .flags = HTTP_ROUTE_LEAVE,
-                                                    .body_bytes = BODY_BYTES,
-                                                    .write_error = api_execute_error});
+    static const char *const paths[] = {"/execute/sdk", "/execute"};
+    for (size_t i = 0; i < ARRAY_LEN(paths); i++)
+        http_server_route(f->http, &(struct http_route){.methods = "POST",
+                                                        .pattern = paths[i],
+                                                        .handler = execute,
+                                                        .ctx = f,
+                                                        .flags = HTTP_ROUTE_LEAVE,
+                                                        .body_bytes = BODY_BYTES,
+                                                        .write_error = api_execute_error});
 }

@@ -786,7 +786,8 @@ static int run(struct serve *s, struct err *err) {
                                                     .model = s->config.model,
                                                     .secrets = &s->secrets,
                                                     .door = f->door,
-                                                    .defs = s->coder_defs});
+                                                    .defs = s->coder_defs,
+                                                    .task_ms = s->config.execute.timeout_ms});
     f->executes =
         executes_create(&(struct executes_options){.loop = &s->loop,
                                                    .jobs = f->jobs,

@@ -41,7 +41,7 @@ enum code_state {
 
 static const struct sm_state states[] = {
     [CODE_MAKING] = {"making", SM_TO(CODE_CLONING) | SM_TO(CODE_OPENING) | SM_TO(CODE_PREPARING) |
-                                   SM_TO(CODE_ENDING)},
+                                   SM_TO(CODE_WORKING) | SM_TO(CODE_ENDING)},
     [CODE_CLONING] = {"cloning", SM_TO(CODE_OPENING) | SM_TO(CODE_ENDING)},
     [CODE_OPENING] = {"opening", SM_TO(CODE_PREPARING) | SM_TO(CODE_WORKING) | SM_TO(CODE_ENDING)},
     [CODE_PREPARING] = {"preparing", SM_TO(CODE_WORKING) | SM_TO(CODE_ENDING)},
@@ -62,6 +62,7 @@ struct code_job {
     enum code_state state;
     struct job *job;
     struct code_request ask;
+    struct code_terms terms;
     json_t *grants;
     char sandbox_id[ID_SIZE]; /* "": there is none */
     char *clone_route;        /* the name of the one to the repository; or NULL */
@@ -125,6 +126,27 @@ json_t *codes_show_agents(const struct codes *all) {
                       d->fd < 0 ? "its program was not found: `cay doctor` says more" : NULL));
     }
     return json_pack("{s:o}", "agents", list);
+}
+
+json_t *codes_open_network(const struct codes *all, const json_t *grants) {
+    const struct sandbox_settings *set = sandboxes_settings(all->opt.sandboxes);
+    json_t *routes = json_array();
+    const char *name;
+    json_t *route;
+    json_object_foreach(set->routes, name, route) {
+        if (!json_object_get(route, "api") && sandbox_is_granted(grants, "routes", name))
+            (void)json_array_append_new(routes, json_string(name));
+    }
+    return json_pack("{s:o,s:o}", "allow", set->allow ? json_incref(set->allow) : json_array(),
+                     "routes", routes);
+}
+
+bool codes_have_demo_only(const struct codes *all) {
+    return models_default_provider(all->opt.models) == MODEL_DEMO;
+}
+
+int64_t codes_task_ms(const struct codes *all) {
+    return all->opt.task_ms;
 }
 
 static struct sandbox *sandbox_of(const struct code_job *c) {
@@ -197,6 +219,8 @@ static int make_policy(const struct code_job *c, const struct egress_route *rout
     json_decref(shown);
     for (size_t i = 0; rc == 0 && i < n; i++)
         network_add_route(net, ret, &routes[i]);
+    if (rc == 0)
+        network_cap_cost(ret, c->terms.max_usd);
     return rc;
 }
 
@@ -341,6 +365,15 @@ static bool on_coder_event(void *ctx, const struct coder_event *event) {
     return true;
 }
 
+static unsigned options_of(const struct code_job *c) {
+    unsigned o = 1U << (c->terms.plan ? CODER_OPTION_PLAN : CODER_OPTION_WORK);
+    if (c->terms.system_prompt)
+        o |= 1U << CODER_OPTION_SYSTEM_PROMPT;
+    if (c->terms.append_system_prompt)
+        o |= 1U << CODER_OPTION_APPEND_PROMPT;
+    return o;
+}
+
 static int begin_work(struct code_job *c, struct err *err) {
     const struct code_request *r = &c->ask;
     c->reader = coder_reader_create(
@@ -352,16 +385,22 @@ static int begin_work(struct code_job *c, struct err *err) {
                                        .on_event = on_coder_event,
                                        .ctx = c});
     json_t *body =
-        r->command ? json_pack("{s:s}", "command", r->command)
-                   : coder_def_command(r->def, &(struct coder_fill){.dir = CODE_DIR,
-                                                                    .spec = r->spec,
-                                                                    .model = r->model->id,
-                                                                    .dialect = r->dialect,
-                                                                    .max_steps = r->max_steps,
-                                                                    .timeout_ms = r->timeout_ms});
+        r->command
+            ? json_pack("{s:s}", "command", r->command)
+            : coder_def_command(r->def, &(struct coder_fill){
+                                            .options = options_of(c),
+                                            .system_prompt = c->terms.system_prompt,
+                                            .append_system_prompt = c->terms.append_system_prompt,
+                                            .dir = CODE_DIR,
+                                            .spec = r->spec,
+                                            .model = r->model->id,
+                                            .dialect = r->dialect,
+                                            .max_steps = r->max_steps,
+                                            .timeout_ms = r->timeout_ms});
     (void)json_object_set_new(body, "cwd", json_string(CODE_DIR));
     (void)json_object_set_new(body, "timeout_s",
                               json_integer((json_int_t)((r->timeout_ms + 999) / 1000)));
+    (void)json_object_set_new(body, "read_only", json_boolean(c->terms.plan));
     return start_exec(c, body, err);
 }
 
@@ -408,7 +447,7 @@ static void next(struct code_job *c) {
     if (c->state == CODE_PREPARING && !c->cancelled) {
         code_move(c, CODE_WORKING);
         rc = begin_work(c, &err);
-    } else if (c->state == CODE_WORKING) {
+    } else if (c->state == CODE_WORKING && c->terms.include_diff) {
         code_move(c, CODE_COLLECTING);
         rc = start_exec(c, code_tree_diff(), &err);
     } else {
@@ -477,7 +516,8 @@ static json_t *make_detail(const struct code_job *c) {
         d = json_object();
     if (c->last)
         (void)json_object_set(d, "result", c->last);
-    add_diff(c, d);
+    if (c->terms.include_diff)
+        add_diff(c, d);
     (void)json_object_set_new(d, "kept", json_boolean(r->keep && sandbox_of(c)));
     return d;
 }
@@ -498,7 +538,9 @@ static void record_end(struct code_job *c) {
         end.error_code = err_name(c->err.code);
         end.error_message = c->err.message;
     } else if (!done && !c->cancelled) {
-        end.error_code = reason ? reason : "error";
+        /* In the words of cay-egress, by which it was held. */
+        bool spent = c->terms.max_usd > 0 && message && strstr(message, "used up its budget");
+        end.error_code = spent ? "max_budget_usd" : reason ? reason : "error";
         end.error_message = message ? message : "the agent did not finish";
     }
     job_end(steal_ptr(&c->job), &end);
@@ -509,6 +551,8 @@ static void on_timer_closed(uv_handle_t *h) {
     coder_reader_destroy(c->reader);
     json_decref(c->last);
     json_decref(c->grants);
+    free((char *)(uintptr_t)c->terms.system_prompt);
+    free((char *)(uintptr_t)c->terms.append_system_prompt);
     code_request_finish(&c->ask);
     free(c->clone_route);
     buf_finish(&c->said);
@@ -577,8 +621,14 @@ static void on_made(void *ctx, struct sandbox *s, const struct err *err) {
         return;
     }
     tell(c, "sandbox", json_pack("{s:s}", "id", s->id));
-    code_move(c, c->ask.repo ? CODE_CLONING : CODE_PREPARING);
-    if ((c->ask.repo ? begin_cloning(c, &why) : begin_preparing(c, &why)) < 0)
+    enum code_state to = c->ask.repo             ? CODE_CLONING
+                         : c->terms.include_diff ? CODE_PREPARING
+                                                 : CODE_WORKING;
+    code_move(c, to);
+    int rc = to == CODE_CLONING     ? begin_cloning(c, &why)
+             : to == CODE_PREPARING ? begin_preparing(c, &why)
+                                    : begin_work(c, &why);
+    if (rc < 0)
         fail(c, &why);
 }
 
@@ -613,7 +663,8 @@ static int make_sandbox(struct code_job *c, const struct code_ask *ask, struct e
                                   .bind_path = path,
                                   .agent = c->ask.def->name,
                                   .routes = routes,
-                                  .nroutes = n};
+                                  .nroutes = n,
+                                  .max_usd = c->terms.max_usd};
     const struct sandbox *s = rc < 0 ? NULL
                                      : sandboxes_make(c->all->opt.sandboxes,
                                                       &(struct sandbox_ask){.owner = ask->owner,
@@ -665,6 +716,35 @@ static void begin_again(void *ctx) {
     begin_opening(c);
 }
 
+/* The terms must be some that the agent, its model and this machine have. */
+static int take_terms(struct code_job *c, const struct code_terms *t, struct err *err) {
+    static const char *const names[] = {"", "the permission mode \"plan\"", "a system prompt",
+                                        "a system prompt that is added"};
+    const struct sandbox_features *f = sandboxes_features(c->all->opt.sandboxes);
+    c->terms = t ? *t : (struct code_terms){.kind = "code", .include_diff = true};
+    c->terms.system_prompt = t && t->system_prompt ? xstrdup(t->system_prompt) : NULL;
+    c->terms.append_system_prompt =
+        t && t->append_system_prompt ? xstrdup(t->append_system_prompt) : NULL;
+    if (c->terms.plan)
+        c->terms.include_diff = false; /* there is nothing to tell */
+    unsigned options = t ? options_of(c) : 0;
+    for (unsigned i = CODER_OPTION_PLAN; i < CODER_OPTION_COUNT; i++)
+        if (options & 1U << i && !coder_def_has_option(c->ask.def, i))
+            return err_set(err, ERR_BAD_REQUEST, "the agent \"%s\" cannot be given %s",
+                           c->ask.def->name, names[i]);
+    if (c->terms.plan && f && f->landlock == 0)
+        return err_set(err, ERR_UNSUPPORTED,
+                       "\"plan\" needs Landlock, which the kernel of this machine does not have");
+    if (c->terms.max_usd > 0 && c->ask.model->provider == MODEL_DEMO)
+        c->terms.max_usd = 0; /* it costs nothing */
+    if (c->terms.max_usd > 0 && !c->ask.model->price.known)
+        return err_set(err, ERR_BAD_REQUEST,
+                       "no price of \"%.100s\" is known: add it to models.json, or leave the "
+                       "budget out",
+                       c->ask.model->id);
+    return 0;
+}
+
 int code_start(struct codes *all, const struct code_ask *ask, char ret_id[ID_SIZE],
                struct err *err) {
     struct code_job *c = xcalloc(1, sizeof(*c));
@@ -679,10 +759,12 @@ int code_start(struct codes *all, const struct code_ask *ask, char ret_id[ID_SIZ
                                      .model = all->opt.model,
                                      .settings = sandboxes_settings(all->opt.sandboxes)},
         ask->body, &c->ask, err);
+    if (rc == 0)
+        rc = take_terms(c, ask->terms, err);
     if (rc == 0) {
         _cleanup_(free) char *title = code_request_title(&c->ask);
         rc = job_begin(all->opt.jobs,
-                       &(struct job_spec){.kind = "code",
+                       &(struct job_spec){.kind = c->terms.kind,
                                           .owner = ask->owner,
                                           .title = title,
                                           .stores_events = true,

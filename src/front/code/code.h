@@ -26,6 +26,7 @@ struct codes_options {
     const struct secrets *secrets;
     const struct door *door;      /* the demo model; NULL: there is none */
     const struct coder_def *defs; /* borrowed */
+    int64_t task_ms;              /* that a task of /execute may take */
 };
 
 struct codes *codes_create(const struct codes_options *options);
@@ -34,14 +35,31 @@ void codes_close(struct codes *all);
 /* The last job has ended. */
 void codes_destroy(struct codes *all);
 
+/* What a job has beyond the request of POST /v1/code; copied. */
+struct code_terms {
+    const char *kind;
+    bool plan;         /* the agent may change nothing */
+    bool include_diff; /* what it changed is wanted */
+    const char *system_prompt;
+    const char *append_system_prompt;
+    double max_usd; /* of its model; 0: what the settings say */
+};
+
 struct code_ask {
     const char *owner;
     struct store_scope scope;
-    const json_t *grants; /* of the key, or NULL */
-    const json_t *body;   /* of POST /v1/code */
+    const json_t *grants;           /* of the key, or NULL */
+    const json_t *body;             /* of POST /v1/code */
+    const struct code_terms *terms; /* NULL: the usual ones */
 };
 /* Begins a job. No callback: follow it by its id. */
 int code_start(struct codes *all, const struct code_ask *ask, char ret_id[ID_SIZE],
                struct err *err);
+/* What the operator lets sandboxes reach at most, as "network" of a request: the hosts and the
+ * routes that the key has, but for those to models. */
+json_t *codes_open_network(const struct codes *all, const json_t *grants);
+/* There is no key of a model. */
+bool codes_have_demo_only(const struct codes *all);
+int64_t codes_task_ms(const struct codes *all);
 /* {"agents":[...]}: the kinds there are, and which of them can be used; a new reference. */
 json_t *codes_show_agents(const struct codes *all);

@@ -26,7 +26,16 @@ const char *coder_dialect_name(enum coder_dialect dialect) {
 
 /* --- placeholders --- */
 
-static const char *const places[] = {"dir", "spec", "model", "dialect", "max_steps", "timeout_ms"};
+static const char *const places[] = {
+    "dir",       "spec",       "model",         "dialect",
+    "max_steps", "timeout_ms", "system_prompt", "append_system_prompt"};
+
+static const char *const options[CODER_OPTION_COUNT] = {
+    [CODER_OPTION_WORK] = "work",
+    [CODER_OPTION_PLAN] = "plan",
+    [CODER_OPTION_SYSTEM_PROMPT] = "system_prompt",
+    [CODER_OPTION_APPEND_PROMPT] = "append_system_prompt",
+};
 
 static char *value_of(const struct coder_fill *f, size_t place) {
     switch (place) {
@@ -40,8 +49,12 @@ static char *value_of(const struct coder_fill *f, size_t place) {
         return xstrdup(coder_dialect_name(f->dialect));
     case 4:
         return xasprintf("%lld", (long long)f->max_steps);
-    default:
+    case 5:
         return xasprintf("%lld", (long long)f->timeout_ms);
+    case 6:
+        return xstrdup(f->system_prompt ? f->system_prompt : "");
+    default:
+        return xstrdup(f->append_system_prompt ? f->append_system_prompt : "");
     }
 }
 
@@ -64,7 +77,8 @@ static int check_places(const char *text, struct err *err) {
         if (find_place(text, &n) == ARRAY_LEN(places))
             return err_set(err, ERR_BAD_REQUEST,
                            "\"%.40s\" is no placeholder; there are ${dir}, ${spec}, ${model}, "
-                           "${dialect}, ${max_steps} and ${timeout_ms}",
+                           "${dialect}, ${max_steps}, ${timeout_ms}, ${system_prompt} and "
+                           "${append_system_prompt}",
                            text);
         text += n;
     }
@@ -86,17 +100,29 @@ static char *fill_in(const char *text, const struct coder_fill *f) {
     return filled ? filled : xstrdup("");
 }
 
+static void add_arguments(json_t *argv, const json_t *list, const struct coder_fill *fill) {
+    size_t i;
+    const json_t *v;
+    json_array_foreach(list, i, v) {
+        _cleanup_(free) char *text = fill_in(json_string_value(v), fill);
+        (void)json_array_append_new(argv, json_string(text));
+    }
+}
+
+bool coder_def_has_option(const struct coder_def *d, enum coder_option option) {
+    return json_object_get(d->options, options[option]) != NULL;
+}
+
 json_t *coder_def_command(const struct coder_def *d, const struct coder_fill *fill) {
     json_t *argv = json_array();
     json_t *env = json_object();
     const char *name;
     json_t *v;
-    size_t i;
     (void)json_array_append_new(argv, json_sprintf("%s/%s", d->mount, d->program));
-    json_array_foreach(d->arguments, i, v) {
-        _cleanup_(free) char *text = fill_in(json_string_value(v), fill);
-        (void)json_array_append_new(argv, json_string(text));
-    }
+    add_arguments(argv, d->arguments, fill);
+    for (unsigned i = 0; i < CODER_OPTION_COUNT; i++)
+        if (fill->options & 1U << i)
+            add_arguments(argv, json_object_get(d->options, options[i]), fill);
     json_object_foreach(d->environment, name, v) {
         _cleanup_(free) char *text = fill_in(json_string_value(v), fill);
         (void)json_object_set_new(env, name, json_string(text));
@@ -114,24 +140,46 @@ static bool is_plain(const json_t *v) {
     return s && strlen(s) == json_string_length(v);
 }
 
+static int check_arguments(const json_t *list, const char *what, struct err *err) {
+    size_t i;
+    const json_t *v;
+    int rc = 0;
+    if (!json_is_array(list) || json_array_size(list) > VALUES_MAX)
+        return err_set(err, ERR_BAD_REQUEST, "\"%s\" must be a list of at most %d strings", what,
+                       VALUES_MAX);
+    json_array_foreach(list, i, v) {
+        if (rc == 0)
+            rc = is_plain(v) ? check_places(json_string_value(v), err)
+                             : err_set(err, ERR_BAD_REQUEST, "%s[%zu] is no string", what, i);
+    }
+    return rc;
+}
+
+static int read_options(struct coder_def *d, json_t *given, struct err *err) {
+    const char *known[CODER_OPTION_COUNT + 1] = {NULL};
+    const char *name;
+    json_t *list;
+    memcpy((void *)known, (const void *)options, sizeof(options));
+    int rc = given ? json_check_keys(given, "\"options\"", known, err) : 0;
+    json_object_foreach(given, name, list) {
+        if (rc == 0)
+            rc = check_arguments(list, name, err);
+    }
+    d->options = given ? json_incref(given) : json_object();
+    return rc;
+}
+
 static int read_texts(struct coder_def *d, const json_t *root, struct err *err) {
     json_t *arguments = json_object_get(root, "arguments");
     json_t *environment = json_object_get(root, "environment");
     const char *name;
     json_t *v;
-    size_t i;
-    int rc = 0;
-    if (!json_is_array(arguments) || json_array_size(arguments) > VALUES_MAX)
-        return err_set(err, ERR_BAD_REQUEST, "\"arguments\" must be a list of at most %d strings",
-                       VALUES_MAX);
+    int rc = check_arguments(arguments, "arguments", err);
+    if (rc < 0)
+        return rc;
     if (environment && (!json_is_object(environment) || json_object_size(environment) > VALUES_MAX))
         return err_set(err, ERR_BAD_REQUEST,
                        "\"environment\" must be an object of at most %d strings", VALUES_MAX);
-    json_array_foreach(arguments, i, v) {
-        if (rc == 0)
-            rc = is_plain(v) ? check_places(json_string_value(v), err)
-                             : err_set(err, ERR_BAD_REQUEST, "arguments[%zu] is no string", i);
-    }
     json_object_foreach(environment, name, v) {
         if (rc == 0)
             rc = *name && !strchr(name, '=') && is_plain(v)
@@ -203,7 +251,7 @@ static int read_lines(struct coder_def *d, const json_t *root, struct err *err) 
 static int read_def(struct coder_def *d, const json_t *root, struct err *err) {
     static const char *const keys[] = {"title",     "description", "program", "find",     "mount",
                                        "arguments", "environment", "stdin",   "dialects", "lines",
-                                       "memory_mb", "demo",        NULL};
+                                       "memory_mb", "demo",        "options", NULL};
     int rc = json_check_keys(root, "the definition", keys, err);
     if (rc == 0)
         rc = read_text(root, "title", &d->title, err);
@@ -223,6 +271,8 @@ static int read_def(struct coder_def *d, const json_t *root, struct err *err) {
         rc = read_choice(root, "stdin", "none", "spec", &d->spec_is_input, err);
     if (rc == 0)
         rc = read_texts(d, root, err);
+    if (rc == 0)
+        rc = read_options(d, json_object_get(root, "options"), err);
     if (rc == 0)
         rc = read_dialects(d, json_object_get(root, "dialects"), err);
     if (rc == 0)
@@ -256,6 +306,7 @@ static void free_def(struct coder_def *d) {
     free(d->mount);
     json_decref(d->arguments);
     json_decref(d->environment);
+    json_decref(d->options);
     free(d->found);
     fd_close(&d->fd);
     free(d);

@@ -25,8 +25,9 @@ struct coder_def {
     char *mount;
     json_t *arguments;
     json_t *environment;
-    bool own;  /* it comes with cay */
-    bool demo; /* the demo model can play for it */
+    json_t *options; /* {OPTION: [argument...]}: what is added when it is asked for */
+    bool own;        /* it comes with cay */
+    bool demo;       /* the demo model can play for it */
     bool spec_is_input;
     unsigned dialects; /* 1 << enum coder_dialect */
     enum coder_lines lines;
@@ -57,7 +58,20 @@ const struct coder_def *coder_defs_find(const struct coder_def *list, const char
 /* Where its program, or the folder of that, is bound in a sandbox; the caller frees. */
 char *coder_def_bind_path(const struct coder_def *d);
 
+/* What can be asked for besides: each has arguments in a definition, or cannot be. */
+enum coder_option {
+    CODER_OPTION_WORK,          /* files may be changed */
+    CODER_OPTION_PLAN,          /* they may not */
+    CODER_OPTION_SYSTEM_PROMPT, /* instead of its own */
+    CODER_OPTION_APPEND_PROMPT, /* behind it */
+    CODER_OPTION_COUNT,
+};
+bool coder_def_has_option(const struct coder_def *d, enum coder_option option);
+
 struct coder_fill {
+    unsigned options; /* 1 << enum coder_option */
+    const char *system_prompt;
+    const char *append_system_prompt;
     const char *dir;
     const char *spec;
     const char *model;

@@ -394,8 +394,9 @@ static int read_stdin(const json_t *v, struct exec_request *p, struct err *err) 
 
 static int read_plan(const struct sandbox *s, const json_t *body, struct exec_request *p,
                      struct err *err) {
-    static const char *const keys[] = {"command", "argv", "cwd",       "env",        "stdin", "tty",
-                                       "cols",    "rows", "timeout_s", "background", NULL};
+    static const char *const keys[] = {"command",   "argv",       "cwd",       "env",
+                                       "stdin",     "tty",        "cols",      "rows",
+                                       "timeout_s", "background", "read_only", NULL};
     struct sandbox_exec *x = &p->exec;
     const char *command = NULL;
     const char *cwd = "";
@@ -429,6 +430,8 @@ static int read_plan(const struct sandbox *s, const json_t *body, struct exec_re
         rc = json_get_bool(body, "tty", &x->tty, err);
     if (rc == 0)
         rc = json_get_bool(body, "background", &background, err);
+    if (rc == 0)
+        rc = json_get_bool(body, "read_only", &x->read_only, err);
     if (rc == 0)
         rc = json_get_int(body, "cols", 1, 1000, &cols, err);
     if (rc == 0)

@@ -234,6 +234,12 @@ void network_add_route(const struct network *n, struct egress_policy *p,
     add_prices(n, p);
 }
 
+void network_cap_cost(struct egress_policy *p, double usd) {
+    uint64_t cost = usd > 0 ? MAX((uint64_t)llround(usd * 1e9), 1) : 0;
+    if (cost > 0 && (p->caps.cost_nusd == 0 || cost < p->caps.cost_nusd))
+        p->caps.cost_nusd = cost;
+}
+
 int network_read(const struct network *n, const json_t *json, const json_t *grants,
                  struct egress_policy *ret_policy, json_t **ret_shown, struct err *err) {
     static const char *const keys[] = {"allow", "routes", NULL};

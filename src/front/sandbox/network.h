@@ -41,6 +41,8 @@ int network_read(const struct network *n, const json_t *json, const json_t *gran
 /* Adds a route of the server's own making, copied. */
 void network_add_route(const struct network *n, struct egress_policy *p,
                        const struct egress_route *route);
+/* Models may cost that much at most, if it is not 0 and less than what holds already. */
+void network_cap_cost(struct egress_policy *p, double usd);
 /* A configured route that the key has. Borrowed. */
 int network_find_route(const struct network *n, const char *name, const json_t *grants,
                        const struct egress_route **ret_route, struct err *err);

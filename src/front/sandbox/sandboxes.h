@@ -137,6 +137,7 @@ struct sandbox_extra {
     const char *user;       /* the guest's account; NULL: cay */
     const char *work;       /* where /work is too; NULL: nowhere */
     json_t *note;           /* kept with it and not shown; or NULL */
+    double max_usd;         /* of models; 0: what the settings say */
 };
 
 /* Who asks, and for what. */
