@@ -209,7 +209,7 @@ test('a server that is killed leaves no sandbox, and what the agent had said', a
       return false;
     }
   });
-  assert.ok(sleeps().length >= 1);
+  await until(() => sleeps().length >= 1, 'its command');
   first.child.kill('SIGKILL');
   await first.ended;
   await until(() => sleeps().length === 0, 'the end of the sandbox');
