@@ -41,7 +41,12 @@ test('the agent works step by step, and shows what it changed', limit, async () 
   await page.getByRole('button', { name: 'Start' }).click();
   await step(page, 'Step 2: run_command').getByLabel('Output').getByText('Hello, world!').waitFor();
   await page.getByText(/demo played this/).waitFor();
-  await page.getByLabel('Diff').getByText("+print('Hello, world!')").waitFor();
+  const diff = page.getByRole('group', { name: 'Diff' });
+  const added = diff.locator('[data-kind=added]').filter({ hasText: "print('Hello, world!')" });
+  await added.waitFor();
+  await until('it is coloured', async () => (await added.locator('.tok-string').count()) > 0);
+  // Side by side: beside what is new there is nothing.
+  assert.equal(await added.locator('xpath=..').locator('td').count(), 4);
   for (const [name, { viewport }] of Object.entries(viewports)) {
     await page.setViewportSize(viewport);
     await assertFits(page, `coder ${name}`);
@@ -57,6 +62,41 @@ test('the agent works step by step, and shows what it changed', limit, async () 
   await context.close();
 });
 
+test('what it made is taken home, gone on with, looked into and ended', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url, { expected: [/404/] });
+  await start(page, 'Create a hello world Python script and run it');
+  await page.getByText(/demo played this/).waitFor();
+  const [download] = await Promise.all([
+    page.waitForEvent('download'),
+    page.getByRole('link', { name: 'Download as tar' }).click(),
+  ]);
+  assert.equal(download.suggestedFilename(), 'work.tar');
+  const first = page.url();
+  const box = (await page.getByRole('link', { name: 'Files' }).getAttribute('href')).split(
+    /[/#]/,
+  )[2];
+
+  // A page that is loaded again shows the same.
+  await page.reload();
+  const next = page.getByRole('textbox', { name: 'Go on in the same sandbox' });
+  await next.fill('Create a hello world Python script and run it');
+  await page.getByRole('button', { name: 'Go on' }).click();
+  await until('it is another job', () => page.url() !== first);
+  await step(page, 'Step 2: run_command').getByLabel('Output').getByText('Hello, world!').waitFor();
+  await page.getByText(/demo played this/).waitFor();
+  await page.getByRole('link', { name: 'Files' }).click();
+  await page.waitForURL(new RegExp(`/sandboxes/${box}#files`));
+  await page.getByRole('button', { name: 'hello.py', exact: true }).waitFor();
+  await page.goBack();
+  await page.getByRole('button', { name: /^End the sandbox/ }).click();
+  await page.getByRole('button', { name: /^End the sandbox: sure/ }).click();
+  await page.getByText('Its sandbox has ended.').waitFor();
+  const { status } = await (await fetch(`${cay.url}/v1/sandboxes/${box}`)).json();
+  assert.equal(status, 'stopped');
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
 test('steps appear while it works; a reload goes on where it is; stop stops', limit, async () => {
   const { context, page, problems } = await openPage(browser, cay.url);
   await start(page, 'Make a small web page and serve it');
@@ -68,9 +108,10 @@ test('steps appear while it works; a reload goes on where it is; stop stops', li
   await step(page, 'Step 2: run_command').getByText('at work').waitFor();
   await page.getByRole('button', { name: 'Stop' }).click();
   await page.locator('.coder-bar').getByText('cancelled').waitFor();
-  await until('no sandbox is left', async () => {
+  // One that was stopped is not kept; those that ended by themselves are.
+  await until('its sandbox is gone', async () => {
     const { sandboxes } = await (await fetch(`${cay.url}/v1/sandboxes`)).json();
-    return sandboxes.every((s) => s.status !== 'running');
+    return sandboxes[0].status === 'stopped';
   });
   assert.deepEqual(problems, []);
   await context.close();

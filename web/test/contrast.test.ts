@@ -21,17 +21,17 @@ function contrast(a: string, b: string): number {
 
 /** WCAG 2: 4.5 for text, 3 for marks and for the ring around what has the focus. */
 const wanted: [string, string[], number][] = [
-  ['ink', ['ground', 'raised', 'sunken', 'warn-wash', 'bad-wash'], 4.5],
+  ['ink', ['ground', 'raised', 'sunken', 'warn-wash', 'bad-wash', 'added-wash'], 4.5],
   ['ink-quiet', ['ground', 'raised', 'sunken', 'warn-wash'], 4.5],
   ['accent-ink', ['ground', 'raised'], 4.5],
   ['on-fill', ['fill'], 4.5],
   ['warn-ink', ['raised'], 4.5],
   ['bad-ink', ['raised', 'bad-wash'], 4.5],
-  ['code-keyword', ['sunken', 'raised'], 4.5],
-  ['code-string', ['sunken', 'raised'], 4.5],
-  ['code-number', ['sunken', 'raised'], 4.5],
-  ['code-type', ['sunken', 'raised'], 4.5],
-  ['code-name', ['sunken', 'raised'], 4.5],
+  ['code-keyword', ['sunken', 'raised', 'added-wash', 'bad-wash'], 4.5],
+  ['code-string', ['sunken', 'raised', 'added-wash', 'bad-wash'], 4.5],
+  ['code-number', ['sunken', 'raised', 'added-wash', 'bad-wash'], 4.5],
+  ['code-type', ['sunken', 'raised', 'added-wash', 'bad-wash'], 4.5],
+  ['code-name', ['sunken', 'raised', 'added-wash', 'bad-wash'], 4.5],
   ['focus', ['ground', 'raised', 'sunken'], 3],
   ['ok', ['raised'], 3],
   ['bad', ['raised'], 3],

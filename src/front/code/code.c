@@ -699,7 +699,7 @@ static int use_sandbox(struct code_job *c, const struct code_ask *ask, struct er
         return err_set(err, ERR_UNSUPPORTED, "the sandbox has no network");
     int64_t life = c->ask.timeout_ms / 1000 + SPARE_S;
     if (s->expires_ms < clock_wall_ms() + life * 1000) {
-        int rc = sandbox_extend(s, life, err);
+        int rc = sandbox_extend(s, life * 1000, err);
         if (rc < 0)
             return rc;
     }

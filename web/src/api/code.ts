@@ -6,7 +6,17 @@ import { ApiError, request } from './client.ts';
 import { serverEvents } from './sse.ts';
 import { number, object, readRun, text, type Run } from './types.ts';
 
-export type CodeRequest = { spec: string; model?: string; max_steps?: number };
+export type CodeRequest = {
+  spec: string;
+  agent?: string;
+  model?: string;
+  max_steps?: number;
+  repo?: string;
+  files?: { path: string; content_base64: string }[];
+  /** Go on in this one, which an earlier job has kept. */
+  sandbox?: string;
+  keep?: boolean;
+};
 
 export type Step = {
   step: number;

@@ -1,12 +1,13 @@
-import { memo, useMemo, useSyncExternalStore } from 'react';
+import type { Parser } from '@lezer/common';
+import { memo, useEffect, useMemo, useState, useSyncExternalStore } from 'react';
 import { plainText } from './ansi.ts';
-import type { highlight } from './highlight.ts';
+import type { highlight, parserFor } from './highlight.ts';
 import './Code.css';
 
 /** More than this is shown in one colour: nobody reads it, and it would hold up the page. */
 const maxChars = 60_000;
 
-let loaded: typeof highlight | null = null;
+let loaded: { highlight: typeof highlight; parserFor: typeof parserFor } | null = null;
 let loading = false;
 const listeners = new Set<() => void>();
 
@@ -16,7 +17,7 @@ function subscribe(listener: () => void): () => void {
     loading = true;
     import('./highlight.ts').then(
       (module) => {
-        loaded = module.highlight;
+        loaded = module;
         for (const each of listeners) each();
       },
       // Code in one colour will do.
@@ -29,19 +30,31 @@ function subscribe(listener: () => void): () => void {
 type Props = {
   text: string;
   label: string;
-  /** Only JavaScript and TypeScript are coloured. */
+  /** In one colour. */
   plain?: boolean;
+  /** A file's name or a language; JavaScript and TypeScript where nothing is said. */
+  language?: string;
   /** The line that failed, counted from one. */
   mark?: number | null;
 };
 
 /** A program, coloured as soon as the highlighter is there. It scrolls, so it takes the focus. */
-export const Code = memo(function Code({ text, label, plain = false, mark = null }: Props) {
-  const split = useSyncExternalStore(subscribe, () => loaded);
+export const Code = memo(function Code(props: Props) {
+  const { text, label, plain = false, language = 'js', mark = null } = props;
+  const module = useSyncExternalStore(subscribe, () => loaded);
+  const [parser, setParser] = useState<Parser | null>(null);
+  useEffect(() => {
+    let gone = false;
+    void module?.parserFor(language).then((found) => !gone && setParser(found));
+    return () => {
+      gone = true;
+    };
+  }, [module, language]);
   const code = useMemo(() => plainText(text).replace(/\n+$/, ''), [text]);
   const pieces = useMemo(
-    () => (split && !plain && code.length <= maxChars ? split(code) : null),
-    [split, plain, code],
+    () =>
+      module && parser && !plain && code.length <= maxChars ? module.highlight(code, parser) : null,
+    [module, parser, plain, code],
   );
   const lines = mark === null ? 0 : code.split('\n').length;
   return (

@@ -7,6 +7,7 @@ import ReactMarkdown, { type Components } from 'react-markdown';
 import remarkGfm from 'remark-gfm';
 import { plainText } from './ansi.ts';
 import { Code } from './Code.tsx';
+import { Copy } from './Copy.tsx';
 import './Markdown.css';
 
 const schemes = new Set(['http:', 'https:', 'mailto:']);
@@ -29,7 +30,9 @@ function OutLink({ href, children }: { href?: string | undefined; children?: Rea
   );
 }
 
-const codeLanguages = new Set(['js', 'javascript', 'mjs', 'ts', 'typescript', 'jsx', 'tsx']);
+const codeLanguages = new Set(
+  'js javascript mjs ts typescript jsx tsx py python json css html'.split(' '),
+);
 
 const components: Components = {
   // The page and the conversation have the first headings.
@@ -47,7 +50,12 @@ const components: Components = {
     if (code?.type !== 'element') return null;
     const text = code.children.map((it) => (it.type === 'text' ? it.value : '')).join('');
     const language = /language-(\S+)/.exec(String(code.properties.className ?? ''))?.[1] ?? '';
-    return <Code text={text} label="Code" plain={!codeLanguages.has(language)} />;
+    return (
+      <div className="markdown-code">
+        <Code text={text} label="Code" plain={!codeLanguages.has(language)} language={language} />
+        <Copy text={text} of="the code" />
+      </div>
+    );
   },
   table: ({ children }) => (
     <div className="markdown-table" tabIndex={0} role="region" aria-label="Table">

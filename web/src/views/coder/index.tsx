@@ -1,4 +1,4 @@
-import { useEffect, useRef, useState } from 'react';
+import { memo, Suspense, useEffect, useRef, useState } from 'react';
 import { backoffMs } from '../../api/backoff.ts';
 import { api, ApiError } from '../../api/client.ts';
 import {
@@ -7,30 +7,47 @@ import {
   followCode,
   readCodeEvent,
   startCode,
+  type CodeRequest,
   type CodeState,
   type Step,
 } from '../../api/code.ts';
+import { calls, sandboxes, send } from '../../api/sandboxes.ts';
 import { object, text } from '../../api/types.ts';
+import { plainText } from '../../components/ansi.ts';
 import { Badge, RunBadge } from '../../components/Badge.tsx';
+import { Code } from '../../components/Code.tsx';
+import { Confirm } from '../../components/Confirm.tsx';
+import { Copy } from '../../components/Copy.tsx';
+import { Curl } from '../../components/Curl.tsx';
 import { PlayIcon, StopIcon } from '../../components/Icon.tsx';
+import { JsonBlock } from '../../components/JsonBlock.tsx';
 import { Loading } from '../../components/Loading.tsx';
 import { Notice } from '../../components/Notice.tsx';
+import { Output } from '../../components/Output.tsx';
 import { RunTable } from '../../components/RunTable.tsx';
 import { Section } from '../../components/Section.tsx';
-import { formatDuration } from '../../format.ts';
+import { formatAge, formatBytes, formatDuration } from '../../format.ts';
 import { useLoad, useNow } from '../../hooks.ts';
+import { useKept } from '../../kept.ts';
+import { lazyView } from '../../lazyView.ts';
 import { Link, navigate } from '../../router.tsx';
 import type { ViewProps } from '../../views.ts';
+import { maxFilesBytes, readPicked, type File } from '../sandboxes/form.ts';
+import { isLive, timeLeft } from '../sandboxes/live.ts';
 import './coder.css';
+
+const Diff = lazyView(() => import('../../components/Diff.tsx'));
 
 const examples = [
   'Create a hello world Python script and run it',
   'Make a small web page and serve it',
+  'Fix the failing test',
 ];
 const refreshMs = 5_000;
+const draftKey = 'coder';
 
-/** What was written stays while one looks at another view. */
-let kept = '';
+const problemOf = (cause: unknown): string =>
+  cause instanceof ApiError ? cause.message : 'Something went wrong';
 
 /** An agent that writes code in a sandbox, step by step. */
 export default function CoderView({ params }: ViewProps) {
@@ -38,25 +55,42 @@ export default function CoderView({ params }: ViewProps) {
   return id ? <Job key={id} id={id} /> : <Start />;
 }
 
+type Options = { agent: string; model: string; maxSteps: string; repo: string };
+const noOptions: Options = { agent: '', model: '', maxSteps: '', repo: '' };
+
+function bodyOf(spec: string, options: Options, files: readonly File[]): CodeRequest {
+  const { agent, model, maxSteps, repo } = options;
+  return {
+    spec,
+    // It can be looked at, taken home and gone on with.
+    keep: true,
+    ...(agent ? { agent } : {}),
+    ...(model.trim() ? { model: model.trim() } : {}),
+    ...(/^\d{1,4}$/.test(maxSteps.trim()) ? { max_steps: Number(maxSteps) } : {}),
+    ...(repo.trim() ? { repo: repo.trim() } : {}),
+    ...(files.length > 0 ? { files: [...files] } : {}),
+  };
+}
+
 function Start() {
-  const [spec, setSpec] = useState(kept);
+  const [spec, setSpec] = useKept(draftKey);
+  const [options, setOptions] = useState(noOptions);
+  const [files, setFiles] = useState<File[]>([]);
   const [busy, setBusy] = useState(false);
-  const [error, setError] = useState<ApiError | null>(null);
-  const earlier = useLoad((signal) => api.runs({ kind: 'code', limit: 10, signal }), [], refreshMs);
+  const [problem, setProblem] = useState<string | null>(null);
+  const earlier = useLoad((signal) => api.runs({ kind: 'code', limit: 20, signal }), [], refreshMs);
   const now = useNow(1000);
-  kept = spec;
+  const body = bodyOf(spec, options, files);
 
   async function start() {
     setBusy(true);
-    setError(null);
+    setProblem(null);
     try {
-      const id = await startCode({ spec });
-      kept = '';
+      const id = await startCode(body);
+      setSpec('');
       navigate(`/coder/${id}`);
     } catch (cause) {
-      setError(
-        cause instanceof ApiError ? cause : new ApiError(0, 'unknown', 'Something went wrong'),
-      );
+      setProblem(problemOf(cause));
       setBusy(false);
     }
   }
@@ -99,14 +133,16 @@ function Start() {
             </button>
           ))}
         </div>
-        <div>
+        <More options={options} change={setOptions} onFiles={setFiles} />
+        <div className="coder-start">
           <button type="submit" className="button primary" disabled={busy || spec.trim() === ''}>
             <PlayIcon /> {busy ? 'Starting…' : 'Start'}
           </button>
+          <Curl call={{ path: '/v1/code', body, stream: true }} of="start" />
         </div>
-        {error && (
+        {problem !== null && (
           <Notice tone="bad" title="It could not be started">
-            {error.message}
+            {problem}
           </Notice>
         )}
       </form>
@@ -116,6 +152,57 @@ function Start() {
         </Section>
       )}
     </div>
+  );
+}
+
+type MoreProps = {
+  options: Options;
+  change: (options: Options) => void;
+  onFiles: (files: File[]) => void;
+};
+
+function More({ options, change, onFiles }: MoreProps) {
+  const [wrong, setWrong] = useState<string | null>(null);
+  async function pick(list: FileList | null) {
+    const picked = [...(list ?? [])];
+    const bytes = picked.reduce((sum, file) => sum + file.size, 0);
+    const tooMuch = bytes > maxFilesBytes;
+    setWrong(tooMuch ? `These are more than ${formatBytes(maxFilesBytes)}.` : null);
+    onFiles(tooMuch ? [] : await readPicked(picked));
+  }
+  const text = (key: 'model' | 'maxSteps' | 'repo', label: string) => (
+    <label>
+      <span>{label}</span>
+      <input
+        value={options[key]}
+        onChange={(event) => change({ ...options, [key]: event.target.value })}
+      />
+    </label>
+  );
+  return (
+    <details className="coder-more">
+      <summary>Files, repository, agent and model</summary>
+      <div className="fields coder-options">
+        <label>
+          <span>Files to work on</span>
+          <input type="file" multiple onChange={(event) => void pick(event.target.files)} />
+        </label>
+        {text('repo', 'or a git repository (https address)')}
+        <label>
+          <span>Agent</span>
+          <select
+            value={options.agent}
+            onChange={(event) => change({ ...options, agent: event.target.value })}
+          >
+            <option value="">cay’s own coder</option>
+            <option value="claude-code">Claude Code</option>
+          </select>
+        </label>
+        {text('model', 'Model (none: the server’s)')}
+        {text('maxSteps', 'Steps at most (none: 5)')}
+      </div>
+      {wrong !== null && <p className="field-error">{wrong}</p>}
+    </details>
   );
 }
 
@@ -166,6 +253,7 @@ function Job({ id }: { id: string }) {
   const record = object(detail.data?.detail);
   const diff = text(record['diff']);
   const spec = text(record['spec']);
+  const note = text(record['diff_note']);
 
   if (error)
     return (
@@ -175,17 +263,17 @@ function Job({ id }: { id: string }) {
     );
   return (
     <div className="stack view-coder">
+      <nav aria-label="Breadcrumb" className="crumb">
+        <Link to="/coder">Coder</Link>
+      </nav>
       <div className="page-head">
         <h1>Coder</h1>
-        <p dir="auto">{spec || detail.data?.title || 'An agent at work'}</p>
+        <p dir="auto">{plainText(spec || detail.data?.title || 'An agent at work')}</p>
       </div>
       <div className="coder-bar">
         {state.run ? <RunBadge status={state.run.status} /> : <RunBadge status="running" />}
         {state.model !== '' && (
-          <span>{state.model === 'demo' ? 'demo, a script' : state.model}</span>
-        )}
-        {state.sandbox !== '' && !ended && (
-          <Link to={`/sandboxes/${state.sandbox}`}>Open the sandbox</Link>
+          <span>{state.model === 'demo' ? 'demo, a script' : plainText(state.model)}</span>
         )}
         {!ended && (
           <button
@@ -208,18 +296,123 @@ function Job({ id }: { id: string }) {
         </Notice>
       )}
       <Steps state={state} />
-      {state.summary !== '' && <Notice title="Done">{state.summary}</Notice>}
+      {state.summary !== '' && (
+        <Notice title="Done">
+          <span dir="auto">{plainText(state.summary)}</span>
+        </Notice>
+      )}
       {state.run?.error && (
         <Notice tone="bad" title="It did not finish">
-          {state.run.error.message}
+          {plainText(state.run.error.message)}
         </Notice>
       )}
       {diff !== '' && (
-        <Section title="What it changed">
-          <Diff text={diff} />
+        <Section
+          title="What it changed"
+          aside={<Copy text={diff} of="the diff" label="Copy the diff" />}
+        >
+          <Suspense fallback={<Loading />}>
+            <Diff text={diff} />
+          </Suspense>
+          {note !== '' && <p className="coder-note">{plainText(note)}</p>}
         </Section>
       )}
+      {ended && detail.data && diff === '' && <p className="coder-note">It changed no file.</p>}
+      {state.sandbox !== '' && <Sandbox key={String(ended)} id={state.sandbox} ended={ended} />}
     </div>
+  );
+}
+
+/** The sandbox it works in: to be looked into, taken home, gone on with. */
+function Sandbox({ id, ended }: { id: string; ended: boolean }) {
+  const { data, reload } = useLoad((signal) => sandboxes.get(id, signal), [id], refreshMs);
+  const [problem, setProblem] = useState<string | null>(null);
+  const now = useNow(1000);
+  if (!data) return null;
+  const left = timeLeft(data, now);
+  if (!isLive(data)) return ended ? <p className="coder-note">Its sandbox has ended.</p> : null;
+  const at = `/sandboxes/${encodeURIComponent(id)}`;
+  const tar = calls.tar(id, '/work', 'work.tar');
+
+  async function end() {
+    try {
+      await send(calls.remove(id));
+    } catch (cause) {
+      setProblem(problemOf(cause));
+    }
+    reload();
+  }
+
+  return (
+    <Section
+      title="Its sandbox"
+      aside={left === null ? 'It runs.' : `It runs for ${formatAge(left)} more.`}
+    >
+      <div className="coder-sandbox">
+        <Link to={`${at}#terminal`} className="button">
+          Open the sandbox
+        </Link>
+        <Link to={`${at}#files`}>Files</Link>
+        <Link to={`${at}#ports`}>Ports</Link>
+        {ended && (
+          <>
+            <a className="button" href={tar.path} download="work.tar">
+              Download as tar
+            </a>
+            <Curl call={tar} of="download as tar" />
+            <Confirm label="End the sandbox" of={id} quiet onConfirm={() => void end()} />
+          </>
+        )}
+      </div>
+      {problem !== null && <Notice tone="bad" title={problem} />}
+      {ended && <FollowUp sandbox={id} />}
+    </Section>
+  );
+}
+
+function FollowUp({ sandbox }: { sandbox: string }) {
+  const [spec, setSpec] = useKept(`coder ${sandbox}`);
+  const [problem, setProblem] = useState<string | null>(null);
+  const [busy, setBusy] = useState(false);
+  const body: CodeRequest = { spec, sandbox, keep: true };
+  async function goOn() {
+    setBusy(true);
+    setProblem(null);
+    try {
+      const id = await startCode(body);
+      setSpec('');
+      navigate(`/coder/${id}`);
+    } catch (cause) {
+      setProblem(problemOf(cause));
+      setBusy(false);
+    }
+  }
+  return (
+    <form
+      className="coder-follow"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void goOn();
+      }}
+    >
+      <label className="field">
+        <span>Go on in the same sandbox</span>
+        <textarea
+          rows={2}
+          dir="auto"
+          value={spec}
+          onChange={(event) => setSpec(event.target.value)}
+          placeholder="What comes next"
+        />
+      </label>
+      <div className="coder-start">
+        <button type="submit" className="button primary" disabled={busy || spec.trim() === ''}>
+          <PlayIcon /> {busy ? 'Starting…' : 'Go on'}
+        </button>
+        <Curl call={{ path: '/v1/code', body, stream: true }} of="go on" />
+      </div>
+      {problem !== null && <Notice tone="bad" title={problem} />}
+    </form>
   );
 }
 
@@ -229,7 +422,7 @@ function Steps({ state }: { state: CodeState }) {
       .filter((w) => w.after === after)
       .map((w, i) => (
         <p key={i} className={w.bad ? 'coder-said bad' : 'coder-said'} dir="auto">
-          {w.text}
+          {plainText(w.text)}
         </p>
       ));
   if (state.steps.length === 0 && state.words.length === 0 && !state.run)
@@ -247,50 +440,40 @@ function Steps({ state }: { state: CodeState }) {
   );
 }
 
-function StepCard({ step }: { step: Step }) {
+const StepCard = memo(function StepCard({ step }: { step: Step }) {
   return (
     <article className="card coder-step" aria-label={`Step ${step.step}: ${step.tool}`}>
       <header>
-        <strong>{step.tool}</strong>
+        <strong>{plainText(step.tool)}</strong>
         <Badge tone={step.ok === null ? 'busy' : step.ok ? 'ok' : 'bad'}>
           {step.ok === null ? 'at work' : step.ok ? 'ok' : 'failed'}
         </Badge>
         {step.ok !== null && <span className="coder-time">{formatDuration(step.ms)}</span>}
       </header>
-      <pre tabIndex={0} aria-label="Arguments">
-        {typeof step.args === 'string' ? step.args : JSON.stringify(step.args, null, 1)}
-      </pre>
-      {step.output !== '' && (
-        <pre className="coder-output" tabIndex={0} aria-label="Output">
-          {step.output}
-        </pre>
-      )}
+      <Arguments args={step.args} />
+      {step.output !== '' && <Output text={step.output} label="Output" />}
     </article>
   );
-}
+});
 
-const lineClass = (line: string): string =>
-  line.startsWith('diff ') || line.startsWith('+++') || line.startsWith('---')
-    ? 'head'
-    : line.startsWith('@@')
-      ? 'hunk'
-      : line.startsWith('+')
-        ? 'added'
-        : line.startsWith('-')
-          ? 'removed'
-          : '';
-
-function Diff({ text: diff }: { text: string }) {
-  const lines = diff.split('\n');
+/** A command as a shell's line, a file as a file; anything else as it is. */
+function Arguments({ args }: { args: unknown }) {
+  const { command, path, content, ...rest } = object(args);
+  if (typeof args === 'string') return <Output text={args} label="Arguments" />;
+  if (typeof command === 'string')
+    return (
+      <pre className="output coder-command" tabIndex={0} role="region" aria-label="Arguments">
+        <span aria-hidden="true">$ </span>
+        {plainText(command)}
+      </pre>
+    );
   return (
-    <pre className="coder-diff" tabIndex={0} aria-label="Diff">
-      {lines.slice(0, 5000).map((line, i) => (
-        <span key={i} className={lineClass(line)}>
-          {line}
-          {'\n'}
-        </span>
-      ))}
-      {lines.length > 5000 && <span className="hunk">… {lines.length - 5000} more lines</span>}
-    </pre>
+    <>
+      {typeof path === 'string' && <p className="mono coder-path">{plainText(path)}</p>}
+      {typeof content === 'string' && (
+        <Code text={content} label="Arguments" language={text(path)} />
+      )}
+      {Object.keys(rest).length > 0 && <JsonBlock value={rest} label="Arguments" />}
+    </>
   );
 }
