@@ -562,8 +562,13 @@ HOST(host_limit) {
     HOST_UNUSED();
     const struct isolate_limits *l = &self->limits;
     size_t output = self->current ? self->current->output.budget_bytes : l->output_bytes;
-    const uint32_t values[] = {l->result_bytes, l->wait_until_ms, (uint32_t)(l->memory_bytes >> 20),
-                               (uint32_t)output, LIMIT_RESPONSE_HEAD_BYTES};
+    const uint32_t values[] = {
+        [ISOLATE_LIMIT_RESULT_BYTES] = l->result_bytes,
+        [ISOLATE_LIMIT_WAIT_UNTIL_MS] = l->wait_until_ms,
+        [ISOLATE_LIMIT_MEMORY_MIB] = (uint32_t)(l->memory_bytes >> 20),
+        [ISOLATE_LIMIT_OUTPUT_BYTES] = (uint32_t)output,
+        [ISOLATE_LIMIT_HEAD_BYTES] = LIMIT_RESPONSE_HEAD_BYTES,
+    };
     size_t i = (size_t)number(ctx, argv[0]);
     return JSValueMakeNumber(ctx, i < ARRAY_LEN(values) ? values[i] : 0);
 }

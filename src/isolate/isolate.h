@@ -38,6 +38,15 @@ struct isolate_call {
     struct output output;
 };
 
+/* What the prelude asks host.limit() for; js/core/build.mjs reads the numbers here. */
+enum isolate_limit {
+    ISOLATE_LIMIT_RESULT_BYTES,
+    ISOLATE_LIMIT_WAIT_UNTIL_MS,
+    ISOLATE_LIMIT_MEMORY_MIB,
+    ISOLATE_LIMIT_OUTPUT_BYTES,
+    ISOLATE_LIMIT_HEAD_BYTES,
+};
+
 struct isolate {
     struct engine engine;
     int channel;

@@ -1,6 +1,18 @@
 // Bindings: an env entry that stands for a capability socket. A method call becomes one CALL frame;
 // the promise is settled by the reply. What comes back from a facet is rows, from a worker a tagged
 // value.
+import {
+    Bytes, E, MapCtor, N, P, TypeErrorCtor, bigintToString, bytesFromBase64, bytesToBase64, construct,
+    current, dateToISO, define, defineProperty, enter, errorTypes, hasOwn, hooks, isArray, isDate, isObject,
+    isTyped, jsonParse, jsonStringify, limitError, list, mapGet, mapSet, newError, objectFreeze, objectKeys,
+    objectProto, pair, push, stringStartsWith, stringWellFormed, toStringTag, typedBuffer, typedByteLength,
+    typedOffset,
+} from "./base.js";
+import { describe } from "./inspect.js";
+import { later } from "./timers.js";
+import { errorText } from "./stack.js";
+import { fromTagged, toTagged } from "./tagged.js";
+import { fetchWorker } from "./http.js";
 
 // A call waits in a slot. Its id has the slot and, above it, a number that tells it from others that had the slot.
 let waiting = list(), freeSlots = list(), callNumber = 0, bindings = list();
@@ -162,7 +174,7 @@ function answered(call) {
     call.unanswered--;
     if (!call.settling) return;
     call.answeredAt = host.now();
-    if (call.unanswered === 0) later(call, settle);
+    if (call.unanswered === 0) later(call, hooks.settle);
 }
 
 function gone(index, why) {
@@ -220,3 +232,7 @@ function makeEnv(layout) {
     }
     return env;
 }
+
+function clearBindings() { waiting = list(); freeSlots = list(); callNumber = 0; bindings = list(); }
+
+export { clearBindings, dropWaiting, gone, invoke, makeEnv, reply };

@@ -1,6 +1,17 @@
 // console: every method ends in one line of text for the tail. Nothing here throws at the program.
+import {
+    E, MapCtor, N, bigintToString, current, define, globals, hasOwn, isArray, isMap, isObject, isSet, isTyped,
+    list, mapDelete, mapForEach, mapGet, mapHas, mapSet, mathMax, mathMin, numberToFixed, objectIs,
+    objectKeys, push, setForEach, splitLines, stringIndexOf, stringPadEnd, stringRepeat, stringSlice,
+    stringWellFormed, toStringTag, typedLength,
+} from "./base.js";
+import { dataProperty, inspect, quote } from "./inspect.js";
+import { formatError } from "./stack.js";
 
-const LEVEL = { __proto__: null, debug: 0, log: 1, info: 2, warn: 3, error: 4 };
+const LEVEL = {
+    __proto__: null, debug: ISOLATE_LOG_DEBUG, log: ISOLATE_LOG_LOG, info: ISOLATE_LOG_INFO, warn: ISOLATE_LOG_WARN,
+    error: ISOLATE_LOG_ERROR,
+};
 let counts = new MapCtor(), watches = new MapCtor();
 
 const shown = (v) => typeof v === "string" ? v : inspect(v);
@@ -56,7 +67,7 @@ function write(level, text) {
     if (current === null || current.muted) return;
     text = stringWellFormed(text);
     if (current.indent !== "") text = indented(text, current.indent);
-    const max = mathMax(host.limit(3), 65536);
+    const max = mathMax(host.limit(ISOLATE_LIMIT_OUTPUT_BYTES), 65536);
     for (let i = 0; i === 0 || i < text.length; i += max)
         host.log(level, text.length <= max ? text : stringSlice(text, i, i + max));
 }
@@ -198,3 +209,7 @@ const consoleObject = {};
     define(consoleObject, toStringTag, "console");
     define(globals, "console", consoleObject);
 }
+
+function clearConsole() { counts = new MapCtor(); watches = new MapCtor(); }
+
+export { LEVEL, clearConsole, write };

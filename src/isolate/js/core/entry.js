@@ -1,8 +1,20 @@
 // Entrypoints: load the program, find what was asked for, call it, report, wait for what
 // ctx.waitUntil() was given, and say that the call is done.
+import {
+    E, P, TypeErrorCtor, active, apply, construct, current, define, defineProperty, enter, functionToString,
+    getOwnPropertyDescriptor, getPrototypeOf, hasOwn, hooks, isArray, isError, isMap, isObject, isPrototypeOf,
+    isSet, jsonParse, jsonStringify, limitError, list, mapClear, mapDelete, mapForEach, mapSet, objectFreeze,
+    objectKeys, objectProto, pair, push, setCurrent, setForEach, stringStartsWith,
+} from "./base.js";
+import { dataProperty, describe } from "./inspect.js";
+import { LEVEL, write } from "./console.js";
+import { addTimer, dropTimer, dropTimersOf, later } from "./timers.js";
+import { MAX_STACK, clip, errorReport, errorText, formatError } from "./stack.js";
+import { fromTagged, taggedText } from "./tagged.js";
+import { dropWaiting, makeEnv } from "./bindings.js";
+import { WINDOW, makeRequest, sendResponse, wake, web } from "./http.js";
 
-const RESULT = 49, ERROR = 50;
-let active = new MapCtor(), program = null;
+let program = null;
 
 // "cloudflare:workers" and its neutral name.
 class WorkerEntrypoint {
@@ -24,14 +36,14 @@ function finish(call) {
     mapDelete(active, call.id);
     wake(call, false);
     host.done(call.id);
-    if (current === call) current = null;
+    if (current === call) setCurrent(null);
 }
 
 function report(call, e, kind) {
     call.failed = true;
     let text;
     try { text = jsonStringify(errorReport(e, kind)); } catch { text = `{"kind":"${kind}","name":"Error","message":"an error that cannot be shown"}`; }
-    host.send(ERROR, call.id, text);
+    host.send(ISOLATE_ERROR, call.id, text);
 }
 
 // The first error of a call is its answer, and the end of what it does: no timer of it runs and no
@@ -56,7 +68,7 @@ function settle(call) {
 // Every answer counts as progress; where none comes for so long, none will.
 function awaitAnswers(call) {
     if (call.patience !== 0) return;
-    const max = host.limit(1);
+    const max = host.limit(ISOLATE_LIMIT_WAIT_UNTIL_MS);
     call.answeredAt = host.now();
     const look = () => {
         const left = call.answeredAt + max - host.now();
@@ -173,8 +185,8 @@ function sendResult(call, spec, value) {
         report(call, e, "result");
         return;
     }
-    if (!host.send(RESULT, call.id, text))
-        report(call, limitError(`the result is larger than ${host.limit(0)} bytes`), "limit");
+    if (!host.send(ISOLATE_RESULT, call.id, text))
+        report(call, limitError(`the result is larger than ${host.limit(ISOLATE_LIMIT_RESULT_BYTES)} bytes`), "limit");
 }
 
 function resultText(value) {
@@ -241,12 +253,12 @@ function answer(call, spec, value) {
 async function waitOut(call) {
     call.waiting = true;
     const late = new P((resolve) => {
-        call.deadline = addTimer(() => resolve(true), host.limit(1), [], false, true);
+        call.deadline = addTimer(() => resolve(true), host.limit(ISOLATE_LIMIT_WAIT_UNTIL_MS), [], false, true);
     });
     while (call.waited < call.waits.length && !call.failed) {
         const outcome = await firstOf(call.waits[call.waited], late);
         if (outcome === true) {
-            write(LEVEL.warn, `ctx.waitUntil() was still pending after ${host.limit(1)} ms`);
+            write(LEVEL.warn, `ctx.waitUntil() was still pending after ${host.limit(ISOLATE_LIMIT_WAIT_UNTIL_MS)} ms`);
             call.waited = call.waits.length;
         } else {
             call.waited++;
@@ -279,7 +291,7 @@ function newCall(id, bindingCalls) {
         cancelled: false, // nobody waits for it
     };
     mapSet(active, id, call);
-    current = call; // as the host has it
+    setCurrent(call); // as the host has it
     return call;
 }
 
@@ -336,17 +348,14 @@ function call(id, bindingCalls, specText, body) {
     perform(c, spec, body);
 }
 
-// After a warm-up: as if nothing had run.
-function clear() {
-    heap = list(); soon = list(); timers = new MapCtor(); timerId = timerOrder = userTimers = goneTimers = 0;
-    waiting = list(); freeSlots = list(); callNumber = 0; bindings = list();
-    active = new MapCtor(); program = null; current = null;
-    counts = new MapCtor(); watches = new MapCtor();
-    awaiting = 0;
-    arm();
+hooks.uncaught = uncaught;
+hooks.settle = settle;
+
+// As if nothing had run.
+function clearCalls() {
+    mapClear(active);
+    program = null;
+    setCurrent(null);
 }
 
-if (host.probe !== undefined) define(globals, "probe", host.probe); // the test build
-
-return { __proto__: null, start, call, room, input, cancel, reply, gone, tick, stuck, seed, clear, rejected };
-})
+export { call, clearCalls, rejected, start, stuck };

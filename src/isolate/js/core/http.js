@@ -1,12 +1,17 @@
 // HTTP calls: a Request in, a Response out. Bodies that are not small move in pieces.
+import {
+    Bytes, E, P, TypeErrorCtor, active, construct, enter, globals, hooks, isObject, isTyped, jsonStringify,
+    limitError, list, mapGet, mathMin, pair, push, typedLength, typedTag,
+} from "./base.js";
+import { inspect } from "./inspect.js";
+import { invoke } from "./bindings.js";
 
-const RESPONSE = 52;
 const web = installWeb(webHost, {
     __proto__: null,
     queueMicrotask: globals.queueMicrotask,
     setTimeout: globals.setTimeout,
     clearTimeout: globals.clearTimeout,
-    reportError: (e) => uncaught(e, "error"),
+    reportError: (e) => hooks.uncaught(e, "error"),
 });
 // Made now, so that the first use in an isolate compiles nothing.
 web.warm(["URL", "URLSearchParams", "TextEncoder", "TextDecoder", "structuredClone", "crypto", "Headers", "Request",
@@ -14,7 +19,7 @@ web.warm(["URL", "URLSearchParams", "TextEncoder", "TextDecoder", "structuredClo
 
 // Bodies move within a window (ISOLATE_BODY_WINDOW), in both directions: what the client has not read
 // yet, and what the program has not, waits where it is made.
-const WINDOW = 262144;
+const WINDOW = ISOLATE_BODY_WINDOW;
 let awaiting = 0;
 
 // A promise that the front settles: while there is one, the program is not stuck.
@@ -91,11 +96,11 @@ async function sendResponse(call, value) {
     if (parts.status === 0) throw new TypeErrorCtor("fetch() returned Response.error(), which stands for a network error and cannot be sent");
     let size = 0;
     for (let i = 0; i < headers.length; i++) size += headers[i][0].length + headers[i][1].length + 4;
-    if (size > host.limit(4)) throw limitError(`the headers of the response have ${size} bytes; the limit is ${host.limit(4)}`);
+    if (size > host.limit(ISOLATE_LIMIT_HEAD_BYTES)) throw limitError(`the headers of the response have ${size} bytes; the limit is ${host.limit(ISOLATE_LIMIT_HEAD_BYTES)}`);
     const head = { __proto__: null, status: parts.status, statusText: parts.statusText, headers };
     const bytes = body === null ? new Bytes(0) : whole ? construct(Bytes, [body]) : null;
     if (whole) head.length = typedLength(bytes);
-    host.send(RESPONSE, call.id, jsonStringify(head));
+    host.send(ISOLATE_RESPONSE, call.id, jsonStringify(head));
     if (whole) await sendBytes(call, bytes, true);
     else await sendStream(call, body);
 }
@@ -142,3 +147,7 @@ async function fetchWorker(binding, args) {
     }]);
     return web.makeResponse({ __proto__: null, status: reply.status, statusText: reply.statusText, headers: reply.headers, body: reply.body });
 }
+
+function clearHttp() { awaiting = 0; }
+
+export { WINDOW, cancel, clearHttp, fetchWorker, input, makeRequest, room, sendResponse, wake, web };

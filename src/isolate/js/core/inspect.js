@@ -1,6 +1,15 @@
 // inspect(value): what console prints of a value that is not a string. JSON where JSON loses
 // nothing, because that is what the reader of a tail expects; else a bounded description. Reads no
 // getter and calls nothing of the program.
+import {
+    DateCtor, arrayProto, bigintToString, bufferByteLength, dateGetTime, dateToISO, dateToJSON,
+    functionToString, getOwnPropertyDescriptor, getPrototypeOf, hasOwn, isArray, isBuffer, isDate, isError,
+    isFinite, isMap, isRegExp, isSet, isTyped, jsonParse, jsonStringify, list, mapIterator, mapIteratorNext,
+    mapSize, objectIs, objectKeys, objectProto, ownKeys, push, regexpExec, regexpFlags, regexpSource,
+    setIterator, setIteratorNext, setSize, stringSlice, stringStartsWith, symbolToString, toStringTag,
+    typedLength, typedTag,
+} from "./base.js";
+import { formatError } from "./stack.js";
 
 const MAX_DEPTH = 6, MAX_ITEMS = 100, MAX_KEYS = 100, MAX_STRING = 10000, MAX_INSPECT = 100000;
 // What is printed as JSON is looked at wholly, so it has bounds; beyond them the first hundred are
@@ -189,3 +198,5 @@ function inspect(v) {
         return "[value that cannot be shown]";
     }
 }
+
+export { className, dataProperty, describe, describeFunction, inspect, quote };

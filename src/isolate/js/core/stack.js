@@ -1,5 +1,7 @@
 // Errors in the program's terms. The loader knows the modules and their lines: it writes "Name:
 // message", then "    at fn (module:line:column)". Frames of the prelude are not the program's.
+import { isError, isObject, isSafeInteger, regexpExec, stringSlice } from "./base.js";
+import { dataProperty, inspect, quote } from "./inspect.js";
 
 const formatError = loader.formatStack;
 
@@ -36,7 +38,7 @@ function errorReport(e, kind) {
             // One allocation too large for what is left: the engine throws before the limit stops it.
             report.kind = "limit";
             report.name = "LimitError";
-            report.message = `memory limit of ${host.limit(2)} MiB exceeded`;
+            report.message = `memory limit of ${host.limit(ISOLATE_LIMIT_MEMORY_MIB)} MiB exceeded`;
             report.stack = `LimitError: ${report.message}${stringSlice(report.stack, "RangeError: Out of memory".length)}`;
         }
         const code = dataProperty(e, "code");
@@ -50,3 +52,5 @@ function errorReport(e, kind) {
     }
     return report;
 }
+
+export { MAX_STACK, clip, errorReport, errorText, formatError };

@@ -1,4 +1,13 @@
 // Tagged JSON (see src/wire/isolate.h): what JSON lacks, for calls between workers.
+import {
+    BigIntFn, Bytes, DateCtor, E, MapCtor, SetCtor, bigintToString, bytesFromBase64, bytesToBase64, construct,
+    dateGetTime, define, defineProperty, errorTypes, hasOwn, isArray, isBuffer, isDate, isError, isFinite,
+    isMap, isRegExp, isSet, isTyped, jsonStringify, list, mapForEach, mapSet, objectIs, objectKeys, pair,
+    push, regexpFlags, regexpSource, setAdd, setForEach, stringWellFormed, symbolToString, typedBuffer,
+    typedByteLength, typedOffset, typedTag, viewTypes,
+} from "./base.js";
+import { className, dataProperty, describeFunction } from "./inspect.js";
+import { errorText, formatError } from "./stack.js";
 
 const cloneError = (what) => {
     const e = new E(`${what} cannot be sent to another worker`);
@@ -129,3 +138,5 @@ function fromTagged(v) {
 }
 const RegExpCtor = RegExp;
 const taggedText = (v) => jsonStringify(toTagged(v, 0, list()));
+
+export { fromTagged, taggedText, toTagged };

@@ -1,6 +1,10 @@
 // Timers: a binary heap by due time, then by age. tick() runs one, so that its microtasks run before
 // the next. A timer that was cleared stays in the heap until it comes up, or until such are the
 // greater part. A timer belongs to the call that set it and goes with it.
+import {
+    MapCtor, TypeErrorCtor, apply, current, define, enter, globals, hooks, imul, list, mapDelete, mapForEach,
+    mapGet, mapSet, push,
+} from "./base.js";
 
 let heap = list(), timers = new MapCtor(), timerId = 0, userTimers = 0, goneTimers = 0;
 
@@ -115,7 +119,7 @@ function tick() {
     }
     arm();
     enter(t.call);
-    try { apply(fn, undefined, args); } catch (e) { uncaught(e, "error"); }
+    try { apply(fn, undefined, args); } catch (e) { hooks.uncaught(e, "error"); }
 }
 
 const callable = (fn, what) => {
@@ -139,7 +143,7 @@ define(globals, "clearImmediate", function clearImmediate(id) { clearTimer(id); 
 
 async function microtask(fn) {
     await undefined;
-    try { fn(); } catch (e) { uncaught(e, "error"); }
+    try { fn(); } catch (e) { hooks.uncaught(e, "error"); }
 }
 define(globals, "queueMicrotask", function queueMicrotask(callback) {
     callable(callback, "queueMicrotask");
@@ -157,3 +161,10 @@ function word() {
 }
 define(Math, "random", function random() { return ((word() >>> 5) * 67108864 + (word() >>> 6)) / 9007199254740992; });
 function seed(a, b, c, d) { r0 = a | 0; r1 = b | 0; r2 = c | 0; r3 = d | 0; }
+
+// As if nothing had run.
+function clearTimers() {
+    heap = list(); soon = list(); timers = new MapCtor(); timerId = timerOrder = userTimers = goneTimers = 0;
+}
+
+export { addTimer, arm, clearTimers, dropTimer, dropTimersOf, later, seed, tick };

@@ -1,10 +1,8 @@
-// The core prelude of an isolate: one function of the native host object, the module loader, the web
-// globals and their own native object, made from the files of this folder in the order of meson.build. It runs once, in the zygote; programs come later and may
-// replace every global, so nothing here may look a global or a prototype method up after this point:
-// what is needed is captured below. Lists are arrays without a prototype, because a setter on
-// Array.prototype would see what is stored beyond the end of an ordinary one.
-(function (host, loader, installWeb, webHost) {
-"use strict";
+// What every part of the core prelude stands on. The prelude (main.js and what it imports) is bundled into one function
+// of the native host object, the module loader, the web globals and their own native object. It runs once, in the zygote;
+// programs come later and may replace every global, so nothing here may look a global or a prototype method up after this
+// point: what is needed is captured below. Lists are arrays without a prototype, because a setter on Array.prototype would
+// see what is stored beyond the end of an ordinary one.
 
 const globals = globalThis;
 const {
@@ -113,3 +111,24 @@ function enter(call) {
     current = call;
     host.enter(call === null ? 0 : call.id);
 }
+// Where the host has it so already.
+function setCurrent(call) { current = call; }
+
+// The calls that are not over, by id.
+const active = new MapCtor();
+
+// What lower parts need of entry.js, which begins after them: uncaught(e, kind) and settle(call).
+const hooks = { __proto__: null, uncaught: null, settle: null };
+
+export {
+    BigIntFn, Bytes, DateCtor, E, MapCtor, N, P, SetCtor, TypeErrorCtor, active, apply, arrayProto, bigintToString,
+    bufferByteLength, bytesFromBase64, bytesToBase64, construct, current, dateGetTime, dateToISO, dateToJSON,
+    define, defineProperty, enter, errorTypes, functionToString, getOwnPropertyDescriptor, getPrototypeOf,
+    globals, hasOwn, hooks, imul, isArray, isBuffer, isDate, isError, isFinite, isMap, isObject, isPrototypeOf,
+    isRegExp, isSafeInteger, isSet, isTyped, jsonParse, jsonStringify, limitError, list, mapClear, mapDelete,
+    mapForEach, mapGet, mapHas, mapIterator, mapIteratorNext, mapSet, mapSize, mathMax, mathMin, newError,
+    numberToFixed, objectFreeze, objectIs, objectKeys, objectProto, ownKeys, pair, push, regexpExec,
+    regexpFlags, regexpSource, setAdd, setCurrent, setForEach, setIterator, setIteratorNext, setSize, splitLines,
+    stringIndexOf, stringPadEnd, stringRepeat, stringSlice, stringStartsWith, stringWellFormed,
+    symbolToString, toStringTag, typedBuffer, typedByteLength, typedLength, typedOffset, typedTag, viewTypes,
+};
