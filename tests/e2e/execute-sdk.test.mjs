@@ -1,5 +1,6 @@
 // POST /execute/sdk: the seed's fields, options and errors, as a job that can be followed, resumed and cancelled.
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { request as httpRequest } from 'node:http';
 import { after, before, describe, test } from 'node:test';
 import { bearer, createKey, request, runCay, slow, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
@@ -43,6 +44,13 @@ export function stream(cay, body, headers = {}) {
   seen.stop = () => req.destroy();
   req.end(JSON.stringify(body));
   return seen;
+}
+
+/** An id of a run as the UUID that it is. */
+function uuidOf(id) {
+  let n = 0n;
+  for (const digit of id.slice(id.indexOf('_') + 1)) n = n * 32n + BigInt('0123456789abcdefghjkmnpqrstvwxyz'.indexOf(digit));
+  return n.toString(16).padStart(32, '0').replace(/^(.{8})(.{4})(.{4})(.{4})/, '$1-$2-$3-$4-');
 }
 
 const types = (messages) => messages.map((m) => (m.subtype ? `${m.type}/${m.subtype}` : m.type));
@@ -166,6 +174,9 @@ describe('with the demo model', () => {
     for (const id of ['x', `${end.request_id}`, `${end.request_id}.`, `${end.request_id}.1x`])
       isFailure(await sdk(cay, {}, { 'Last-Event-ID': id }), 400, 'bad_request', /Last-Event-ID/);
     isFailure(await sdk(cay, {}, { 'Last-Event-ID': '01a1e14b-985b-7f35-ba77-db41e24d491f.1' }), 404, 'not_found', /no run/);
+    await request(cay, '/v1/run', { method: 'POST', body: JSON.stringify({ code: 'export default () => 1' }) });
+    const [other] = (await request(cay, '/v1/runs?limit=1')).json().runs;
+    isFailure(await sdk(cay, {}, { 'Last-Event-ID': `${uuidOf(other.id)}.0` }), 404, 'not_found', /no run of \/execute\/sdk/);
   });
 
   test('it is a run as every other, by its UUID', async () => {
@@ -335,6 +346,14 @@ describe('with a model that the test plays', () => {
     await running(1);
     const again = stream(cay, {}, { 'Last-Event-ID': seen.events[0].id });
     await until(() => again.status === 200, 'it is followed');
+    const waiting = httpRequest({ host: '127.0.0.1', port: cay.port, path: '/execute/sdk', method: 'POST', agent: false, headers: { 'Last-Event-ID': seen.events[0].id } });
+    waiting.on('error', () => {});
+    waiting.end();
+    await once(waiting, 'finish');
+    for (let i = 0; i < 3; i++) await request(cay, '/health'); // what was sent before these has been read
+    waiting.destroy();
+    for (let i = 0; i < 3; i++) await request(cay, '/health');
+    await running(1);
     assert.equal((await request(cay, `/v1/runs/${id}/cancel`, { method: 'POST' })).status, 202);
     await again.ended;
     assert.deepEqual(again.events.map((e) => e.type), ['result', 'end']);

@@ -195,7 +195,7 @@ static void write_end(struct front *f, struct http_req *req, const char *id, str
 
 /* --- the request --- */
 
-static void follow(struct front *f, struct http_req *req, const char *id, int64_t after) {
+static void follow(struct front *f, struct http_req *req, const char *id, int64_t after, bool own) {
     char uuid[UUID_SIZE];
     char location[sizeof("/v1/runs/") + UUID_SIZE];
     (void)snprintf(location, sizeof(location), "/v1/runs/%s", id_to_uuid(id, uuid));
@@ -204,7 +204,7 @@ static void follow(struct front *f, struct http_req *req, const char *id, int64_
                   &(struct api_following){.id = id,
                                           .after = after,
                                           .stream = http_req_accepts(req, "text/event-stream"),
-                                          .cancels = true,
+                                          .cancels = own,
                                           .prefix = uuid,
                                           .respond = respond,
                                           .write_end = write_end});
@@ -223,11 +223,15 @@ static bool read_last_event(const char *text, char ret_id[ID_SIZE], int64_t *ret
     return !*end && id_from_uuid("run", uuid, ret_id);
 }
 
+static bool is_sdk(const struct http_req *req) {
+    return strcmp(http_req_path(req), "/execute/sdk") == 0;
+}
+
 static int start(struct front *f, struct http_req *req, const json_t *body, char ret_id[ID_SIZE],
                  struct err *err) {
     const struct identity *who = front_identity(req);
     const char *owner = who ? who->key_id : "";
-    if (strcmp(http_req_path(req), "/execute/sdk") == 0)
+    if (is_sdk(req))
         return execute_sdk_start(f->executes, owner, body, ret_id, err);
     _cleanup_(json) json_t *grants = who && *who->grants ? json_loads(who->grants, 0, NULL) : NULL;
     return code_task_start(
@@ -237,6 +241,18 @@ static int start(struct front *f, struct http_req *req, const json_t *body, char
         ret_id, err);
 }
 
+/* A job of the kind that this path begins, of theirs. */
+static int check_kind(struct front *f, struct http_req *req, const char *id, struct err *err) {
+    struct store_run r;
+    int rc = store_run_get(f->store, id, front_scope(req), &r, err);
+    if (rc < 0)
+        return rc;
+    if (strcmp(r.kind, is_sdk(req) ? "sdk" : "execute") != 0)
+        rc = err_set(err, ERR_NOT_FOUND, "there is no run of %s with this id", http_req_path(req));
+    store_run_finish(&r);
+    return rc;
+}
+
 static void execute(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
@@ -244,19 +260,19 @@ static void execute(struct http_req *req, void *ctx) {
     int64_t after = 0;
     const char *last = http_req_header(req, "last-event-id");
     _cleanup_(json) json_t *body = NULL;
-    int rc = 0;
-    if (last && *last && !read_last_event(last, id, &after))
-        rc = err_set(&err, ERR_BAD_REQUEST,
-                     "Last-Event-ID must be the id of an event of /execute or /execute/sdk");
-    if (rc == 0 && !(last && *last)) {
-        rc = http_req_json(req, &body, &err);
-        if (rc == 0)
-            rc = start(f, req, body, id, &err);
-    }
+    bool own = !last || !*last;
+    int rc = own ? http_req_json(req, &body, &err) : 0;
+    if (own && rc == 0)
+        rc = start(f, req, body, id, &err);
+    else if (!own && !read_last_event(last, id, &after))
+        rc = err_set(&err, ERR_BAD_REQUEST, "Last-Event-ID must be the id of an event of %s",
+                     http_req_path(req));
+    else if (!own)
+        rc = check_kind(f, req, id, &err);
     if (rc < 0)
         http_respond_err(req, &err);
     else
-        follow(f, req, id, after);
+        follow(f, req, id, after, own);
 }
 
 void api_execute_routes(struct front *f) {
