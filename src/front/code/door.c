@@ -5,8 +5,8 @@
 #include "base/id.h"
 #include "base/mem.h"
 #include "base/rand.h"
+#include "front/code/play.h"
 #include "front/http/server.h"
-#include "front/model/script.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -23,65 +23,6 @@ struct door {
     char url[64];
     char token[2 * TOKEN_BYTES + 1];
 };
-
-/* --- the conversation --- */
-
-/* The text of a message: a string, or the text blocks of a list. */
-static void add_text(const json_t *content, struct buf *out) {
-    size_t i;
-    const json_t *block;
-    if (json_is_string(content))
-        (void)buf_add(out, json_string_value(content), json_string_length(content));
-    json_array_foreach(content, i, block) {
-        const json_t *text = json_object_get(block, "text");
-        if (json_is_string(text))
-            (void)buf_add(out, json_string_value(text), json_string_length(text));
-    }
-}
-
-static bool has_role(const json_t *message, const char *role) {
-    const char *own = json_string_value(json_object_get(message, "role"));
-    return own && strcmp(own, role) == 0;
-}
-
-/* A result is an object where it is one, else a text. */
-static json_t *result_of(const struct buf *text) {
-    json_t *j = NULL;
-    const char *data = text->data ? text->data : "";
-    if (json_parse(data, text->len, "result", &j, NULL) == 0 && json_is_object(j))
-        return j;
-    json_decref(j);
-    j = json_stringn(data, text->len);
-    return j ? j : json_string("");
-}
-
-/* What the script says at this point of the conversation. */
-static void answer(const struct door *d, const json_t *messages, struct buf *out) {
-    _cleanup_(json) json_t *results = json_array();
-    _cleanup_(buf) struct buf first;
-    buf_init(&first, BODY_BYTES);
-    size_t answers = 0;
-    size_t i;
-    const json_t *m;
-    json_array_foreach(messages, i, m) {
-        _cleanup_(buf) struct buf text;
-        buf_init(&text, BODY_BYTES);
-        add_text(json_object_get(m, "content"), &text);
-        answers += has_role(m, "assistant");
-        if (has_role(m, "user") && first.len == 0)
-            (void)buf_add(&first, text.data, text.len);
-        else if (has_role(m, "user"))
-            (void)json_array_append_new(results, result_of(&text));
-    }
-    struct script_scope scope = {
-        .script = d->script, .user = first.data ? first.data : "", .results = results};
-    bool matched = false;
-    const json_t *step = script_step(&scope, answers, &matched);
-    const char *say = json_string_value(json_object_get(step, "say"));
-    if (!say)
-        say = json_string_value(json_object_get(d->script, matched ? "end" : "fallback"));
-    script_render(&scope, say ? say : "", out);
-}
 
 /* --- the two APIs --- */
 
@@ -163,7 +104,7 @@ static void respond(struct http_req *req, const struct door *d, bool anthropic) 
     }
     _cleanup_(buf) struct buf text;
     buf_init(&text, ANSWER_BYTES);
-    answer(d, messages, &text);
+    play_answer(d->script, messages, &text);
     size_t asked = 0;
     (void)http_req_body(req, &asked);
     struct door_reply r = {.text = &text,
