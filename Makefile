@@ -28,7 +28,7 @@ soak: all ## run the long tests of tests/soak/, or one: make soak ARGS=fresh-deb
 	@tools/setup soak
 	@exec tests/soak/run $(ARGS)
 
-lint: ## check style, banned calls, clang-tidy and cppcheck
+lint: ## check style, banned calls, clang-tidy, cppcheck and eslint
 	@tools/setup build lint
 	@exec tests/run lint-text lint-c
 

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { bearer, createKey, request, slow, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
+import { request, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
 import { code, nothingLeft } from '../lib/code.mjs';
 import { git, gitWith, startGit } from '../lib/git.mjs';
 

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { chownSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync, chmodSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { bearer, createKey, request, runCay, slow, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
+import { createKey, request, runCay, slow, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
 import { call, make } from '../lib/sandbox.mjs';
 
 const isRoot = process.getuid() === 0;

@@ -576,7 +576,7 @@ class Eraser {
 
   // namespace N { export const a = 1 } -> var N=(function(N){ const a = 1;N.a=a;return N})({});
   namespace(n, outer, block) {
-    const { source, edits } = this;
+    const { edits } = this;
     if (n.id.type === "Literal") this.error(n, "'module \"name\"' must be declared: it describes another module");
     const again = this.hasValue(block, n.id.name);
     this.markValue(block, n);

@@ -11,36 +11,32 @@ const {
 } = Reflect;
 const uncurry = (fn) => apply(Function.prototype.bind, Function.prototype.call, [fn]);
 
-const O = Object, P = Promise, E = Error, S = String, N = Number;
-const TypeErrorCtor = TypeError, RangeErrorCtor = RangeError;
+const P = Promise, E = Error, N = Number, TypeErrorCtor = TypeError;
 const setPrototypeOf = Object.setPrototypeOf, objectFreeze = Object.freeze, objectKeys = Object.keys, objectIs = Object.is;
-const objectProto = Object.prototype, arrayProto = Array.prototype, functionProto = Function.prototype;
+const objectProto = Object.prototype, arrayProto = Array.prototype;
 const isArray = Array.isArray;
 const jsonParse = JSON.parse, jsonStringify = JSON.stringify;
 const isFinite = Number.isFinite, isSafeInteger = Number.isSafeInteger;
-const MapCtor = Map, SetCtor = Set, WeakSetCtor = WeakSet, DateCtor = Date, BigIntFn = BigInt;
+const MapCtor = Map, SetCtor = Set, DateCtor = Date, BigIntFn = BigInt;
 const mapGet = uncurry(Map.prototype.get), mapSet = uncurry(Map.prototype.set);
 const mapHas = uncurry(Map.prototype.has), mapDelete = uncurry(Map.prototype.delete);
 const mapClear = uncurry(Map.prototype.clear), mapForEach = uncurry(Map.prototype.forEach);
 const mapSize = uncurry(getOwnPropertyDescriptor(Map.prototype, "size").get);
-const setAdd = uncurry(Set.prototype.add), setHas = uncurry(Set.prototype.has);
+const setAdd = uncurry(Set.prototype.add);
 const setForEach = uncurry(Set.prototype.forEach);
 const mapIterator = uncurry(Map.prototype.entries), mapIteratorNext = uncurry(getPrototypeOf(new Map().entries()).next);
 const setIterator = uncurry(Set.prototype.values), setIteratorNext = uncurry(getPrototypeOf(new Set().values()).next);
 const setSize = uncurry(getOwnPropertyDescriptor(Set.prototype, "size").get);
-const weakSetAdd = uncurry(WeakSet.prototype.add), weakSetHas = uncurry(WeakSet.prototype.has);
 const hasOwn = uncurry(Object.prototype.hasOwnProperty);
 const isPrototypeOf = uncurry(Object.prototype.isPrototypeOf);
 const objectToString = uncurry(Object.prototype.toString);
 const functionToString = uncurry(Function.prototype.toString);
 const stringSlice = uncurry(String.prototype.slice);
 const stringIndexOf = uncurry(String.prototype.indexOf);
-const stringLastIndexOf = uncurry(String.prototype.lastIndexOf);
 const stringStartsWith = uncurry(String.prototype.startsWith);
 const stringWellFormed = uncurry(String.prototype.toWellFormed);
 const stringRepeat = uncurry(String.prototype.repeat);
 const stringPadEnd = uncurry(String.prototype.padEnd);
-const stringCharCode = uncurry(String.prototype.charCodeAt);
 const numberToFixed = uncurry(Number.prototype.toFixed);
 const bigintToString = uncurry(BigInt.prototype.toString);
 const symbolToString = uncurry(Symbol.prototype.toString);
@@ -49,9 +45,8 @@ const regexpSource = uncurry(getOwnPropertyDescriptor(RegExp.prototype, "source"
 const regexpFlags = uncurry(getOwnPropertyDescriptor(RegExp.prototype, "flags").get);
 const dateGetTime = uncurry(Date.prototype.getTime), dateToISO = uncurry(Date.prototype.toISOString);
 const dateToJSON = Date.prototype.toJSON;
-const wallNow = Date.now;
-const imul = Math.imul, mathFloor = Math.floor, mathMin = Math.min, mathMax = Math.max;
-const toStringTag = Symbol.toStringTag, asyncDispose = Symbol.asyncDispose;
+const imul = Math.imul, mathMin = Math.min, mathMax = Math.max;
+const toStringTag = Symbol.toStringTag;
 const TypedArray = getPrototypeOf(Uint8Array);
 const typedTag = uncurry(getOwnPropertyDescriptor(TypedArray.prototype, toStringTag).get);
 const typedLength = uncurry(getOwnPropertyDescriptor(TypedArray.prototype, "length").get);
@@ -61,7 +56,6 @@ const typedByteLength = uncurry(getOwnPropertyDescriptor(TypedArray.prototype, "
 const bufferByteLength = uncurry(getOwnPropertyDescriptor(ArrayBuffer.prototype, "byteLength").get);
 const Bytes = Uint8Array;
 const bytesToBase64 = uncurry(Uint8Array.prototype.toBase64), bytesFromBase64 = Uint8Array.fromBase64;
-const isView = ArrayBuffer.isView;
 const viewTypes = {
     __proto__: null, Uint8Array, Int8Array, Uint8ClampedArray, Uint16Array, Int16Array, Uint32Array,
     Int32Array, Float32Array, Float64Array, BigInt64Array, BigUint64Array,

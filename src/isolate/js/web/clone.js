@@ -2,7 +2,7 @@
 // structuredClone: the HTML standard's algorithm in one walk. A buffer that is transferred is copied
 // first and detached at the end, so that nothing is lost when a getter throws halfway.
 const p = require("./primordials");
-const { Array, ArrayBuffer, DataView, Date, Error, Map, Number, Object, RegExp, Set, String, TypeError,
+const { Array, ArrayBuffer, DataView, Date, Error, Map, Object, RegExp, Set, String, TypeError,
   append, define, getOwnPropertyDescriptor, getPrototypeOf, hasOwn, isError, isObject, iterator, list,
   mapGet, mapHas, mapSet, typedArrayName } = p;
 const { DOMException, domMessage, domName, fail, isDOMException } = require("./dom");
