@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rand.h"
+#include "front/http/fields.h"
 
 #include <arpa/inet.h>
 #include <openssl/crypto.h>
@@ -67,28 +68,10 @@ static bool ends_with(const char *text, const char *end) {
     return n > k && strcmp(text + n - k, end) == 0;
 }
 
-/* The key in an Authorization field, or NULL: however much space a client puts before it. A client
- * that wants a token of three parts (docs/vercel.md) has the key as the last of them. */
-static const char *bearer_of(const char *authorization) {
-    if (strncasecmp(authorization, "bearer", 6) != 0)
-        return NULL;
-    size_t n = strspn(authorization + 6, " \t");
-    if (n == 0)
-        return NULL;
-    const char *token = authorization + 6 + n;
-    const char *dot = strncasecmp(token, "cay_", 4) == 0 ? NULL : strrchr(token, '.');
-    return dot ? dot + 1 : token;
-}
-
 /* A token that names nobody: as if there were none. */
 static bool is_nobody(const char *authorization) {
-    const char *key = bearer_of(authorization);
+    const char *key = field_bearer(authorization);
     return key && strcmp(key, GUARD_NO_KEY) == 0;
-}
-
-bool guard_is_our_key(const char *authorization) {
-    const char *key = bearer_of(authorization);
-    return key && strncasecmp(key, "cay_", 4) == 0;
 }
 
 bool guard_is_guest_host(const char *host, void *front) {
@@ -248,7 +231,7 @@ static int identify(struct front *f, const struct http_req *req, struct identity
                     struct err *err) {
     const char *auth = http_req_header(req, "authorization");
     if (auth && !is_nobody(auth)) {
-        const char *key = bearer_of(auth);
+        const char *key = field_bearer(auth);
         if (!key)
             return err_set(err, ERR_UNAUTHORIZED, "send the key as \"Authorization: Bearer KEY\"");
         int rc = key_check(f->keys, key, who, err);
@@ -356,8 +339,8 @@ static void identify_guest(struct front *f, struct http_req *req) {
     const char *auth = http_req_header(req, "authorization");
     const struct session *pass =
         is_own_doing(req) ? session_find(f, req, "cay_pass", http_req_host(req)) : NULL;
-    if (auth && guard_is_our_key(auth)) {
-        if (key_check(f->keys, bearer_of(auth), &who, NULL) == 0)
+    if (auth && field_is_our_key(auth)) {
+        if (key_check(f->keys, field_bearer(auth), &who, NULL) == 0)
             set_identity(req, &who);
     } else if (pass) {
         if (key_identity(f->keys, pass->key_id, &who, NULL) == 0)

@@ -14,9 +14,6 @@ void guard_preflight(struct http_req *req, const char *methods, void *front);
 /* True for "NAME.localhost": guest-made content. */
 bool guard_is_guest_host(const char *host, void *front);
 
-/* True for an Authorization field that holds one of our keys: never for a guest to see. */
-bool guard_is_our_key(const char *authorization);
-
 /* Keys are checked where work is admitted: for what comes over a connection that was let in before,
  * or is done for a stranger. ERR_UNAUTHORIZED if the key was revoked, ERR_RATE if it has had its
  * requests (*ret_wait_s: how long until the next). The key id "" is the operator's. */

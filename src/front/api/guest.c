@@ -1,8 +1,8 @@
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "front/api/api.h"
-#include "front/api/fields.h"
 #include "front/guard.h"
+#include "front/http/fields.h"
 #include "front/run/workers.h"
 #include "http1/field.h"
 
@@ -173,7 +173,7 @@ static void write_request(struct json_writer *w, const struct http_req *req, boo
         _cleanup_(free) char *cookies =
             strcasecmp(name, "cookie") == 0 ? field_guest_cookies(value) : NULL;
         if ((strcasecmp(name, "cookie") == 0 && !cookies) ||
-            (strcasecmp(name, "authorization") == 0 && guard_is_our_key(value)))
+            (strcasecmp(name, "authorization") == 0 && field_is_our_key(value)))
             continue;
         json_writer_array_begin(w);
         json_writer_str(w, name);

@@ -12,3 +12,8 @@ bool field_is_ours(const char *name);
 char *field_guest_cookies(const char *value);
 /* Of a Set-Cookie field: it is for its own host, and has none of our names. */
 bool field_cookie_is_fine(const char *value);
+/* The key in an Authorization field, or NULL: however much space a client puts before it. A client
+ * that wants a token of three parts (docs/vercel.md) has the key as the last of them. */
+const char *field_bearer(const char *authorization);
+/* True for an Authorization field that holds one of our keys: never for a guest to see. */
+bool field_is_our_key(const char *authorization);

@@ -1,4 +1,4 @@
-#include "front/api/fields.h"
+#include "front/http/fields.h"
 
 #include "base/buf.h"
 
@@ -51,4 +51,20 @@ bool field_cookie_is_fine(const char *value) {
             return false;
     }
     return true;
+}
+
+const char *field_bearer(const char *authorization) {
+    if (strncasecmp(authorization, "bearer", 6) != 0)
+        return NULL;
+    size_t n = strspn(authorization + 6, " \t");
+    if (n == 0)
+        return NULL;
+    const char *token = authorization + 6 + n;
+    const char *dot = strncasecmp(token, "cay_", 4) == 0 ? NULL : strrchr(token, '.');
+    return dot ? dot + 1 : token;
+}
+
+bool field_is_our_key(const char *authorization) {
+    const char *key = field_bearer(authorization);
+    return key && strncasecmp(key, "cay_", 4) == 0;
 }
