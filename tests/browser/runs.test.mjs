@@ -90,3 +90,38 @@ test('a run that does not exist says so', limit, async () => {
   assert.deepEqual(problems, []);
   await context.close();
 });
+
+test('a call of /execute/sdk can be read, filtered for, and begun again', limit, async () => {
+  const call = (prompt, options) =>
+    fetch(`${cay.url}/execute/sdk`, { method: 'POST', body: JSON.stringify({ prompt, options }) });
+  const { request_id: id } = await (await call('Plan how to write a hello world program')).json();
+  await call('Plan a failure', { max_turns: 1 });
+  const { context, page, problems } = await openPage(browser, cay.url);
+  await page.goto(`${cay.url}/runs`);
+  await page.getByLabel('Kind').selectOption('/execute/sdk');
+  await until('only calls are shown', async () => (await hrefs(page)).length === 2);
+  await page.getByLabel('Status').selectOption('failed');
+  await until('one has failed', async () => (await hrefs(page)).length === 1);
+  await page.getByLabel('Status').selectOption('');
+  await page.getByRole('searchbox', { name: 'Text' }).fill('HELLO world');
+  await until('one has these words', async () => (await hrefs(page)).length === 1);
+  await page.getByText('1 of the 2 runs that are loaded.').waitFor();
+  await page.locator('.run-link').click();
+  await page.getByText('There are two steps: write the program, then run it.').waitFor();
+  await page.getByText('The list is written.').waitFor();
+  await page.getByText('Calls TodoWrite').click();
+  await page.getByRole('region', { name: 'Input of TodoWrite' }).getByText('in_progress').waitFor();
+  for (const { viewport } of Object.values(viewports)) {
+    await page.setViewportSize(viewport);
+    await assertFits(page);
+  }
+  await screenshot(page, 'run-sdk');
+  await page.getByRole('button', { name: 'Run again' }).click();
+  await until('another run is shown', async () => {
+    const at = new URL(page.url()).pathname;
+    return at.startsWith('/runs/') && !at.endsWith(id);
+  });
+  await page.getByText('There are two steps: write the program, then run it.').waitFor();
+  assert.deepEqual(problems, []);
+  return context.close();
+});

@@ -2,7 +2,7 @@ import { act } from 'react';
 import { expect, test, vi } from 'vitest';
 import { render } from '../../test/render.tsx';
 import type { Run } from '../api/types.ts';
-import { mergeRuns } from '../views/runs/index.tsx';
+import { isWanted, mergeRuns } from '../views/runs/index.tsx';
 import { DataTable } from './DataTable.tsx';
 import { ErrorBoundary } from './ErrorBoundary.tsx';
 import { runDuration, RunTable } from './RunTable.tsx';
@@ -25,6 +25,15 @@ test('a run links to its own page, with its id escaped', () => {
   expect(page.querySelector('a')!.getAttribute('href')).toBe('/runs/a%2Fb');
   expect(page.textContent).toContain('title of a/b');
   expect(page.textContent).toContain('1.00 s');
+});
+
+test('runs are found by status and by words of title, id or error', () => {
+  const failed = run('run_1', { status: 'failed', error: { code: 'x', message: 'Out of Sand' } });
+  expect(isWanted(failed, { status: '', text: '' })).toBe(true);
+  expect(isWanted(failed, { status: 'done', text: '' })).toBe(false);
+  expect(isWanted(failed, { status: 'failed', text: ' of sand' })).toBe(true);
+  expect(isWanted(failed, { status: '', text: 'RUN_1' })).toBe(true);
+  expect(isWanted(failed, { status: '', text: 'nothing' })).toBe(false);
 });
 
 test('no runs are said to be none', () => {

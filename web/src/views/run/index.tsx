@@ -1,6 +1,7 @@
 import { Fragment, useState } from 'react';
 import { api } from '../../api/client.ts';
 import type { RunDetail, RunEvent } from '../../api/types.ts';
+import { readTranscript } from '../../api/transcript.ts';
 import { failedLine, readProgram, type Program } from '../../api/program.ts';
 import { RunBadge } from '../../components/Badge.tsx';
 import { Code } from '../../components/Code.tsx';
@@ -21,6 +22,7 @@ import { formatDuration, formatTime } from '../../format.ts';
 import { useLoad, useNow } from '../../hooks.ts';
 import { Link } from '../../router.tsx';
 import type { ViewProps } from '../../views.ts';
+import { TranscriptView } from './TranscriptView.tsx';
 import './run.css';
 
 const refreshMs = 1_000;
@@ -79,7 +81,8 @@ function Run({ run }: { run: RunDetail }) {
     ],
     ['Id', <span className="mono">{run.id}</span>],
   ];
-  const program = readProgram(run.detail);
+  const transcript = readTranscript(run);
+  const program = transcript ? null : readProgram(run.detail);
   return (
     <>
       <div className="page-head">
@@ -93,9 +96,11 @@ function Run({ run }: { run: RunDetail }) {
       <Section title="Record">
         <Facts facts={facts} />
       </Section>
+      {transcript && <TranscriptView transcript={transcript} />}
       {program ? (
         <ProgramView program={program} />
       ) : (
+        !transcript &&
         run.detail !== null && (
           <Section title="Detail">
             <Detail value={run.detail} />
@@ -103,7 +108,9 @@ function Run({ run }: { run: RunDetail }) {
         )
       )}
       {/* A program's lines are above; its run has events only when another run sent it some. */}
-      {(!program || run.events.length > 0) && <Events events={run.events} start={run.createdAt} />}
+      {!transcript && (!program || run.events.length > 0) && (
+        <Events events={run.events} start={run.createdAt} />
+      )}
     </>
   );
 }

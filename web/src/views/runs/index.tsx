@@ -10,9 +10,92 @@ import './runs.css';
 const pageSize = 25;
 const refreshMs = 5_000;
 
+type Filter = { kind: string; status: string; text: string };
+
+const noFilter: Filter = { kind: '', status: '', text: '' };
+const kinds: readonly [string, string][] = [
+  ['', 'Every kind'],
+  ['run', 'Programs'],
+  ['execution', 'Programs of agents'],
+  ['chat', 'Chat'],
+  ['code', 'Coding'],
+  ['execute', '/execute'],
+  ['sdk', '/execute/sdk'],
+];
+const statuses = ['running', 'done', 'failed', 'cancelled', 'interrupted'];
+
+/** Whether a run that is loaded is to be shown. */
+export function isWanted(run: Run, filter: Pick<Filter, 'status' | 'text'>): boolean {
+  const words = filter.text.trim().toLowerCase();
+  if (filter.status && run.status !== filter.status) return false;
+  return `${run.title} ${run.id} ${run.error?.message ?? ''}`.toLowerCase().includes(words);
+}
+
+function FilterBar({ filter, onChange }: { filter: Filter; onChange: (filter: Filter) => void }) {
+  return (
+    <search className="fields filters">
+      <label>
+        Kind
+        <select
+          value={filter.kind}
+          onChange={(event) => onChange({ ...filter, kind: event.target.value })}
+        >
+          {kinds.map(([value, name]) => (
+            <option key={value} value={value}>
+              {name}
+            </option>
+          ))}
+        </select>
+      </label>
+      <label>
+        Status
+        <select
+          value={filter.status}
+          onChange={(event) => onChange({ ...filter, status: event.target.value })}
+        >
+          <option value="">Every status</option>
+          {statuses.map((status) => (
+            <option key={status}>{status}</option>
+          ))}
+        </select>
+      </label>
+      <label>
+        Text
+        <input
+          type="search"
+          value={filter.text}
+          placeholder="in title, id or error"
+          onChange={(event) => onChange({ ...filter, text: event.target.value })}
+        />
+      </label>
+    </search>
+  );
+}
+
 /** The newest page stays fresh; older pages are added below on request. */
 export default function RunsView() {
-  const first = useLoad((signal) => api.runs({ limit: pageSize, signal }), [], refreshMs);
+  const [filter, setFilter] = useState<Filter>(noFilter);
+  const { kind } = filter;
+  // Another kind is another list, with pages of its own.
+  return (
+    <div className="stack view-runs">
+      <div className="page-head">
+        <h1>Runs</h1>
+        <p>Everything that was run here, newest first.</p>
+      </div>
+      <FilterBar filter={filter} onChange={setFilter} />
+      <RunList key={kind} filter={filter} />
+    </div>
+  );
+}
+
+function RunList({ filter }: { filter: Filter }) {
+  const { kind } = filter;
+  const first = useLoad(
+    (signal) => api.runs({ limit: pageSize, signal, ...(kind ? { kind } : {}) }),
+    [kind],
+    refreshMs,
+  );
   const [older, setOlder] = useState<RunPage | null>(null);
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<ApiError | null>(null);
@@ -21,7 +104,8 @@ export default function RunsView() {
   useEffect(() => () => abort.current?.abort(), []);
 
   const cursor = older ? older.nextCursor : (first.data?.nextCursor ?? null);
-  const runs = mergeRuns(first.data?.runs ?? [], older?.runs ?? []);
+  const loaded = mergeRuns(first.data?.runs ?? [], older?.runs ?? []);
+  const runs = loaded.filter((run) => isWanted(run, filter));
 
   async function loadOlder() {
     setBusy(true);
@@ -29,7 +113,12 @@ export default function RunsView() {
     abort.current = new AbortController();
     const { signal } = abort.current;
     try {
-      const page = await api.runs({ limit: pageSize, cursor, signal });
+      const page = await api.runs({
+        limit: pageSize,
+        cursor,
+        signal,
+        ...(kind ? { kind } : {}),
+      });
       // The newest page moves on while one reads: keep what it showed when the older ones came.
       setOlder((before) => ({
         runs: mergeRuns(before?.runs ?? first.data?.runs ?? [], page.runs),
@@ -42,11 +131,7 @@ export default function RunsView() {
   }
 
   return (
-    <div className="stack view-runs">
-      <div className="page-head">
-        <h1>Runs</h1>
-        <p>Everything that was run here, newest first.</p>
-      </div>
+    <>
       {!first.data && !first.error && <Loading />}
       {!first.data && first.error && (
         <Notice
@@ -77,7 +162,12 @@ export default function RunsView() {
           {busy ? 'Loading…' : 'Show older runs'}
         </button>
       )}
-    </div>
+      {runs.length < loaded.length && (
+        <p className="shown" role="status">
+          {runs.length} of the {loaded.length} runs that are loaded.
+        </p>
+      )}
+    </>
   );
 }
 

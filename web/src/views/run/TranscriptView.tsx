@@ -1,0 +1,119 @@
+import { useState } from 'react';
+import { api, ApiError } from '../../api/client.ts';
+import type { Part, Transcript } from '../../api/transcript.ts';
+import { object } from '../../api/types.ts';
+import { Facts, type Fact } from '../../components/Facts.tsx';
+import { JsonBlock } from '../../components/JsonBlock.tsx';
+import { Markdown } from '../../components/Markdown.tsx';
+import { Notice } from '../../components/Notice.tsx';
+import { Output } from '../../components/Output.tsx';
+import { Section } from '../../components/Section.tsx';
+import { formatCount, formatTime } from '../../format.ts';
+import { navigate } from '../../router.tsx';
+
+const roles: Record<string, string> = { assistant: 'Model', user: 'Tool', result: 'End' };
+
+/** A call of /execute/sdk, to be read: what was asked, what was said, what the tools gave. */
+export function TranscriptView({ transcript }: { transcript: Transcript }) {
+  const { prompt, messages, tools, model, turns, tokens, costUsd } = transcript;
+  const facts: Fact[] = [
+    ['Model', model || '–'],
+    ['Tools', tools.join(', ') || 'none'],
+    ['Turns', turns === null ? '–' : formatCount(turns)],
+    ['Tokens', tokens ? `${formatCount(tokens.input)} in, ${formatCount(tokens.output)} out` : '–'],
+    ['Cost', costUsd === null ? '–' : `$${costUsd.toFixed(4)}`],
+  ];
+  return (
+    <>
+      <Section title="Prompt" aside={<Again transcript={transcript} />}>
+        <Output text={prompt} label="Prompt" />
+      </Section>
+      <Section title="Messages" flush>
+        {messages.length === 0 ? (
+          <p className="table-empty">Nothing was said yet.</p>
+        ) : (
+          <ol className="messages">
+            {messages.map((message) => (
+              <li key={message.seq} data-role={message.role}>
+                <div className="message-head">
+                  <span className="event-type">{roles[message.role] ?? message.role}</span>
+                  <time dateTime={message.time}>{formatTime(message.time)}</time>
+                </div>
+                {message.parts.map((part, i) => (
+                  <PartView key={i} part={part} />
+                ))}
+              </li>
+            ))}
+          </ol>
+        )}
+      </Section>
+      <Section title="Usage">
+        <Facts facts={facts} />
+      </Section>
+    </>
+  );
+}
+
+function PartView({ part }: { part: Part }) {
+  switch (part.type) {
+    case 'text':
+      return <Markdown text={part.text} />;
+    case 'thinking':
+      return (
+        <details>
+          <summary>Thoughts</summary>
+          <Markdown text={part.text} />
+        </details>
+      );
+    case 'call':
+      return (
+        <details>
+          <summary>
+            Calls <code>{part.name}</code>
+          </summary>
+          <JsonBlock value={part.input} label={`Input of ${part.name}`} />
+        </details>
+      );
+    case 'result':
+      return (
+        <div className="detail" data-failed={part.failed || undefined}>
+          {part.failed && <strong>Failed</strong>}
+          <Output text={part.text} label="Result" />
+        </div>
+      );
+    case 'end':
+      return part.failed ? (
+        <Notice tone="bad" title={part.text || 'It failed'}>
+          <code>{part.subtype}</code>
+        </Notice>
+      ) : (
+        <p className="nothing">Done.</p>
+      );
+  }
+}
+
+/** Begins the same call again, and shows it. */
+function Again({ transcript: { body } }: { transcript: Transcript }) {
+  const [busy, setBusy] = useState(false);
+  const [error, setError] = useState('');
+  if (!body) return null;
+  async function begin() {
+    setBusy(true);
+    setError('');
+    try {
+      const answer = object(await api.json('/execute/sdk', { method: 'POST', body }));
+      if (typeof answer.request_id === 'string') navigate(`/runs/${answer.request_id}`);
+    } catch (cause) {
+      if (cause instanceof ApiError) setError(cause.message);
+    }
+    setBusy(false);
+  }
+  return (
+    <>
+      {error && <span role="alert">{error}</span>}
+      <button type="button" className="button" disabled={busy} onClick={() => void begin()}>
+        {busy ? 'Running…' : 'Run again'}
+      </button>
+    </>
+  );
+}
