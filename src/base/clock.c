@@ -1,6 +1,7 @@
 #include "base/clock.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 static int64_t read_ns(clockid_t id) {
@@ -61,4 +62,84 @@ char *clock_rfc3339(int64_t wall_ms, char out[CLOCK_RFC3339_SIZE]) {
     *p++ = 'Z';
     *p = 0;
     return out;
+}
+
+/* So many digits, or -1. */
+static int number(const char **p, int n) {
+    int v = 0;
+    for (int i = 0; i < n; i++, (*p)++) {
+        if (**p < '0' || **p > '9')
+            return -1;
+        v = v * 10 + (**p - '0');
+    }
+    return v;
+}
+
+static bool passed(const char **p, const char *any_of) {
+    if (!**p || !strchr(any_of, **p))
+        return false;
+    (*p)++;
+    return true;
+}
+
+/* Milliseconds of ".123456", of which the first three digits count. */
+static bool read_fraction(const char **p, int *ret_ms) {
+    int ms = 0;
+    int n = 0;
+    if (!passed(p, "."))
+        return true;
+    for (; **p >= '0' && **p <= '9'; (*p)++, n++)
+        if (n < 3)
+            ms = ms * 10 + (**p - '0');
+    for (int i = n; i < 3; i++)
+        ms *= 10;
+    *ret_ms = ms;
+    return n > 0 && n <= 9;
+}
+
+static bool read_offset(const char **p, int64_t *ret_minutes) {
+    bool west = **p == '-';
+    if (passed(p, "Zz"))
+        return true;
+    if (!passed(p, "+-"))
+        return false;
+    int h = number(p, 2);
+    int m = passed(p, ":") ? number(p, 2) : -1;
+    if (h < 0 || h > 23 || m < 0 || m > 59)
+        return false;
+    *ret_minutes = (west ? -1 : 1) * (h * 60 + m);
+    return true;
+}
+
+bool clock_parse_rfc3339(const char *text, int64_t *ret_wall_ms) {
+    static const struct {
+        int digits;
+        int min;
+        int max;
+        const char *after;
+    } parts[] = {{4, 1970, 9999, "-"}, {2, 1, 12, "-"}, {2, 1, 31, "Tt"},
+                 {2, 0, 23, ":"},      {2, 0, 59, ":"}, {2, 0, 59, NULL}};
+    const char *p = text;
+    int v[6];
+    int ms = 0;
+    int64_t minutes = 0;
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        v[i] = number(&p, parts[i].digits);
+        if (v[i] < parts[i].min || v[i] > parts[i].max ||
+            (parts[i].after && !passed(&p, parts[i].after)))
+            return false;
+    }
+    if (!read_fraction(&p, &ms) || !read_offset(&p, &minutes) || *p)
+        return false;
+    struct tm tm = {.tm_year = v[0] - 1900,
+                    .tm_mon = v[1] - 1,
+                    .tm_mday = v[2],
+                    .tm_hour = v[3],
+                    .tm_min = v[4],
+                    .tm_sec = v[5]};
+    time_t t = timegm(&tm);
+    if (tm.tm_mday != v[2]) /* the 31st of June */
+        return false;
+    *ret_wall_ms = ((int64_t)t - minutes * 60) * 1000 + ms;
+    return true;
 }

@@ -1,6 +1,7 @@
 #pragma once
 /* Time: a monotonic clock for durations, the wall clock for records, RFC 3339 text for people. */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -11,3 +12,5 @@ int64_t clock_mono_ms(void);
 int64_t clock_wall_ms(void);
 /* Writes "2025-01-01T00:00:00.000Z" and returns out. */
 char *clock_rfc3339(int64_t wall_ms, char out[CLOCK_RFC3339_SIZE]);
+/* Reads RFC 3339, with or without a fraction, with "Z" or an offset. False: it is none. */
+bool clock_parse_rfc3339(const char *text, int64_t *ret_wall_ms);

@@ -84,6 +84,10 @@ int err_wrap(struct err *err, const char *fmt, ...) {
     return -(int)err->code;
 }
 
+bool err_is_fault(enum err_code code) {
+    return code == ERR_UNAVAILABLE || code == ERR_RATE || code == ERR_IO || code == ERR_FULL;
+}
+
 const char *err_name(enum err_code code) {
     return (unsigned)code < ERR_CODE_COUNT ? table[code].name : "internal_error";
 }

@@ -3,6 +3,8 @@
  * enum err_code and fills a struct err. The struct is a value: nothing to free. One table maps each
  * code to its public name, HTTP status and exit status. */
 
+#include <stdbool.h>
+
 enum err_code {
     ERR_BAD_REQUEST = 1, /* the input is malformed */
     ERR_UNAUTHORIZED,    /* no key, or not a valid one */
@@ -53,6 +55,9 @@ static inline int err_is_negative(int rc) {
 #define err_wrap(...) err_is_negative(err_wrap(__VA_ARGS__))
 #endif
 
+/* Whether it is about this machine as it is now, not about what was asked: it may go well another
+ * time. */
+bool err_is_fault(enum err_code code);
 const char *err_name(enum err_code code);
 int err_http_status(enum err_code code);
 int err_exit_status(enum err_code code);

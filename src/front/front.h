@@ -24,6 +24,7 @@ struct front {
     struct keyring *keys;
     struct ledger_db *ledger_db;
     struct ledger *ledger;
+    struct tasks *tasks;
     struct jobs *jobs;
     struct http_server *http;
     struct metrics *metrics;

@@ -4,9 +4,10 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { bearer, createKey, request, startCay } from '../lib/cay.mjs';
-import { addRecord, addRun, makeId, withStore } from '../lib/store.mjs';
+import { addRecord, addRun, addTask, makeId, withLedger, withStore } from '../lib/store.mjs';
 
 const run = makeId('run', Date.now());
+const task = makeId('task', 1_700_000_000_000);
 const sandbox = makeId('sbx', 1_700_000_000_000);
 const execId = makeId('exec', 1_700_000_000_000);
 const snapshot = makeId('snp', 1_700_000_000_000);
@@ -37,6 +38,11 @@ const table = {
   'POST /v1/code': { access: 'run', body: { spec: '' }, statuses: [400] },
   'GET /v1/runs/{id}': { access: 'read', path: `/v1/runs/${run}`, owned: true, statuses: [200] },
   'POST /v1/run': { access: 'run', body: { code: 'export default () => 1' }, statuses: [200] },
+  'GET /v1/tasks': { access: 'read', statuses: [200] },
+  'POST /v1/tasks': { access: 'run', body: { type: 'none', input: {} }, statuses: [400] },
+  'GET /v1/tasks/{id}': { access: 'read', path: `/v1/tasks/${task}`, owned: true, statuses: [200] },
+  'GET /v1/tasks/{id}/events': { access: 'read', path: `/v1/tasks/${task}/events`, owned: true, statuses: [200] },
+  'POST /v1/tasks/{id}/cancel': { access: 'run', path: `/v1/tasks/${task}/cancel`, owned: true, statuses: [409] },
   'GET /v1/workers': { access: 'read', statuses: [200] },
   'GET /v1/workers/{id}': { access: 'read', path: '/v1/workers/owned', owned: 'alone', statuses: [200] },
   'PUT /v1/workers/{id}': { access: 'run', path: '/v1/workers/other', body: { code: 'export default {}' }, statuses: [200] },
@@ -106,6 +112,7 @@ before(async () => {
     addRecord(db, { kind: 'exec', id: execId, parent: sandbox, owner: keys.owner.id, status: 'exited', created_ms: now, ended_ms: now });
     addRecord(db, { kind: 'snapshot', id: snapshot, owner: keys.owner.id, created_ms: now, ended_ms: now });
   });
+  withLedger(first.dataDir, (db) => addTask(db, { id: task, owner: keys.owner.id }));
   cay = await startCay({ dataDir: first.dataDir, config: { require_key: true } });
   const put = { method: 'PUT', headers: bearer(keys.owner.text), body: JSON.stringify({ code: 'export default {}' }) };
   assert.equal((await request(cay, '/v1/workers/owned', put)).status, 200);

@@ -17,16 +17,26 @@ export function makeId(prefix, ms, n = 0) {
 }
 
 /** Runs `use(db)` on the folder's database; the server must not be running. */
-export function withStore(dataDir, use) {
-  const file = join(dataDir, 'cay.db');
+export function withStore(dataDir, use, name = 'cay.db') {
+  const file = join(dataDir, name);
   const { uid, gid } = statSync(file);
   const db = new DatabaseSync(file);
   try {
     return use(db);
   } finally {
     db.close();
-    for (const name of readdirSync(dataDir)) chownSync(join(dataDir, name), uid, gid);
+    for (const entry of readdirSync(dataDir)) chownSync(join(dataDir, entry), uid, gid);
   }
+}
+
+/** The same on its ledger. */
+export const withLedger = (dataDir, use) => withStore(dataDir, use, 'ledger.db');
+
+/** A task that is done. */
+export function addTask(db, { id, owner = '' }) {
+  db.prepare(
+    'INSERT INTO tasks (id, owner, type, state, priority, timeout_ms, max_attempts, run_at_ms, created_ms, finished_ms) VALUES (?, ?, ?, 2, 0, 1, 1, 0, ?, ?)',
+  ).run(id, owner, 'run', Date.now(), Date.now());
 }
 
 export function addRun(db, run) {

@@ -30,6 +30,45 @@ static void test_rfc3339_agrees_with_the_library(void **state) {
     }
 }
 
+static void test_rfc3339_is_read(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t ms;
+    } good[] = {{"1970-01-01T00:00:00Z", 0},
+                {"2026-11-15T22:00:00.5Z", 1794780000500},
+                {"2026-11-15t22:00:00.123999z", 1794780000123},
+                {"2026-11-16T00:30:00+02:30", 1794780000000},
+                {"2026-11-15T21:59:00-00:01", 1794780000000},
+                {"2024-02-29T00:00:00Z", 1709164800000}};
+    static const char *const bad[] = {"",
+                                      "2026-11-15",
+                                      "2026-11-15T22:00:00",
+                                      "2026-11-15 22:00:00Z",
+                                      "2026-13-15T22:00:00Z",
+                                      "2026-02-29T22:00:00Z",
+                                      "2026-06-31T22:00:00Z",
+                                      "2026-11-15T24:00:00Z",
+                                      "2026-11-15T22:00:60Z",
+                                      "2026-11-15T22:00:00.Z",
+                                      "2026-11-15T22:00:00.1234567890Z",
+                                      "2026-11-15T22:00:00Zx",
+                                      "2026-11-15T22:00:00+24:00",
+                                      "2026-11-15T22:00:00+0100",
+                                      "1969-12-31T23:59:59Z",
+                                      "+026-11-15T22:00:00Z",
+                                      "2026-1-15T22:00:00Z"};
+    int64_t ms;
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        ms = -1;
+        assert_true(clock_parse_rfc3339(good[i].text, &ms));
+        assert_int_equal(ms, good[i].ms);
+    }
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        if (clock_parse_rfc3339(bad[i], &ms))
+            fail_msg("%s is taken", bad[i]);
+}
+
 static void test_clocks_go_on(void **state) {
     (void)state;
     int64_t mono = clock_mono_ns();
@@ -44,7 +83,8 @@ static void test_clocks_go_on(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        PLAIN(test_rfc3339), PLAIN(test_rfc3339_agrees_with_the_library), PLAIN(test_clocks_go_on)};
+    const struct CMUnitTest tests[] = {PLAIN(test_rfc3339), PLAIN(test_rfc3339_is_read),
+                                       PLAIN(test_rfc3339_agrees_with_the_library),
+                                       PLAIN(test_clocks_go_on)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,6 +27,9 @@ void api_execute_routes(struct front *f);
 /* The body of an error of /execute and what is below it. */
 void api_execute_error(struct buf *out, const struct err *err);
 void api_run_routes(struct front *f);
+void api_tasks_routes(struct front *f);
+/* ?limit=N of a list; what it leaves alone is the default. */
+int api_read_limit(const struct http_req *req, size_t *ret_limit, struct err *err);
 void api_agents_routes(struct front *f);
 void api_sandboxes_routes(struct front *f);
 void api_ports_routes(struct front *f);

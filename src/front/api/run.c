@@ -1,17 +1,14 @@
-#include "front/run/run.h"
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/utf8.h"
 #include "front/api/api.h"
-#include "front/run/code.h"
+#include "front/run/ask.h"
 #include "front/run/tails.h"
 #include "front/run/workers.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { TITLE_BYTES = 80, ASKED_MAX_BYTES = 64 << 10 };
 
 /* A run that a request waits for. */
 struct run_wait {
@@ -26,30 +23,6 @@ struct run_wait {
 static const char *owner_of(const struct http_req *req) {
     const struct identity *who = front_identity(req);
     return who ? who->key_id : "";
-}
-
-/* The first line of the code that says something, cut. */
-static char *make_title(const struct code *c) {
-    if (c->title)
-        return xstrndup(c->title, utf8_floor(c->title, strlen(c->title), TITLE_BYTES));
-    const char *p = c->main_code ? c->main_code : "";
-    while (*p == ' ' || *p == '\n' || *p == '\t' || *p == '\r')
-        p++;
-    size_t n = strcspn(p, "\r\n");
-    return xstrndup(p, utf8_floor(p, n, TITLE_BYTES));
-}
-
-/* What the record keeps of the request besides the code; NULL if there is nothing, or too much. */
-static json_t *asked_with(const json_t *request) {
-    static const char *const keys[] = {"language", "env", "limits"};
-    json_t *out = json_object();
-    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
-        if (json_object_get(request, keys[i]))
-            (void)json_object_set(out, keys[i], json_object_get(request, keys[i]));
-    if (json_object_size(out) > 0 && json_dumpb(out, NULL, 0, JSON_COMPACT) <= ASKED_MAX_BYTES)
-        return out;
-    json_decref(out);
-    return NULL;
 }
 
 static void send_tails(struct run_wait *w, const char *run_id, const char *record, size_t len) {
@@ -115,75 +88,42 @@ static void run_request(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
     _cleanup_(json) json_t *json = NULL;
-    struct code code;
-    if (http_req_json(req, &json, &err) < 0 ||
-        code_read(&code, json, &f->runner->config.limits, &err) < 0) {
-        http_respond_err(req, &err);
-        return;
-    }
-    const char *owner = owner_of(req);
-    _cleanup_(free) char *facets = workers_facets_dir(f->workers, owner);
-    struct env env = {0};
     const struct identity *who = front_identity(req);
     _cleanup_(json) json_t *grants = who && *who->grants ? json_loads(who->grants, 0, NULL) : NULL;
-    int rc = tails_check(f->tails, code.tails, &err);
+    const json_t *tails = NULL;
+    int rc = http_req_json(req, &json, &err);
     if (rc == 0)
-        rc = code_read_env(
-            code.env,
-            &(struct env_scope){
-                .facets_dir = facets, .owner = owner, .workers = f->workers, .grants = grants},
-            &env, &err);
+        rc = tails_check(f->tails, tails = json_object_get(json, "tails"), &err);
     if (rc < 0) {
-        code_finish(&code);
         http_respond_err(req, &err);
         return;
     }
-    env.facet_open = &f->facet_open;
     struct run_wait *w = xcalloc(1, sizeof(*w));
     w->front = f;
     w->req = req;
-    w->tails = json_incref((json_t *)(uintptr_t)code.tails);
+    w->tails = json_incref((json_t *)(uintptr_t)tails);
     w->stream = http_req_accepts(req, "text/event-stream");
-    memcpy(w->owner, owner, strlen(owner) + 1);
+    (void)snprintf(w->owner, sizeof(w->owner), "%s", owner_of(req));
+    w->run = run_ask_start(&(struct run_ask){.runner = f->runner,
+                                             .jobs = f->jobs,
+                                             .workers = f->workers,
+                                             .facet_open = &f->facet_open,
+                                             .owner = w->owner,
+                                             .grants = grants,
+                                             .body = json,
+                                             .callbacks = {.on_log = on_log, .on_done = on_done},
+                                             .ctx = w},
+                           &err);
+    if (!w->run) { /* it was never begun */
+        http_respond_err(req, &err);
+        free_wait(w);
+        return;
+    }
     if (w->stream) {
         http_res_header(req, "Cache-Control", "no-store");
         http_stream_begin(req, 200, "text/event-stream");
     }
-    _cleanup_(free) char *title = make_title(&code);
-    _cleanup_(json) json_t *asked = asked_with(json);
-    _cleanup_(free) char *domain = code.reset ? code_domain(&code, owner) : NULL;
-    struct run_request q = {.owner = owner,
-                            .kind = "run",
-                            .title = title,
-                            .source = code.source.data,
-                            .source_len = code.source.len,
-                            .code = code.main_code,
-                            .asked = asked,
-                            .spec = code.spec.data,
-                            .spec_len = code.spec.len,
-                            .env = &env,
-                            .domain = domain,
-                            .limits = code.limits,
-                            .callbacks = {.on_log = on_log, .on_done = on_done},
-                            .ctx = w};
-    w->run = code.id ? workers_run(f->workers, owner, &code, &q, &err)
-                     : run_start(f->runner, f->jobs, &q, &err);
-    if (w->run) {
-        http_req_on_gone(req, on_gone, w);
-    } else { /* it was never begun */
-        if (w->stream) {
-            _cleanup_(buf) struct buf b;
-            buf_init(&b, 4096);
-            json_write_str(&b, err.message, strlen(err.message));
-            (void)http_sse_send(req, "error", NULL, b.data, b.len);
-            http_stream_end(req);
-        } else {
-            http_respond_err(req, &err);
-        }
-        free_wait(w);
-    }
-    env_finish(&env);
-    code_finish(&code);
+    http_req_on_gone(req, on_gone, w);
 }
 
 /* --- workers --- */

@@ -76,7 +76,7 @@ static void on_run(void *ctx, const struct store_run *r) {
     json_writer_object_end(&p->w);
 }
 
-static int read_limit(const struct http_req *req, size_t *ret_limit, struct err *err) {
+int api_read_limit(const struct http_req *req, size_t *ret_limit, struct err *err) {
     _cleanup_(free) char *text = NULL;
     int rc = http_req_query_get(req, "limit", &text, err);
     if (rc <= 0)
@@ -96,7 +96,7 @@ static void list(struct http_req *req, void *ctx) {
     _cleanup_(free) char *cursor = NULL;
     _cleanup_(free) char *kind = NULL;
     struct runs_page p = {.limit = RUNS_DEFAULT};
-    int rc = read_limit(req, &p.limit, &err);
+    int rc = api_read_limit(req, &p.limit, &err);
     if (rc >= 0)
         rc = http_req_query_get(req, "cursor", &cursor, &err);
     if (rc > 0 && !id_is_valid("run", cursor, strlen(cursor)))

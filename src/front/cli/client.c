@@ -98,7 +98,7 @@ int client_start(struct client *c, const struct client_call *call,
     _cleanup_(free) char *json = call->json ? json_dumps(call->json, JSON_COMPACT) : NULL;
     bool raw = call->body || call->on_body;
     const char *type = json ? "application/json" : "application/octet-stream";
-    struct fetch_header headers[3] = {
+    struct fetch_header headers[4] = {
         {.name = "Accept", .value = call->accept ? call->accept : "application/json"}};
     size_t n = 1;
     if (json || raw)
@@ -106,6 +106,9 @@ int client_start(struct client *c, const struct client_call *call,
     if (c->auth)
         headers[n++] =
             (struct fetch_header){.name = "Authorization", .value = c->auth, .secret = true};
+    if (call->idempotency_key)
+        headers[n++] =
+            (struct fetch_header){.name = "Idempotency-Key", .value = call->idempotency_key};
     /* Some servers want a length with every POST. */
     bool empty = !json && !raw && call->method &&
                  (strcmp(call->method, "POST") == 0 || strcmp(call->method, "PUT") == 0);

@@ -22,10 +22,11 @@ struct client {
 };
 
 struct client_call {
-    const char *method; /* NULL: POST if there is a body, else GET */
-    const char *path;   /* with its query */
-    const char *accept; /* NULL: application/json */
-    const json_t *json; /* the body; or: */
+    const char *method;          /* NULL: POST if there is a body, else GET */
+    const char *path;            /* with its query */
+    const char *accept;          /* NULL: application/json */
+    const char *idempotency_key; /* or NULL */
+    const json_t *json;          /* the body; or: */
     const void *body;
     size_t body_len;
     ssize_t (*on_body)(void *ctx, char *out, size_t size); /* as in loop/fetch.h */

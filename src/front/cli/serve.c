@@ -23,6 +23,7 @@
 #include "front/run/workers.h"
 #include "front/sandbox/sandboxes.h"
 #include "front/store/caretaker.h"
+#include "front/task/tasks.h"
 #include "front/vercel/vercel.h"
 #include "front/web/charset.h"
 #include "lock/cgroup.h"
@@ -615,6 +616,7 @@ static int start_http(struct serve *s, struct err *err) {
     api_config_routes(f);
     api_runs_routes(f);
     api_run_routes(f);
+    api_tasks_routes(f);
     api_agents_routes(f);
     api_sandboxes_routes(f);
     api_ports_routes(f);
@@ -639,7 +641,9 @@ static void on_part_ended(void *ctx) {
         return;
     codes_destroy(s->front.codes);
     vercel_destroy(s->front.vercel);
-    jobs_destroy(s->front.jobs);
+    jobs_destroy(s->front.jobs); /* tells the last ends */
+    ledger_close(s->front.ledger);
+    tasks_destroy(s->front.tasks);
 }
 
 static void on_sandboxes_closed(void *ctx) {
@@ -651,6 +655,7 @@ static void on_sandboxes_closed(void *ctx) {
 static void on_drained(void *ctx) {
     struct serve *s = ctx;
     http_server_destroy(s->front.http);
+    tasks_end_jobs(s->front.tasks);
     agents_destroy(s->front.agents);
     reload_close(s->front.reload);
     executes_close(s->front.executes);
@@ -665,7 +670,6 @@ static void on_drained(void *ctx) {
     for (size_t i = 0; i < ARRAY_LEN(s->signals); i++)
         uv_close((uv_handle_t *)&s->signals[i], NULL);
     caretaker_close(s->caretaker);
-    ledger_close(s->front.ledger);
 }
 
 static void on_signal(uv_signal_t *h, int signo) {
@@ -680,6 +684,7 @@ static void on_signal(uv_signal_t *h, int signo) {
         _exit(128 + signo); /* asked twice: do not wait */
     s->stopping = true;
     log_info("server.stopping", "signal", signo);
+    tasks_stop(s->front.tasks);
     http_server_drain(s->front.http, s->config.drain_timeout_ms, on_drained, s);
 }
 
@@ -817,6 +822,16 @@ static int run(struct serve *s, struct err *err) {
         s->signals[i].data = s;
         (void)uv_signal_start(&s->signals[i], on_signal, signals[i]);
     }
+    f->tasks = tasks_create(&(struct tasks_options){.loop = &s->loop,
+                                                    .ledger = f->ledger,
+                                                    .keys = f->keys,
+                                                    .settings = &s->config.tasks,
+                                                    .rooms = {.jobs = f->jobs,
+                                                              .runner = f->runner,
+                                                              .workers = f->workers,
+                                                              .facet_open = &f->facet_open,
+                                                              .codes = f->codes,
+                                                              .executes = f->executes}});
     s->caretaker = caretaker_create(&s->loop, f->store);
     print_banner(s);
     (void)uv_run(&s->loop, UV_RUN_DEFAULT);

@@ -537,6 +537,7 @@ static void record_end(struct code_job *c) {
     if (c->err.code) {
         end.error_code = err_name(c->err.code);
         end.error_message = c->err.message;
+        end.fault = !c->cancelled && err_is_fault(c->err.code);
     } else if (!done && !c->cancelled) {
         /* In the words of cay-egress, by which it was held. */
         bool spent = c->terms.max_usd > 0 && message && strstr(message, "used up its budget");
@@ -745,6 +746,21 @@ static int take_terms(struct code_job *c, const struct code_terms *t, struct err
     return 0;
 }
 
+static struct code_request_rules rules_of(const struct codes *all) {
+    return (struct code_request_rules){.defs = all->opt.defs,
+                                       .models = all->opt.models,
+                                       .model = all->opt.model,
+                                       .settings = sandboxes_settings(all->opt.sandboxes)};
+}
+
+int code_check(const struct codes *all, const json_t *body, struct err *err) {
+    struct code_request_rules rules = rules_of(all);
+    struct code_request ask = {0};
+    int rc = code_request_read(&rules, body, &ask, err);
+    code_request_finish(&ask);
+    return rc;
+}
+
 int code_start(struct codes *all, const struct code_ask *ask, char ret_id[ID_SIZE],
                struct err *err) {
     struct code_job *c = xcalloc(1, sizeof(*c));
@@ -753,12 +769,8 @@ int code_start(struct codes *all, const struct code_ask *ask, char ret_id[ID_SIZ
     buf_init(&c->said, CODE_DIFF_BYTES + 2);
     (void)uv_timer_init(all->opt.loop, &c->timer);
     c->timer.data = c;
-    int rc = code_request_read(
-        &(struct code_request_rules){.defs = all->opt.defs,
-                                     .models = all->opt.models,
-                                     .model = all->opt.model,
-                                     .settings = sandboxes_settings(all->opt.sandboxes)},
-        ask->body, &c->ask, err);
+    struct code_request_rules rules = rules_of(all);
+    int rc = code_request_read(&rules, ask->body, &c->ask, err);
     if (rc == 0)
         rc = take_terms(c, ask->terms, err);
     if (rc == 0) {

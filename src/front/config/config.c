@@ -24,6 +24,7 @@ void config_init(struct config *c) {
                          .runner = runner_config_default(),
                          .sandboxes = sandbox_settings_default(),
                          .store = store_settings_default(),
+                         .tasks = task_settings_default(),
                          .execute = execute_settings_default(),
                          .drain_timeout_ms = LIMIT_DRAIN_TIMEOUT_MS};
 }
@@ -39,6 +40,7 @@ void config_finish(struct config *c) {
     free_list(c->hosts, c->nhosts);
     free_list(c->origins, c->norigins);
     free_list(c->tail_origins, c->ntail_origins);
+    task_settings_finish(&c->tasks);
     free(c->data_dir);
     free(c->web_dir);
     free(c->agents_dir);
@@ -153,7 +155,7 @@ static int read_limits(struct config *c, const json_t *obj, struct err *err) {
 
 size_t config_table(struct config *c, size_t section, const char **ret_name,
                     struct setting out[SETTINGS_MAX]) {
-    static const char *const names[] = {"limits", "sandboxes", "store", "execute"};
+    static const char *const names[] = {"limits", "sandboxes", "store", "execute", "tasks"};
     *ret_name = section < ARRAY_LEN(names) ? names[section] : NULL;
     switch (section) {
     case 0:
@@ -164,6 +166,8 @@ size_t config_table(struct config *c, size_t section, const char **ret_name,
         return store_settings_table(&c->store, out);
     case 3:
         return execute_settings_table(&c->execute, out);
+    case 4:
+        return task_settings_table(&c->tasks, out);
     default:
         return 0;
     }
@@ -202,9 +206,10 @@ static int read_coders(struct config *c, json_t *coders, struct err *err) {
 }
 
 const char *const config_keys[] = {
-    "listen", "data_dir",   "web_dir",      "agents_dir", "models_file", "model",       "user",
-    "hosts",  "origins",    "tail_origins", "limits",     "require_key", "log_level",   "sandboxes",
-    "store",  "coders_dir", "coders",       "execute",    "$schema",     "call_filter", NULL};
+    "listen", "data_dir",   "web_dir",      "agents_dir", "models_file", "model",     "user",
+    "hosts",  "origins",    "tail_origins", "limits",     "require_key", "log_level", "sandboxes",
+    "store",  "coders_dir", "coders",       "execute",    "tasks",       "$schema",   "call_filter",
+    NULL};
 
 int config_read_tree(struct config *c, const json_t *root, struct err *err) {
     int rc = json_check_keys(root, "the settings", config_keys, err);
@@ -249,6 +254,8 @@ int config_read_tree(struct config *c, const json_t *root, struct err *err) {
         rc = sandbox_settings_read(&c->sandboxes, json_object_get(root, "sandboxes"), err);
     if (rc == 0)
         rc = store_settings_read(&c->store, json_object_get(root, "store"), err);
+    if (rc == 0)
+        rc = task_settings_read(&c->tasks, json_object_get(root, "tasks"), err);
     if (rc == 0)
         rc = execute_settings_read(&c->execute, json_object_get(root, "execute"), err);
     for (size_t i = 0; rc == 0 && i < c->nlisten; i++)

@@ -11,6 +11,7 @@
 #include "front/sandbox/settings.h"
 #include "front/setting.h"
 #include "front/store/settings.h"
+#include "front/task/settings.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,6 +43,7 @@ struct config {
     struct agent_limits agents;
     struct sandbox_settings sandboxes;
     struct store_settings store;
+    struct task_settings tasks;
     struct execute_settings execute;
     unsigned drain_timeout_ms;
 };

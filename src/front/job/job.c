@@ -56,7 +56,19 @@ struct job_follow {
     struct later more;
 };
 
+struct job_watch {
+    struct job_watch *next;
+    struct jobs *jobs;
+    struct job *job; /* NULL: it is over, and is being told */
+    void (*on_end)(void *ctx, const struct store_run_end *end);
+    void *ctx;
+    struct later told;
+    struct store_run_end end; /* whose texts are ours */
+};
+
 struct jobs {
+    struct job_watch *watches;
+    const char *expected;
     struct store *store;
     struct job *list;
     struct job_follow *follows;
@@ -108,10 +120,11 @@ static void keeping_unref(struct keeping *k) {
 int job_begin(struct jobs *all, const struct job_spec *spec, struct job **ret_job,
               struct err *err) {
     struct job *j = xcalloc(1, sizeof(*j));
-    if (spec->id)
-        (void)snprintf(j->id, sizeof(j->id), "%s", spec->id);
+    if (spec->id || all->expected)
+        (void)snprintf(j->id, sizeof(j->id), "%s", spec->id ? spec->id : all->expected);
     else
         id_new("run", j->id);
+    all->expected = NULL;
     struct store_run record = {.kind = (char *)(uintptr_t)spec->kind,
                                .title = (char *)(uintptr_t)spec->title,
                                .detail = (char *)(uintptr_t)spec->detail,
@@ -178,6 +191,55 @@ void job_event(struct job *j, const char *type, const char *json, size_t len) {
         log_warn("job.event", "job", j->id, "error", j->keeping ? "too many events" : err.message);
 }
 
+/* --- who waits for the end --- */
+
+static char *copy(const char *text) {
+    return text ? xstrdup(text) : NULL;
+}
+
+static void free_watch(struct job_watch *w) {
+    struct job_watch **at = &w->jobs->watches;
+    while (*at != w)
+        at = &(*at)->next;
+    *at = w->next;
+    free((char *)(uintptr_t)w->end.status);
+    free((char *)(uintptr_t)w->end.error_code);
+    free((char *)(uintptr_t)w->end.error_message);
+    free((char *)(uintptr_t)w->end.detail);
+    free(w);
+}
+
+static void on_told(void *ctx) {
+    struct job_watch *w = ctx;
+    w->on_end(w->ctx, &w->end);
+    free_watch(w);
+}
+
+static void tell_end(struct job *j, const struct store_run_end *end) {
+    for (struct job_watch *w = j->jobs->watches; w; w = w->next) {
+        if (w->job != j)
+            continue;
+        w->job = NULL;
+        w->end = *end;
+        w->end.status = copy(end->status);
+        w->end.error_code = copy(end->error_code);
+        w->end.error_message = copy(end->error_message);
+        w->end.detail = end->detail ? xstrndup(end->detail, end->detail_len) : NULL;
+        later_post(&j->jobs->later, &w->told, on_told, w);
+    }
+}
+
+void job_unwatch(struct job_watch *w) {
+    if (!w)
+        return;
+    later_cancel(&w->told);
+    free_watch(w);
+}
+
+void jobs_expect(struct jobs *all, const char *id) {
+    all->expected = id;
+}
+
 void job_end(struct job *j, const struct store_run_end *end) {
     struct jobs *all = j->jobs;
     struct err err;
@@ -189,6 +251,7 @@ void job_end(struct job *j, const struct store_run_end *end) {
     if (store_run_end(all->store, j->id, end, &err) < 0)
         log_error("job.end", "job", j->id, "error", err.message);
     tell(j);
+    tell_end(j, end);
     for (struct job_follow *f = all->follows; f; f = f->next)
         if (f->job == j)
             f->job = NULL;
@@ -207,6 +270,20 @@ static struct job *find(const struct jobs *all, const char *id) {
     while (j && strcmp(j->id, id) != 0)
         j = j->next;
     return j;
+}
+
+int job_watch(struct jobs *all, const char *id,
+              void (*on_end)(void *ctx, const struct store_run_end *end), void *ctx,
+              struct job_watch **ret_watch, struct err *err) {
+    struct job *j = find(all, id);
+    if (!j)
+        return err_set(err, ERR_NOT_FOUND, "no job %.40s runs", id);
+    struct job_watch *w = xcalloc(1, sizeof(*w));
+    *w = (struct job_watch){
+        .next = all->watches, .jobs = all, .job = j, .on_end = on_end, .ctx = ctx};
+    all->watches = w;
+    *ret_watch = w;
+    return 0;
 }
 
 /* Whether there is such a job for them to see. */

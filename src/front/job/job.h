@@ -68,5 +68,15 @@ bool job_read(struct job_follow *f, bool (*on_event)(void *ctx, const struct job
 /* The job's id. */
 const char *job_followed(const struct job_follow *f);
 void job_unfollow(struct job_follow *f);
+/* Tells once, from the loop, how a job ends that runs now; what it is told is gone afterwards.
+ * ERR_NOT_FOUND: no such job runs. */
+struct job_watch;
+int job_watch(struct jobs *all, const char *id,
+              void (*on_end)(void *ctx, const struct store_run_end *end), void *ctx,
+              struct job_watch **ret_watch, struct err *err);
+void job_unwatch(struct job_watch *w);
+/* The next job that is begun without an id gets this one. NULL: none. For those who have to know it
+ * before (a task writes it down first), around a call that begins one. */
+void jobs_expect(struct jobs *all, const char *id);
 /* How many run. */
 size_t jobs_running(const struct jobs *all);

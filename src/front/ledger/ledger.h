@@ -155,6 +155,7 @@ struct ledger_ask {
     const struct ledger_hold *holds;
     size_t nholds;
     bool fault;                     /* finish: the machine's doing: it is tried again */
+    bool uncounted;                 /* finish: with fault: and this attempt does not count */
     const struct ledger_hook *hook; /* hook end: seq, tries */
     enum ledger_hook_end hook_end;
     const char *error; /* hook end */

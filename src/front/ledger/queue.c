@@ -30,6 +30,7 @@ enum {
     ATTEMPT_END,
     ATTEMPT_GET,
     TASK_PRUNE,
+    TASK_ONE_MORE,
 };
 
 enum { DUE_BATCH = 256, RETRY_MS = 1000, RETRY_MAX_MS = 60000, PRUNE_BATCH = 100 };
@@ -68,6 +69,7 @@ static const char *const sql[] = {
                     " ON t.id = a.task WHERE a.task = ?1 AND a.attempt = ?2",
     [TASK_PRUNE] = "DELETE FROM tasks WHERE id IN (SELECT id FROM tasks WHERE finished_ms > 0"
                    " AND finished_ms < ?1 AND coalesce(hook_state, '') <> 'pending' LIMIT ?2)",
+    [TASK_ONE_MORE] = "UPDATE tasks SET max_attempts = max_attempts + 1 WHERE id = ?1",
 };
 
 const struct ledger_statements ledger_queue_statements = {sql, ARRAY_LEN(sql)};
@@ -285,8 +287,11 @@ int ledger_do_finish(struct ledger_db *db, const struct ledger_ask *ask,
     bool held = sqlite3_step(st) == SQLITE_ROW && sqlite3_column_int64(st, 0) == t->attempt;
     bool cancelled = held && sqlite3_column_int64(st, 1) != 0;
     (void)sqlite3_reset(st);
+    int rc = 0;
+    if (held && ask->fault && ask->uncounted)
+        rc = store_step(ready(db, TASK_ONE_MORE, t->id), "end an attempt", NULL, err);
     if (held)
-        return end_attempt(db, t, ask->fault, cancelled, err);
+        return rc < 0 ? rc : end_attempt(db, t, ask->fault, cancelled, err);
     /* Either this was said before and the answer was lost, or it comes too late. */
     int64_t most;
     _cleanup_(free) char *before = outcome_of(db, t->id, t->attempt, &most);

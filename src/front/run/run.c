@@ -213,7 +213,8 @@ static void record_end(struct run *run, const char *status) {
         .error_message =
             run->error ? json_string_value(json_object_get(run->error, "message")) : NULL,
         .detail = detail.full ? NULL : detail.data,
-        .detail_len = detail.len};
+        .detail_len = detail.len,
+        .fault = err_is_fault(run->failure.code)};
     if (run->error && !end.error_code)
         end.error_code = "Error";
     job_end(steal_ptr(&run->job), &end);
@@ -261,6 +262,7 @@ static int record_begin(struct run *run, struct jobs *jobs, const struct run_req
                                         .owner = q->owner,
                                         .title = q->title,
                                         .detail = detail.data,
+                                        .stores_events = q->stores_events,
                                         .cancel = on_cancel,
                                         .ctx = run},
                      &run->job, err);

@@ -60,6 +60,7 @@ struct store_run_end {
     const char *error_message;
     const char *detail; /* replaces the detail unless NULL */
     size_t detail_len;
+    bool fault; /* the machine's doing, not the job's own; not recorded */
 };
 /* On a full disk (ERR_FULL) the end is kept, and written by store_settle(). */
 int store_run_end(struct store *s, const char *id, const struct store_run_end *end,

@@ -38,6 +38,7 @@ struct held {
     bool timed_out;
     struct ledger_task end; /* of which id, attempt, state, error and result are set */
     bool fault;
+    bool uncounted;
 };
 
 struct desk {
@@ -133,7 +134,11 @@ static void on_told(void *ctx, const struct ledger_answer *a) {
 
 static void tell(struct held *h) {
     h->telling = true;
-    ask(h->desk, &(struct ledger_ask){.op = LEDGER_TASK_FINISH, .task = &h->end, .fault = h->fault},
+    ask(h->desk,
+        &(struct ledger_ask){.op = LEDGER_TASK_FINISH,
+                             .task = &h->end,
+                             .fault = h->fault,
+                             .uncounted = h->uncounted},
         on_told, h);
 }
 
@@ -149,6 +154,7 @@ static void end(struct held *h, const struct desk_end *e) {
                                   .result = copy(e->result)};
     memcpy(h->end.id, h->task, sizeof(h->end.id));
     h->fault = e->fault;
+    h->uncounted = e->uncounted;
     held_move(h, HELD_ENDED);
     tell(h);
 }
@@ -170,8 +176,10 @@ void desk_ended(struct desk *d, const char *task, int64_t attempt, const struct 
                                 .error_message = "it took longer than its timeout_ms",
                                 .result = e->result};
     else if (e->state == TASK_CANCELLED && !h->cancelled && d->closed)
-        how = (struct desk_end){
-            .fault = true, .error_code = "interrupted", .error_message = "the server was stopped"};
+        how = (struct desk_end){.fault = true,
+                                .uncounted = true,
+                                .error_code = "interrupted",
+                                .error_message = "the server was stopped"};
     end(h, &how);
 }
 
@@ -221,10 +229,9 @@ static void take(struct desk *d, const struct ledger_task *t, int64_t lease_ms) 
     d->nheld++;
     if (d->opt.start(d->opt.ctx, t, &err) == 0)
         return;
-    bool fault = err.code == ERR_UNAVAILABLE || err.code == ERR_RATE || err.code == ERR_FULL ||
-                 err.code == ERR_IO;
     end(h, &(struct desk_end){.state = TASK_FAILED,
-                              .fault = fault,
+                              .fault = err_is_fault(err.code),
+                              .uncounted = err.code == ERR_RATE,
                               .error_code = err_name(err.code),
                               .error_message = err.message});
 }

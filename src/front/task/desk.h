@@ -23,7 +23,8 @@ struct desk;
 /* How a piece of work ended. */
 struct desk_end {
     enum task_state state; /* done, failed or cancelled */
-    bool fault;            /* the machine's doing, not the task's own */
+    bool fault;            /* the machine's doing, not the task's own: it is tried again */
+    bool uncounted;        /* and the attempt does not count: there was no room, say */
     const char *error_code;
     const char *error_message;
     const char *result; /* JSON, or NULL */

@@ -1,0 +1,86 @@
+#include "front/run/ask.h"
+
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "front/run/code.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { TITLE_BYTES = 80, ASKED_MAX_BYTES = 64 << 10 };
+
+/* The first line of the code that says something, cut. */
+static char *make_title(const struct code *c) {
+    if (c->title)
+        return xstrndup(c->title, utf8_floor(c->title, strlen(c->title), TITLE_BYTES));
+    const char *p = c->main_code ? c->main_code : "";
+    while (*p == ' ' || *p == '\n' || *p == '\t' || *p == '\r')
+        p++;
+    size_t n = strcspn(p, "\r\n");
+    return xstrndup(p, utf8_floor(p, n, TITLE_BYTES));
+}
+
+/* What the record keeps of the request besides the code; NULL if there is nothing, or too much. */
+static json_t *asked_with(const json_t *request) {
+    static const char *const keys[] = {"language", "env", "limits"};
+    json_t *out = json_object();
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+        if (json_object_get(request, keys[i]))
+            (void)json_object_set(out, keys[i], json_object_get(request, keys[i]));
+    if (json_object_size(out) > 0 && json_dumpb(out, NULL, 0, JSON_COMPACT) <= ASKED_MAX_BYTES)
+        return out;
+    json_decref(out);
+    return NULL;
+}
+
+int run_ask_check(const struct run_ask *ask, struct err *err) {
+    struct code code;
+    int rc = code_read(&code, ask->body, &ask->runner->config.limits, err);
+    if (rc == 0)
+        code_finish(&code);
+    return rc;
+}
+
+static struct run *start(const struct run_ask *ask, const struct code *code, const struct env *env,
+                         struct err *err) {
+    _cleanup_(free) char *title = make_title(code);
+    _cleanup_(json) json_t *asked = asked_with(ask->body);
+    _cleanup_(free) char *domain = code->reset ? code_domain(code, ask->owner) : NULL;
+    struct run_request q = {.id = ask->id,
+                            .owner = ask->owner,
+                            .kind = "run",
+                            .title = title,
+                            .source = code->source.data,
+                            .source_len = code->source.len,
+                            .code = code->main_code,
+                            .asked = asked,
+                            .spec = code->spec.data,
+                            .spec_len = code->spec.len,
+                            .env = env,
+                            .domain = domain,
+                            .limits = code->limits,
+                            .stores_events = ask->stores_events,
+                            .callbacks = ask->callbacks,
+                            .ctx = ask->ctx};
+    return code->id ? workers_run(ask->workers, ask->owner, code, &q, err)
+                    : run_start(ask->runner, ask->jobs, &q, err);
+}
+
+struct run *run_ask_start(const struct run_ask *ask, struct err *err) {
+    struct code code;
+    struct env env = {0};
+    struct run *run = NULL;
+    if (code_read(&code, ask->body, &ask->runner->config.limits, err) < 0)
+        return NULL;
+    _cleanup_(free) char *facets = workers_facets_dir(ask->workers, ask->owner);
+    struct env_scope scope = {
+        .facets_dir = facets, .owner = ask->owner, .workers = ask->workers, .grants = ask->grants};
+    if (code_read_env(code.env, &scope, &env, err) == 0) {
+        env.facet_open = ask->facet_open;
+        run = start(ask, &code, &env, err);
+        env_finish(&env);
+    }
+    code_finish(&code);
+    return run;
+}

@@ -1,0 +1,271 @@
+#include "front/task/tasks.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "front/job/job.h"
+#include "front/task/desk.h"
+#include "front/task/hooks.h"
+#include "front/task/types.h"
+#include "loop/later.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* There is one server on an SQLite ledger: the lock of the data folder sees to that. */
+#define NODE "here"
+
+/* The job of an attempt. */
+struct work {
+    struct work *next;
+    struct tasks *tasks;
+    char task[ID_SIZE];
+    char run[ID_SIZE];
+    int64_t attempt;
+    struct job_watch *watch;
+};
+
+struct tasks {
+    struct tasks_options opt;
+    struct desk *desk;
+    struct hooks *hooks;
+    struct work *works;
+    struct task_listener *listeners;
+    struct later_queue later;
+    struct later tick;
+    uv_timer_t timer;
+    int handles; /* that are not closed */
+    bool over;
+};
+
+/* --- who listens --- */
+
+void task_listen(struct tasks *t, struct task_listener *l) {
+    l->tasks = t;
+    l->next = t->listeners;
+    t->listeners = l;
+}
+
+void task_unlisten(struct task_listener *l) {
+    if (!l->tasks)
+        return;
+    struct task_listener **at = &l->tasks->listeners;
+    while (*at != l)
+        at = &(*at)->next;
+    *at = l->next;
+    l->tasks = NULL;
+}
+
+/* A listener may stop listening meanwhile, itself. */
+static void tell(struct tasks *t, const char *task) {
+    struct task_listener *l = t->listeners;
+    while (l) {
+        struct task_listener *next = l->next;
+        if (strcmp(l->task, task) == 0)
+            l->on_change(l->ctx);
+        l = next;
+    }
+}
+
+/* --- jobs --- */
+
+static void free_work(struct work *k) {
+    struct work **at = &k->tasks->works;
+    while (*at != k)
+        at = &(*at)->next;
+    *at = k->next;
+    job_unwatch(k->watch);
+    free(k);
+}
+
+static void on_job_end(void *ctx, const struct store_run_end *end) {
+    struct work *k = ctx;
+    struct tasks *t = k->tasks;
+    char task[ID_SIZE];
+    bool cancelled = strcmp(end->status, "cancelled") == 0;
+    bool whole = end->detail_len <= LEDGER_RESULT_BYTES;
+    struct desk_end e = {.state = cancelled                          ? TASK_CANCELLED
+                                  : strcmp(end->status, "done") == 0 ? TASK_DONE
+                                                                     : TASK_FAILED,
+                         .fault = end->fault && !cancelled,
+                         .error_code = end->error_code,
+                         .error_message = end->error_message,
+                         .result = whole ? end->detail : NULL};
+    memcpy(task, k->task, sizeof(task));
+    k->watch = NULL; /* it is gone when this returns */
+    desk_ended(t->desk, k->task, k->attempt, &e);
+    free_work(k);
+    hooks_hint(t->hooks);
+    tell(t, task);
+}
+
+/* With what its key may do now. */
+static int identify(struct keyring *keys, const char *owner, struct identity *who,
+                    struct err *err) {
+    if (!*owner) {
+        *who = (struct identity){.operator_ = true, .scope = KEY_SCOPE_ADMIN};
+        return 0;
+    }
+    return key_identity(keys, owner, who, err);
+}
+
+static int begin_job(const struct tasks_options *o, const struct ledger_task *task,
+                     struct err *err) {
+    struct identity who;
+    _cleanup_(json) json_t *body = NULL;
+    const struct task_type *type = task_type_find(task->type, err);
+    if (!type)
+        return -(int)err->code;
+    int rc = identify(o->keys, task->owner, &who, err);
+    if (rc == 0)
+        rc = json_parse(task->body, strlen(task->body), "the task", &body, err);
+    if (rc < 0)
+        return rc;
+    _cleanup_(json) json_t *grants = *who.grants ? json_loads(who.grants, 0, NULL) : NULL;
+    jobs_expect(o->rooms.jobs, task->run);
+    rc = type->start(
+        &o->rooms,
+        &(struct task_start){.run = task->run,
+                             .owner = task->owner,
+                             .scope = {.all = who.scope == KEY_SCOPE_ADMIN, .owner = task->owner},
+                             .grants = grants,
+                             .body = body},
+        err);
+    jobs_expect(o->rooms.jobs, NULL);
+    return rc;
+}
+
+static int start(void *ctx, const struct ledger_task *task, struct err *err) {
+    struct tasks *t = ctx;
+    int rc = begin_job(&t->opt, task, err);
+    if (rc < 0)
+        return rc;
+    struct work *k = xcalloc(1, sizeof(*k));
+    *k = (struct work){.next = t->works, .tasks = t, .attempt = task->attempt};
+    memcpy(k->task, task->id, sizeof(k->task));
+    memcpy(k->run, task->run, sizeof(k->run));
+    t->works = k;
+    rc = job_watch(t->opt.rooms.jobs, k->run, on_job_end, k, &k->watch, err);
+    if (rc < 0)
+        free_work(k);
+    tell(t, task->id);
+    return rc;
+}
+
+static void cancel(const struct work *k) {
+    struct err err;
+    if (job_cancel(k->tasks->opt.rooms.jobs, k->run, (struct store_scope){.all = true}, &err) < 0 &&
+        err.code != ERR_CONFLICT)
+        log_warn("task.stop", "task", k->task, "error", err.message);
+}
+
+static void stop(void *ctx, const char *task, int64_t attempt) {
+    const struct tasks *t = ctx;
+    for (const struct work *k = t->works; k; k = k->next)
+        if (k->attempt == attempt && strcmp(k->task, task) == 0)
+            cancel(k);
+}
+
+void tasks_end_jobs(struct tasks *t) {
+    for (const struct work *k = t->works; k; k = k->next)
+        cancel(k);
+}
+
+/* --- the desk on the loop --- */
+
+static int64_t now_ms(void *ctx) {
+    (void)ctx;
+    return clock_mono_ms();
+}
+
+static void ask(void *ctx, const struct ledger_ask *what, ledger_on_answer on_answer,
+                void *answer_ctx) {
+    const struct tasks *t = ctx;
+    ledger_call(t->opt.ledger, what, on_answer, answer_ctx);
+}
+
+static void on_tick(void *ctx) {
+    struct tasks *t = ctx;
+    if (!t->over)
+        desk_tick(t->desk);
+}
+
+static void on_timer(uv_timer_t *timer) {
+    on_tick(timer->data);
+}
+
+static void wake(void *ctx, int64_t after_ms) {
+    struct tasks *t = ctx;
+    if (after_ms > 0)
+        (void)uv_timer_start(&t->timer, on_timer, (uint64_t)after_ms, 0);
+    else
+        later_post(&t->later, &t->tick, on_tick, t);
+}
+
+struct tasks *tasks_create(const struct tasks_options *options) {
+    struct tasks *t = xcalloc(1, sizeof(*t));
+    const struct task_settings *s = options->settings;
+    t->opt = *options;
+    t->handles = 2;
+    later_queue_init(&t->later, options->loop);
+    (void)uv_timer_init(options->loop, &t->timer);
+    t->timer.data = t;
+    t->desk = desk_create(&(struct desk_options){.node = NODE,
+                                                 .slots = (size_t)s->slots,
+                                                 .per_key = (size_t)s->per_key,
+                                                 .keep_ms = s->keep_s * 1000,
+                                                 .now_ms = now_ms,
+                                                 .ask = ask,
+                                                 .start = start,
+                                                 .stop = stop,
+                                                 .wake = wake,
+                                                 .ctx = t});
+    t->hooks = hooks_create(&(struct hooks_options){
+        .loop = options->loop, .ledger = options->ledger, .private_hosts = s->private_webhooks});
+    wake(t, 0);
+    return t;
+}
+
+int tasks_check(const struct tasks *t, const struct task_type *type, const json_t *body,
+                struct err *err) {
+    return type->check(&t->opt.rooms, body, err);
+}
+
+void tasks_hint(struct tasks *t, const char *cancelled) {
+    if (cancelled)
+        desk_cancel(t->desk, cancelled);
+    else
+        desk_hint(t->desk);
+    hooks_hint(t->hooks);
+}
+
+size_t tasks_running(const struct tasks *t) {
+    return desk_held(t->desk);
+}
+
+void tasks_stop(struct tasks *t) {
+    if (!t)
+        return;
+    desk_close(t->desk);
+    hooks_close(steal_ptr(&t->hooks));
+}
+
+static void on_closed(uv_handle_t *h) {
+    struct tasks *t = h->data;
+    if (--t->handles > 0)
+        return;
+    while (t->works)
+        free_work(t->works);
+    desk_destroy(t->desk);
+    free(t);
+}
+
+void tasks_destroy(struct tasks *t) {
+    if (!t)
+        return;
+    t->over = true;
+    uv_close((uv_handle_t *)&t->timer, on_closed);
+    later_queue_close(&t->later, on_closed, t);
+}

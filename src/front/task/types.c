@@ -1,0 +1,82 @@
+#include "front/task/types.h"
+
+#include "base/cleanup.h"
+#include "front/code/code.h"
+#include "front/execute/execute.h"
+#include "front/run/ask.h"
+
+#include <string.h>
+
+/* --- run: a program in an isolate --- */
+
+static struct run_ask ask_of(const struct task_rooms *r, const json_t *body) {
+    return (struct run_ask){.runner = r->runner,
+                            .jobs = r->jobs,
+                            .workers = r->workers,
+                            .facet_open = r->facet_open,
+                            .owner = "",
+                            .body = body,
+                            .stores_events = true};
+}
+
+static int run_check(const struct task_rooms *r, const json_t *body, struct err *err) {
+    struct run_ask ask = ask_of(r, body);
+    if (json_object_get(body, "tails"))
+        return err_set(err, ERR_BAD_REQUEST, "a task has no \"tails\": give it a \"webhook\"");
+    return run_ask_check(&ask, err);
+}
+
+static int run_start_task(const struct task_rooms *r, const struct task_start *how,
+                          struct err *err) {
+    struct run_ask ask = ask_of(r, how->body);
+    ask.id = how->run;
+    ask.owner = how->owner;
+    ask.grants = how->grants;
+    return run_ask_start(&ask, err) ? 0 : -(int)err->code;
+}
+
+/* --- code: an agent in a sandbox --- */
+
+static int check_code(const struct task_rooms *r, const json_t *body, struct err *err) {
+    return code_check(r->codes, body, err);
+}
+
+static int code_start_task(const struct task_rooms *r, const struct task_start *how,
+                           struct err *err) {
+    char id[ID_SIZE];
+    return code_start(
+        r->codes,
+        &(struct code_ask){
+            .owner = how->owner, .scope = how->scope, .grants = how->grants, .body = how->body},
+        id, err);
+}
+
+/* --- execute/sdk: a prompt, a model and web tools --- */
+
+static int sdk_check(const struct task_rooms *r, const json_t *body, struct err *err) {
+    (void)r;
+    return json_is_string(json_object_get(body, "prompt"))
+               ? 0
+               : err_set(err, ERR_BAD_REQUEST, "\"prompt\" must be a string");
+}
+
+static int sdk_start_task(const struct task_rooms *r, const struct task_start *how,
+                          struct err *err) {
+    char id[ID_SIZE];
+    return execute_sdk_start(r->executes, how->owner, how->body, id, err);
+}
+
+static const struct task_type types[] = {
+    {"run", run_check, run_start_task},
+    {"code", check_code, code_start_task},
+    {"execute/sdk", sdk_check, sdk_start_task},
+};
+
+const struct task_type *task_type_find(const char *name, struct err *err) {
+    for (size_t i = 0; i < ARRAY_LEN(types); i++)
+        if (strcmp(types[i].name, name) == 0)
+            return &types[i];
+    (void)err_set(err, ERR_BAD_REQUEST,
+                  "there is no type of tasks \"%.40s\"; there are run, code and execute/sdk", name);
+    return NULL;
+}

@@ -1,0 +1,42 @@
+#pragma once
+/* What a task can be: a table, one row for each. A row says whether a body is one of its kind, and
+ * begins a job with it. The rest (following it, cancelling it, its result) is the job's. */
+
+#include "base/err.h"
+#include "base/json.h"
+#include "front/store/store.h"
+
+struct codes;
+struct executes;
+struct facet_open;
+struct jobs;
+struct runner;
+struct workers;
+
+/* What the jobs of tasks are begun with. */
+struct task_rooms {
+    struct jobs *jobs;
+    struct runner *runner;
+    struct workers *workers;
+    const struct facet_open *facet_open;
+    struct codes *codes;
+    struct executes *executes;
+};
+
+struct task_start {
+    const char *run;   /* the id of the job: jobs_expect() has it, for those who do not ask */
+    const char *owner; /* whose key it is */
+    struct store_scope scope;
+    const json_t *grants;
+    const json_t *body;
+};
+
+struct task_type {
+    const char *name;
+    int (*check)(const struct task_rooms *r, const json_t *body, struct err *err);
+    /* Has begun a job when it returns 0. */
+    int (*start)(const struct task_rooms *r, const struct task_start *how, struct err *err);
+};
+
+/* NULL with err: there is none of that name. */
+const struct task_type *task_type_find(const char *name, struct err *err);

@@ -1,0 +1,402 @@
+// Tasks: jobs in the durable queue. They survive kill -9 at any moment, end once, and say so to their webhooks.
+import assert from 'node:assert/strict';
+import { createHmac, randomBytes } from 'node:crypto';
+import { createServer, request as httpRequest } from 'node:http';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { bearer, createKey, request, runCay, startCay, tempDir, until } from '../lib/cay.mjs';
+
+const secret = `whsec_${randomBytes(24).toString('base64')}`;
+const run = (code, more = {}) => ({ type: 'run', input: { code, ...more } });
+const answer42 = run('export default () => { console.log("hello"); return 42; }');
+const sleeps = (ms) => run(`export default async () => { console.log("begun"); await new Promise((r) => setTimeout(r, ${ms})); return 1; }`);
+
+const api = (cay, key) => ({
+  submit: (body, headers = {}) =>
+    request(cay, '/v1/tasks', { method: 'POST', headers: { ...(key ? bearer(key) : {}), ...headers }, body: typeof body === 'string' ? body : JSON.stringify(body) }),
+  get: async (id) => (await request(cay, `/v1/tasks/${id}`, { headers: key ? bearer(key) : {} })).json(),
+  call: (path, method = 'GET') => request(cay, `/v1/tasks${path}`, { method, headers: key ? bearer(key) : {} }),
+});
+const over = (t) => !['queued', 'running'].includes(t.state);
+const ended = (tasks, id, timeout) => until(async () => ((t) => over(t) && t)(await tasks.get(id)), `the end of ${id}`, timeout);
+const running = (tasks, id) => until(async () => (await tasks.get(id)).state === 'running', 'its start');
+
+/** Follows a task: {events, ended, stop()}. */
+function follow(cay, id, { headers = {}, query = '' } = {}) {
+  const seen = { events: [], status: 0, body: '' };
+  const req = httpRequest({ port: cay.port, host: '127.0.0.1', path: `/v1/tasks/${id}/events${query}`, headers });
+  seen.ended = new Promise((resolve, reject) => {
+    req.on('error', reject);
+    req.on('response', (res) => {
+      let text = '';
+      seen.status = res.statusCode;
+      res.setEncoding('utf8').on('data', (d) => {
+        text += d;
+        seen.body += d;
+        for (let at; (at = text.indexOf('\n\n')) >= 0; text = text.slice(at + 2)) {
+          const fields = Object.fromEntries(text.slice(0, at).split('\n').map((l) => [l.slice(0, l.indexOf(':')), l.slice(l.indexOf(':') + 2)]));
+          if (fields.data) seen.events.push({ id: fields.id, type: fields.event, data: JSON.parse(fields.data) });
+        }
+      });
+      res.on('end', resolve).on('error', resolve);
+    });
+  });
+  seen.ended.catch(() => {});
+  seen.stop = () => req.destroy();
+  req.end();
+  return seen;
+}
+
+/** A receiver of webhooks: what came, and how it answers. */
+async function receiver(answer = () => 204) {
+  const got = [];
+  const server = createServer((req, res) => {
+    let body = '';
+    req.on('data', (d) => (body += d));
+    req.on('end', async () => {
+      const status = await answer(got.length, req);
+      got.push({ headers: req.headers, body, url: req.url, status, time: Date.now() });
+      if (status === 0) return req.socket.destroy();
+      res.writeHead(status, status === 302 ? { Location: '/elsewhere' } : {});
+      return res.end();
+    });
+  });
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address();
+  return { got, url: `http://127.0.0.1:${port}/hook`, host: `127.0.0.1:${port}`, close: () => { server.close(); server.closeAllConnections(); } };
+}
+
+const verify = (m) => {
+  const mac = createHmac('sha256', Buffer.from(secret.slice(6), 'base64'));
+  mac.update(`${m.headers['webhook-id']}.${m.headers['webhook-timestamp']}.${m.body}`);
+  assert.equal(m.headers['webhook-signature'], `v1,${mac.digest('base64')}`);
+  assert.ok(Math.abs(Date.now() / 1000 - Number(m.headers['webhook-timestamp'])) < 60);
+};
+
+describe('tasks', () => {
+  let cay;
+  let tasks;
+  before(async () => {
+    cay = await startCay({ config: { require_key: true, tasks: { slots: 4, per_key: 2, waiting_per_key: 20 } } });
+    tasks = api(cay, cay.key);
+  });
+  after(() => cay.stop());
+  const otherKey = async () => api(cay, (await createKey(cay.dataDir, { name: 'other' })).text);
+
+  test('a task is accepted, runs, and has its result', async () => {
+    const res = await tasks.submit({ ...answer42, title: 'the answer' });
+    assert.equal(res.status, 202, res.body);
+    const { id } = res.json();
+    assert.equal(res.headers.location, `/v1/tasks/${id}`);
+    const t = await ended(tasks, id);
+    assert.equal(t.state, 'done');
+    assert.equal(t.result.result, 42);
+    assert.equal(t.attempt, 1);
+    assert.equal(t.title, 'the answer');
+    assert.equal(t.attempts.length, 1);
+    assert.equal(t.attempts[0].outcome, 'done');
+    const job = await request(cay, `/v1/runs/${t.run}`, { headers: bearer(cay.key) });
+    assert.equal(job.json().detail.result, 42);
+    assert.ok(Date.parse(t.finished_at) >= Date.parse(t.started_at) && Date.parse(t.started_at) >= Date.parse(t.created_at));
+  });
+
+  test('what the program did is its result, and is not tried again', async () => {
+    const { id } = (await tasks.submit(run('export default () => { throw new TypeError("no"); }'))).json();
+    const t = await ended(tasks, id);
+    assert.equal(t.state, 'failed');
+    assert.deepEqual(t.error, { code: 'TypeError', message: 'no' });
+    assert.equal(t.attempt, 1);
+    const wide = (await tasks.submit(run('export default () => { for (;;); }', { limits: { cpu_ms: 200 } }))).json();
+    const limit = await ended(tasks, wide.id);
+    assert.equal(limit.state, 'failed');
+    assert.equal(limit.attempt, 1);
+  });
+
+  test('an Idempotency-Key makes one task of two requests, and refuses another body', async () => {
+    const headers = { 'Idempotency-Key': 'once-1' };
+    const [a, b] = await Promise.all([tasks.submit(answer42, headers), tasks.submit(answer42, headers)]);
+    assert.equal(a.json().id, b.json().id);
+    assert.equal([a, b].filter((r) => r.headers['idempotent-replayed'] === 'true').length, 1);
+    const other = await tasks.submit(run('export default () => 1'), headers);
+    assert.equal(other.status, 409);
+    assert.match(other.body, /Idempotency-Key/);
+    const stranger = await (await otherKey()).submit(run('export default () => 1'), headers);
+    assert.equal(stranger.status, 202, 'another key has its own');
+    await ended(tasks, a.json().id);
+    assert.equal((await tasks.submit(answer42, headers)).json().state, 'done', 'also when it has ended');
+  });
+
+  test('tasks of one key are not there for another', async () => {
+    const { id } = (await tasks.submit(answer42)).json();
+    const other = await otherKey();
+    assert.equal((await other.call(`/${id}`)).status, 404);
+    assert.equal((await other.call(`/${id}/cancel`, 'POST')).status, 404);
+    assert.equal((await other.call(`/${id}/events`)).status, 404);
+    assert.deepEqual((await other.call('')).json().tasks, []);
+    await ended(tasks, id);
+  });
+
+  test('one that waits is cancelled at once, one that runs soon, one that has ended not at all', async () => {
+    const later = (await tasks.submit({ ...answer42, run_at: new Date(Date.now() + 3600_000).toISOString() })).json();
+    assert.equal(later.state, 'queued');
+    const cancelled = await tasks.call(`/${later.id}/cancel`, 'POST');
+    assert.equal(cancelled.status, 202);
+    assert.equal(cancelled.json().state, 'cancelled');
+    assert.equal((await tasks.call(`/${later.id}/cancel`, 'POST')).status, 409);
+    const { id } = (await tasks.submit(sleeps(20_000))).json();
+    await running(tasks, id);
+    assert.equal((await tasks.call(`/${id}/cancel`, 'POST')).status, 202);
+    assert.equal((await ended(tasks, id, 5000)).state, 'cancelled');
+    assert.equal((await tasks.call(`/${id}/cancel`, 'POST')).status, 409);
+  });
+
+  test('a time limit ends it', async () => {
+    const { id } = (await tasks.submit({ ...sleeps(20_000), timeout_ms: 300 })).json();
+    const t = await ended(tasks, id, 8000);
+    assert.equal(t.state, 'failed');
+    assert.equal(t.error.code, 'timeout');
+    assert.equal(t.attempt, 1);
+  });
+
+  test('run_at is kept to, and priority among those of a key', async () => {
+    const at = Date.now() + 700;
+    const { id } = (await tasks.submit({ ...answer42, run_at: new Date(at).toISOString() })).json();
+    assert.ok(Date.parse((await ended(tasks, id)).started_at) >= at);
+    const blockers = await Promise.all([tasks.submit(sleeps(600)), tasks.submit(sleeps(600))]);
+    const low = (await tasks.submit({ ...answer42, priority: -5 })).json();
+    const high = (await tasks.submit({ ...answer42, priority: 5 })).json();
+    const [l, h] = [await ended(tasks, low.id), await ended(tasks, high.id)];
+    assert.ok(Date.parse(h.started_at) <= Date.parse(l.started_at), 'the important one first');
+    for (const b of blockers) await ended(tasks, b.json().id);
+  });
+
+  test('a key has no more at work than it may, and others are not kept waiting', async () => {
+    const mine = await Promise.all(Array.from({ length: 5 }, () => tasks.submit(sleeps(400))));
+    await until(async () => (await tasks.call('?state=running')).json().tasks.length === 2, 'two');
+    const other = await otherKey();
+    const { id } = (await other.submit(answer42)).json();
+    assert.equal((await ended(other, id, 3000)).state, 'done');
+    assert.ok((await tasks.call('?state=running')).json().tasks.length <= 2);
+    for (const m of mine) await ended(tasks, m.json().id);
+  });
+
+  test('how many may wait is bounded', async () => {
+    const other = await otherKey();
+    const run_at = new Date(Date.now() + 3600_000).toISOString();
+    const codes = [];
+    for (let i = 0; i < 21; i++) codes.push((await other.submit({ ...answer42, run_at })).status);
+    assert.deepEqual(codes, [...Array(20).fill(202), 429]);
+  });
+
+  test('its events can be followed, left, and gone on with', async () => {
+    const code = 'export default async () => { for (let i = 0; i < 12; i++) { console.log("tick", i); await new Promise((r) => setTimeout(r, 40)); } }';
+    const { id } = (await tasks.submit(run(code))).json();
+    const first = follow(cay, id, { headers: bearer(cay.key) });
+    await until(() => first.events.length >= 3, 'events');
+    first.stop();
+    const last = first.events.at(-1).id;
+    assert.match(last, /^1\.\d+$/);
+    const second = follow(cay, id, { headers: { ...bearer(cay.key), 'Last-Event-ID': last } });
+    await second.ended;
+    const ticks = [...first.events, ...second.events].filter((e) => e.type === 'log').map((e) => e.data.message);
+    assert.deepEqual(ticks, Array.from({ length: 12 }, (_, i) => `tick ${i}`));
+    assert.equal(second.events.at(-1).type, 'end');
+    assert.equal(second.events.at(-1).data.state, 'done');
+    const late = follow(cay, id, { headers: bearer(cay.key) });
+    await late.ended;
+    assert.equal(late.events.length, 13, 'the same when it has ended');
+    assert.equal((await tasks.call(`/${id}/events?after=x`)).status, 400);
+  });
+
+  test('lists have pages and states', async () => {
+    const ids = [];
+    for (let i = 0; i < 3; i++) ids.push((await tasks.submit(answer42)).json().id);
+    for (const id of ids) await ended(tasks, id);
+    const page = (await tasks.call('?limit=2')).json();
+    assert.deepEqual(page.tasks.map((t) => t.id), [ids[2], ids[1]]);
+    assert.equal((await tasks.call(`?limit=1&cursor=${page.next_cursor}`)).json().tasks[0].id, ids[0]);
+    assert.ok((await tasks.call('?state=done')).json().tasks.every((t) => t.state === 'done'));
+    for (const query of ['?limit=0', '?limit=x', '?state=asleep', '?cursor=x']) assert.equal((await tasks.call(query)).status, 400, query);
+  });
+
+  test('what is wrong is refused and named', async () => {
+    const deep = `${'['.repeat(1000)}${']'.repeat(1000)}`;
+    const bad = [
+      ['', /empty/], ['[]', /object/], ['{}', /"type"/], [deep, /.*/],
+      [{ type: 'walk', input: {} }, /walk/], [{ type: 'run' }, /"input"/], [{ type: 'run', input: [] }, /"input"/],
+      [{ type: 'run', input: {} }, /"input"/], [{ type: 7, input: {} }, /"type"/], [{ ...answer42, priority: 101 }, /"priority"/],
+      [{ ...answer42, priority: 'x' }, /"priority"/], [{ ...answer42, timeout_ms: 0 }, /"timeout_ms"/], [{ ...answer42, max_attempts: 11 }, /"max_attempts"/],
+      [{ ...answer42, run_at: 'soon' }, /"run_at"/], [{ ...answer42, run_at: '2999-01-01T00:00:00Z' }, /year/], [{ ...answer42, run_at: 5 }, /"run_at"/],
+      [{ ...answer42, title: 'x'.repeat(201) }, /"title"/], [{ ...answer42, nonsense: 1 }, /nonsense/], [{ type: 'code', input: {} }, /"input"/],
+      [{ ...answer42, webhook: 'http://x/' }, /"webhook"/], [{ ...answer42, webhook: { url: 'http://x/' } }, /"secret"/],
+      [{ ...answer42, webhook: { url: 'ftp://x/', secret } }, /"url"/], [{ ...answer42, webhook: { url: 'http://a@x/', secret } }, /"url"/],
+      [{ ...answer42, webhook: { url: 'http://x/', secret: 'whsec_AA==' } }, /"secret"/], [{ ...answer42, webhook: { url: 'http://x/', secret: 'plain' } }, /"secret"/],
+      [{ type: 'run', input: { code: 'export default () => 1', tails: [] } }, /tails/],
+    ];
+    for (const [body, message] of bad) {
+      const res = await tasks.submit(body);
+      assert.equal(res.status, 400, `${JSON.stringify(body).slice(0, 80)}: ${res.status} ${res.body}`);
+      assert.match(res.json().error.message, message);
+    }
+    assert.equal((await tasks.submit(answer42, { 'Idempotency-Key': 'x'.repeat(201) })).status, 400);
+    for (const id of ['task_x', '..', 'task_00000000000000000000000000'])
+      for (const [path, method] of [['', 'GET'], ['/cancel', 'POST'], ['/events', 'GET']])
+        assert.equal((await tasks.call(`/${encodeURIComponent(id)}${path}`, method)).status, 404, id);
+  });
+
+  test('a key that is revoked has no tasks any more', async () => {
+    const key = await createKey(cay.dataDir, { name: 'gone' });
+    const other = api(cay, key.text);
+    const { id } = (await other.submit({ ...answer42, run_at: new Date(Date.now() + 800).toISOString() })).json();
+    await runCay(['key', 'revoke', key.id, '--data-dir', cay.dataDir]);
+    const admin = api(cay, (await createKey(cay.dataDir, { name: 'admin', scope: 'admin' })).text);
+    const t = await ended(admin, id);
+    assert.equal(t.state, 'failed');
+    assert.equal(t.error.code, 'unauthorized');
+  });
+});
+
+describe('webhooks', () => {
+  test('a message is signed, and comes again with the same id until it is taken', async () => {
+    const hook = await receiver((n) => [0, 503][n] ?? 204);
+    const cay = await startCay({ config: { tasks: { private_webhooks: [hook.host] } } });
+    try {
+      const tasks = api(cay);
+      const { id } = (await tasks.submit({ ...answer42, webhook: { url: hook.url, secret } })).json();
+      await ended(tasks, id);
+      await until(() => hook.got.length >= 2, 'two tries', 15_000);
+      assert.equal((await tasks.get(id)).webhook.state, 'pending');
+      for (const m of hook.got) verify(m);
+      assert.equal(new Set(hook.got.map((m) => m.headers['webhook-id'])).size, 1);
+      const data = JSON.parse(hook.got[0].body);
+      assert.equal(data.type, 'task.finished');
+      assert.equal(data.data.id, id);
+      assert.equal(data.data.state, 'done');
+      await until(async () => (await tasks.get(id)).webhook.state === 'delivered', 'the delivery', 15_000);
+      assert.ok(!JSON.stringify(await tasks.get(id)).includes(secret), 'the secret is not shown');
+    } finally {
+      await cay.stop();
+      hook.close();
+    }
+  });
+
+  test('redirects are not followed, slow receivers hold up nobody, private addresses are refused', async () => {
+    const redirecting = await receiver((n) => (n === 0 ? 302 : 204));
+    let release;
+    const slow = await receiver((n) => (n === 0 ? new Promise((r) => (release = () => r(204))) : 204));
+    const secretPlace = await receiver();
+    const cay = await startCay({ config: { tasks: { private_webhooks: [redirecting.host, slow.host] } } });
+    try {
+      const tasks = api(cay);
+      const send = async (hook) => (await tasks.submit({ ...answer42, webhook: { url: hook.url, secret } })).json().id;
+      const ids = [await send(slow), await send(secretPlace), await send(redirecting)];
+      await until(async () => (await tasks.get(ids[2])).webhook.state === 'delivered', 'the second try', 15_000);
+      assert.deepEqual(redirecting.got.map((m) => m.url), ['/hook', '/hook']);
+      const refused = await until(async () => ((t) => t.webhook.state === 'failed' && t)(await tasks.get(ids[1])), 'the refusal');
+      assert.match(refused.webhook.error, /loopback.*private_webhooks/);
+      assert.equal(secretPlace.got.length, 0);
+      assert.equal((await tasks.get(ids[0])).webhook.state, 'pending');
+      release();
+      await until(async () => (await tasks.get(ids[0])).webhook.state === 'delivered', 'the slow one');
+    } finally {
+      await cay.stop();
+      for (const h of [redirecting, slow, secretPlace]) h.close();
+    }
+  });
+});
+
+describe('a server that is killed', () => {
+  test('what it ran is tried again, what had ended stays so, and webhooks come', async () => {
+    const hook = await receiver();
+    const dataDir = join(tempDir(null), 'data');
+    const config = { tasks: { private_webhooks: [hook.host], slots: 8, per_key: 8 } };
+    const webhook = { url: hook.url, secret };
+    let cay = await startCay({ dataDir, config });
+    const done = (await api(cay).submit({ ...answer42, webhook })).json().id;
+    await ended(api(cay), done);
+    const late = (await api(cay).submit({ ...answer42, webhook, run_at: new Date(Date.now() + 2500).toISOString() })).json().id;
+    const cut = (await api(cay).submit({ ...sleeps(1500), webhook })).json().id;
+    const once = (await api(cay).submit({ ...sleeps(1500), webhook, max_attempts: 1 })).json().id;
+    await running(api(cay), cut);
+    await running(api(cay), once);
+    const { run: id } = await api(cay).get(cut);
+    await until(async () => (await request(cay, `/v1/runs/${id}`)).json().events.length > 0, 'its output');
+    await cay.kill9();
+    cay = await startCay({ dataDir, config });
+    try {
+      const tasks = api(cay);
+      const t = await ended(tasks, cut, 20_000);
+      assert.equal(t.state, 'done');
+      assert.equal(t.attempt, 2);
+      assert.deepEqual(t.attempts.map((a) => a.outcome), ['fault', 'done']);
+      const first = await request(cay, `/v1/runs/${t.attempts[0].run}`);
+      assert.equal(first.json().status, 'interrupted', 'what it had done is told');
+      assert.deepEqual(first.json().events.map((e) => e.data.message), ['begun'], 'and its output stays');
+      const seen = follow(cay, cut);
+      await seen.ended;
+      assert.deepEqual(seen.events.map((e) => e.id ?? e.type), ['1.1', '2.1', 'end']);
+      const o = await ended(tasks, once);
+      assert.equal(o.state, 'interrupted');
+      assert.equal((await ended(tasks, late)).state, 'done');
+      const d = await tasks.get(done);
+      assert.equal(d.attempt, 1);
+      assert.equal(d.result.result, 42);
+      await until(() => new Set(hook.got.map((m) => JSON.parse(m.body).data.id)).size === 4, 'all messages', 15_000);
+      for (const m of hook.got) verify(m);
+    } finally {
+      await cay.stop();
+      hook.close();
+    }
+  });
+
+  test('one that is stopped in order gives back what it ran, and that does not count', async () => {
+    const dataDir = join(tempDir(null), 'data');
+    let cay = await startCay({ dataDir });
+    const { id } = (await api(cay).submit({ ...sleeps(3000), max_attempts: 1 })).json();
+    await running(api(cay), id);
+    await cay.stop();
+    cay = await startCay({ dataDir });
+    try {
+      const t = await ended(api(cay), id, 20_000);
+      assert.equal(t.state, 'done');
+      assert.equal(t.attempt, 2);
+    } finally {
+      await cay.stop();
+    }
+  });
+});
+
+test('cay task: submit, ls, show, logs, wait, cancel', async () => {
+  const cay = await startCay();
+  const cli = (args, env = {}) => runCay(['task', ...args, '--url', cay.url], { env });
+  const input = (code) => JSON.stringify({ code });
+  try {
+    const first = await cli(['submit', '--title', 'first', input('export default () => { console.log("\\x1b[31mhi"); return 7; }')]);
+    assert.equal(first.code, 0, first.stderr);
+    const id = first.stdout.trim();
+    assert.match(id, /^task_/);
+    const waited = await cli(['wait', id]);
+    assert.equal(waited.code, 0, waited.stderr);
+    assert.match(waited.stderr, /: done/);
+    assert.match((await cli(['ls'])).stdout, new RegExp(`${id} +done +run .* first`));
+    assert.equal(JSON.parse((await cli(['show', id])).stdout).result.result, 7);
+    assert.match((await cli(['logs', id])).stdout, /hi/);
+    const failed = await cli(['submit', '--wait', input('export default () => { throw new Error("no luck"); }')]);
+    assert.equal(failed.code, 1);
+    assert.match(failed.stderr, /failed: no luck/);
+    const twice = ['submit', '--idempotency-key', 'k', '--at', new Date(Date.now() + 3600_000).toISOString(), input('export default () => 1')];
+    const [a, b] = [await cli(twice), await cli(twice)];
+    assert.equal(a.stdout, b.stdout);
+    assert.match((await cli(['cancel', a.stdout.trim()])).stdout, /cancelled/);
+    const again = await cli(['cancel', a.stdout.trim()]);
+    assert.notEqual(again.code, 0);
+    assert.match(again.stderr, /ended already/);
+    assert.equal(JSON.parse((await cli(['ls', '--state', 'cancelled', '-o', 'json'])).stdout).length, 1);
+    for (const args of [[], ['walk'], ['show'], ['submit'], ['submit', 'x', 'y'], ['submit', '--timeout', 'x', '{}']])
+      assert.equal((await cli(args)).code, 2, args.join(' '));
+    assert.match((await cli(['submit', 'no json'])).stderr, /INPUT/);
+    assert.match((await cli(['show', 'task_nope'])).stderr, /no task/);
+  } finally {
+    await cay.stop();
+  }
+});
