@@ -676,3 +676,19 @@ test('what is said while a turn runs waits for its end', limit, async () => {
   assert.deepEqual(problems, []);
   await context.close();
 });
+
+test(
+  'a tier is asked for and that tier is answered; data is beside it, not the program twice',
+  limit,
+  async () => {
+    const { context, page, problems } = await openPage(browser, cay.url);
+    await open(page, cay.url + newPath());
+    await tab(page, 'Customers 8').waitFor();
+    assert.equal(await tab(page, 'Customers 8').getAttribute('aria-selected'), 'true');
+    await ask(page, 'List all Gold tier customers');
+    await settled(page);
+    assert.match(await answers(page).last().innerText(), /3 rows/);
+    assert.deepEqual(problems, []);
+    await context.close();
+  },
+);

@@ -64,11 +64,11 @@ test('one is made by the form, listed, extended and deleted', limit, async () =>
   await page.getByRole('button', { name: 'New sandbox' }).click();
   const dialog = page.getByRole('dialog', { name: 'New sandbox' });
   await dialog.getByRole('textbox', { name: 'Name', exact: true }).fill('by hand');
-  await dialog.getByRole('textbox', { name: 'Memory, MiB' }).fill('lots');
+  await dialog.getByRole('textbox', { name: /^Memory, MiB/ }).fill('lots');
   await dialog.getByRole('button', { name: 'Create', exact: true }).click();
   await dialog.getByText('The memory must be a whole number of MiB.').waitFor();
-  await dialog.getByRole('textbox', { name: 'Memory, MiB' }).fill('128');
-  await dialog.getByRole('textbox', { name: 'Ends after, seconds' }).fill('120');
+  await dialog.getByRole('textbox', { name: /^Memory, MiB/ }).fill('128');
+  await dialog.getByRole('textbox', { name: /^Ends after, seconds/ }).fill('120');
   await dialog.getByRole('textbox', { name: /^Hosts/ }).fill('example.com');
   await dialog.getByRole('textbox', { name: /^Environment/ }).fill('WHO=me');
   await dialog.getByLabel('Files for /work').setInputFiles({

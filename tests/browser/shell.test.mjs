@@ -258,3 +258,24 @@ for (const [name, options] of Object.entries(viewports)) {
     await context.close();
   });
 }
+
+test('Back finds its place again', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url);
+  assert.ok(await makeRuns(cay, 30));
+  await page.goto(`${cay.url}/runs`);
+  const links = page.locator('.view-runs .run-link');
+  await links.nth(20).waitFor();
+  await links.nth(20).scrollIntoViewIfNeeded();
+  const place = await page.evaluate(() => scrollY);
+  assert.ok(place > 200, `it is at ${place}`);
+  await links.nth(20).click();
+  await page.locator('.view-run .section').first().waitFor();
+  assert.equal(await page.evaluate(() => scrollY), 0);
+  await page.goBack();
+  await until('it is there again', async () => {
+    const now = await page.evaluate(() => scrollY);
+    return Math.abs(now - place) < 60;
+  });
+  assert.deepEqual(problems, []);
+  await context.close();
+});

@@ -20,9 +20,41 @@ function subscribe(listener: () => void): () => void {
 /** Goes to a path of this site, as following a link would. */
 export function navigate(to: string, options: { replace?: boolean } = {}): void {
   if (options.replace) history.replaceState(null, '', to);
-  else history.pushState(null, '', to);
+  else {
+    keepPlace();
+    history.pushState(null, '', to);
+  }
   window.scrollTo(0, 0);
   for (const listener of listeners) listener();
+}
+
+/** Where one was on a page, kept with its place in the history. */
+function keepPlace(): void {
+  history.replaceState({ ...(history.state as object | null), y: scrollY }, '');
+}
+
+/** A view that comes back is short until it has loaded: its place is found when it is long enough. */
+const findPlaceMs = 3_000;
+
+function findPlace(): void {
+  const y = Number((history.state as { y?: number } | null)?.y ?? 0);
+  if (!(y > 0)) return;
+  const path = location.pathname;
+  const end = Date.now() + findPlaceMs;
+  let left = false;
+  const leave = () => (left = true);
+  for (const event of ['wheel', 'touchstart', 'keydown'])
+    addEventListener(event, leave, { once: true, passive: true });
+  const look = () => {
+    if (left || location.pathname !== path || Date.now() > end) return;
+    if (document.documentElement.scrollHeight - innerHeight >= y) window.scrollTo(0, y);
+    else setTimeout(look, 50);
+  };
+  look();
+}
+
+if (typeof window !== 'undefined') {
+  window.addEventListener('popstate', () => setTimeout(findPlace, 0));
 }
 
 export function usePath(): string {

@@ -57,6 +57,15 @@ const components: Components = {
       </div>
     );
   },
+  // Of a list of tasks; nobody can tick it here.
+  input: ({ checked }) => (
+    <input
+      type="checkbox"
+      checked={checked === true}
+      disabled
+      aria-label={checked ? 'done' : 'to do'}
+    />
+  ),
   table: ({ children }) => (
     <div className="markdown-table" tabIndex={0} role="region" aria-label="Table">
       <table>{children}</table>

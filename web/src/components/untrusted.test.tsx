@@ -81,3 +81,9 @@ test('a tree shows values, and builds what is open only', () => {
   expect(host.textContent).not.toContain('deep');
   expect(render(<Tree value={7} />).textContent).toBe('7');
 });
+
+test('a list of tasks says which are done', () => {
+  const host = render(<Markdown text={'- [ ] one\n- [x] two'} />);
+  const labels = [...host.querySelectorAll('input')].map((it) => it.getAttribute('aria-label'));
+  expect(labels).toEqual(['to do', 'done']);
+});

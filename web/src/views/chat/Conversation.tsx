@@ -132,7 +132,8 @@ export default function Conversation({ agent: info, name, takeFocus, onTurn }: P
       <Tabs
         label={wide ? 'What the agent did and has' : 'Conversation'}
         tabs={wide ? side : [{ id: 'chat', label: 'Chat', panel: chat }, ...side]}
-        current={tab}
+        // Beside the conversation its data is shown first: the programs stand in it already.
+        current={tab || (wide ? (side[1]?.id ?? '') : '')}
         onChange={setTab}
       />
     </div>

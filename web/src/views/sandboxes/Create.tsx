@@ -70,8 +70,8 @@ export function Create({ onClose }: { onClose: () => void }) {
           void create();
         }}
       >
-        {input('name', 'Name', 'none')}
-        {input('root', 'Root', "the host's /usr")}
+        {input('name', 'Name', '')}
+        {input('root', 'Root (none: the host’s /usr)', '')}
         <label>
           <span>From a snapshot</span>
           <select
@@ -86,9 +86,9 @@ export function Create({ onClose }: { onClose: () => void }) {
             ))}
           </select>
         </label>
-        {input('memoryMb', 'Memory, MiB', 'default', true)}
-        {input('diskMb', 'Disk, MiB', 'default', true)}
-        {input('timeoutS', 'Ends after, seconds', 'default', true)}
+        {input('memoryMb', 'Memory, MiB (none: the server’s)', '', true)}
+        {input('diskMb', 'Disk, MiB (none: the server’s)', '', true)}
+        {input('timeoutS', 'Ends after, seconds (none: the server’s)', '', true)}
         <label className="wide">
           <span>Hosts it may reach, one per line (none: no network)</span>
           <textarea

@@ -27,7 +27,7 @@ export function Load({ status, rates }: Props) {
         </div>
         <div className="figure">
           <span className="figure-value">{formatBytes(status.memoryBytes)}</span>
-          <span className="figure-name">memory of the front</span>
+          <span className="figure-name">memory of the server</span>
         </div>
         <div className="figure">
           <span className="figure-value">{formatCount(status.connections)}</span>

@@ -1,0 +1,115 @@
+// Every view, with something in it, by the rules of axe-core: light and dark, wide and narrow. The
+// pictures are kept as artefacts.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { after, before, test } from 'node:test';
+import { assertFits, openPage, screenshot, startBrowser, startServer } from './support.mjs';
+
+const limit = { timeout: 120_000 };
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+let cay;
+let browser;
+const at = {};
+
+const post = async (path, body) =>
+  (
+    await fetch(cay.url + path, {
+      method: 'POST',
+      body: JSON.stringify(body),
+      headers: { 'Content-Type': 'application/json', Accept: 'application/json' },
+    })
+  ).json();
+
+before(async () => {
+  cay = await startServer();
+  browser = await startBrowser();
+  const box = await post('/v1/sandboxes', {
+    name: 'looked at',
+    timeout_s: 900,
+    files: [{ path: '/work/note.txt', content: 'x' }],
+  });
+  await post(`/v1/sandboxes/${box.id}/exec`, { command: 'mkfifo pipe; echo out; exit 3' });
+  const run = await post('/v1/run', {
+    code: 'export default () => { console.log("\\u001b[32mhello\\u001b[0m"); return { a: [1] } }',
+  });
+  for (const text of ['Count customers by tier', 'Write **bold** text'])
+    await post('/v1/agents/sandbox-agent/looked-at/messages', { text });
+  await post('/v1/agents/todo-agent/looked-at/messages', { text: 'Add: buy milk' });
+  const coder = await post('/v1/code', { spec: 'Create a hello world Python script and run it' });
+  Object.assign(at, {
+    chat: ['/chat/sandbox-agent/looked-at', '.message[data-role=assistant]'],
+    todo: ['/chat/todo-agent/looked-at', '.message[data-role=assistant]'],
+    play: [`/play?run=${run.id}`, '.log-line'],
+    coder: ['/coder', '.view-coder .run-link'],
+    'coder-job': [`/coder/${coder.id}`, '.diff-text'],
+    sandboxes: ['/sandboxes', '.sandboxes-card .run-link'],
+    'sandbox-terminal': [`/sandboxes/${box.id}#terminal`, '.terminal-host[data-state=open]'],
+    'sandbox-commands': [`/sandboxes/${box.id}#commands`, '.exec-name'],
+    'sandbox-files': [`/sandboxes/${box.id}#files`, '.file-name'],
+    'sandbox-ports': [`/sandboxes/${box.id}#ports`, '.ports'],
+    'sandbox-network': [`/sandboxes/${box.id}#network`, '.network-form'],
+    status: ['/status', '.section .data-table'],
+    runs: ['/runs', '.view-runs .run-link'],
+    run: [`/runs/${run.id}`, '.view-run .section'],
+    missing: ['/no/such/page', 'h1'],
+  });
+}, limit);
+
+after(async () => {
+  await browser?.close();
+  await cay?.stop();
+}, limit);
+
+/** What axe-core finds and calls serious or critical. */
+async function violations(page, rule) {
+  await page.evaluate((text) => {
+    if (!globalThis.axe) (0, eval)(text);
+  }, axe);
+  return page.evaluate(async (only) => {
+    const { violations: all } = await globalThis.axe.run(document, {
+      resultTypes: ['violations'],
+      ...(only ? { runOnly: [only] } : {}),
+    });
+    return all
+      .filter(
+        ({ impact, id }) => ['serious', 'critical'].includes(impact) || id === 'heading-order',
+      )
+      .map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 160)).join(' | ')}`);
+  }, rule);
+}
+
+const screens = {
+  1440: { viewport: { width: 1440, height: 900 } },
+  390: { viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true },
+};
+
+for (const [width, options] of Object.entries(screens))
+  test(`every view can be used by everybody: ${width}`, limit, async () => {
+    // axe-core is put into the page by the browser's own hand, which the policy does not hear of.
+    const { context, page } = await openPage(browser, cay.url, {
+      ...options,
+      bypassCSP: true,
+      reducedMotion: 'reduce',
+    });
+    const found = [];
+    for (const [name, [path, seen]] of Object.entries(at)) {
+      await page.goto(cay.url + path);
+      await page.locator(seen).first().waitFor();
+      await assertFits(page, name);
+      for (const colorScheme of ['light', 'dark']) {
+        await page.emulateMedia({ colorScheme });
+        await screenshot(page, `view-${name}-${colorScheme}-${width}`);
+        const all = await violations(page, colorScheme === 'light' ? null : 'color-contrast');
+        found.push(...all.map((it) => `${name}, ${colorScheme}: ${it}`));
+      }
+    }
+    assert.deepEqual(found, []);
+    // What is wrong would be found.
+    await page.evaluate(() => {
+      const box = document.createElement('input');
+      document.querySelector('main').append(box);
+    });
+    assert.match((await violations(page)).join(), /^label/);
+    await context.close();
+  });
