@@ -1,0 +1,228 @@
+#include "base/base64.h"
+#include "base/cleanup.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "front/sandbox/parts.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Making one ready: network, snapshot, files. */
+
+void setup_free(struct setup *u) {
+    if (!u)
+        return;
+    egress_policy_finish(&u->policy);
+    json_decref(u->files);
+    free(u->content);
+    fd_close(&u->snapshot);
+    free(u);
+}
+
+static void next_step(struct sandbox *s);
+
+static void on_written(void *ctx, struct sandbox_reply *reply, const struct err *err) {
+    struct sandbox *s = ctx;
+    struct setup *u = s->setup;
+    (void)reply;
+    if (err) {
+        struct err e = *err;
+        const json_t *f = json_array_get(u->files, u->file);
+        (void)err_wrap(&e, "file %.200s", json_string_value(json_object_get(f, "path")));
+        sandbox_give_up(s, &e);
+        return;
+    }
+    if (u->at == u->len) {
+        free(steal_ptr(&u->content));
+        u->file++;
+    }
+    next_step(s);
+}
+
+/* Contents that do not fit into one message are written piece by piece. */
+static void write_piece(struct sandbox *s) {
+    struct setup *u = s->setup;
+    const json_t *f = json_array_get(u->files, u->file);
+    size_t n = MIN(u->len - u->at, (size_t)SANDBOX_INLINE_MAX);
+    int64_t mode = 0644;
+    (void)json_get_int(f, "mode", 0, 0777, &mode, NULL);
+    struct sandbox_put put = {.path = json_string_value(json_object_get(f, "path")),
+                              .mode = (uint32_t)mode,
+                              .flags =
+                                  SANDBOX_WRITE_PARENTS | (u->at > 0 ? SANDBOX_WRITE_APPEND : 0),
+                              .data = u->content + u->at,
+                              .len = n,
+                              .fd = -1};
+    struct err err;
+    u->at += n;
+    if (!sandbox_box_write(s->box, &put, on_written, s)) {
+        (void)err_set(&err, ERR_UNAVAILABLE, "the sandbox takes no files now");
+        sandbox_give_up(s, &err);
+    }
+}
+
+static void begin_file(struct sandbox *s) {
+    struct setup *u = s->setup;
+    const json_t *f = json_array_get(u->files, u->file);
+    const json_t *text = json_object_get(f, "content");
+    const json_t *b64 = json_object_get(f, "content_base64");
+    u->at = 0;
+    if (b64) {
+        size_t len = json_string_length(b64);
+        u->content = xmalloc(len + 1);
+        (void)base64_decode(u->content, json_string_value(b64), len, &u->len); /* was checked */
+    } else {
+        u->len = json_string_length(text);
+        u->content = xmalloc(u->len + 1);
+        memcpy(u->content, json_string_value(text), u->len);
+    }
+    write_piece(s);
+}
+
+/* The archive is handed on as fast as tar inside takes it. */
+static void feed_snapshot(void *ctx) {
+    struct sandbox *s = ctx;
+    struct setup *u = s->setup;
+    static char chunk[65536];
+    while (u && u->restore && u->snapshot >= 0 &&
+           sandbox_command_input_queued(u->restore) < sizeof(chunk)) {
+        ssize_t n = read(u->snapshot, chunk, sizeof(chunk));
+        /* What is not queued went nowhere: tar has ended, or reads no more. */
+        if (n > 0 && sandbox_command_write(u->restore, chunk, (size_t)n) &&
+            sandbox_command_input_queued(u->restore) > 0)
+            continue;
+        fd_close(&u->snapshot);
+        sandbox_command_end_input(u->restore);
+    }
+}
+
+/* A guest can make a path that no program can name; tar packs it, but cannot unpack it again. All
+ * the rest is restored. */
+static void end_line(struct setup *u) {
+    static const char too_long[] = "File name too long";
+    static const char summary[] = "tar: Exiting with failure status";
+    size_t n = strlen(too_long);
+    if (u->tail_len >= n && memcmp(u->tail + u->tail_len - n, too_long, n) == 0) {
+        u->too_long++;
+    } else if (u->line_len < strlen(summary) || memcmp(u->line, summary, strlen(summary)) != 0) {
+        size_t k = MIN(u->line_len, sizeof(u->said) - u->said_len);
+        memcpy(u->said + u->said_len, u->line, k);
+        u->said_len += k;
+        if (u->said_len < sizeof(u->said))
+            u->said[u->said_len++] = '\n';
+    }
+    u->line_len = u->tail_len = 0;
+}
+
+static void on_restore_output(void *ctx, int stream, const char *data, size_t len) {
+    struct setup *u = ((struct sandbox *)ctx)->setup;
+    for (size_t i = 0; u && stream == 2 && i < len; i++) {
+        if (data[i] == '\n') {
+            end_line(u);
+            continue;
+        }
+        if (u->line_len < sizeof(u->line))
+            u->line[u->line_len++] = data[i];
+        if (u->tail_len == sizeof(u->tail)) {
+            memmove(u->tail, u->tail + 1, sizeof(u->tail) - 1);
+            u->tail_len--;
+        }
+        u->tail[u->tail_len++] = data[i];
+    }
+}
+
+static void warn_too_long(struct sandbox *s) {
+    char text[128];
+    (void)snprintf(text, sizeof(text), "%llu paths of the snapshot are too long to be restored",
+                   (unsigned long long)s->setup->too_long);
+    (void)json_object_set_new(s->doc, "warnings", json_pack("[s]", text));
+}
+
+static void restore_failed(const struct setup *u, const struct sandbox_exit *exit,
+                           struct err *err) {
+    static const char full[] = "No space left";
+    static const char part[] = "Wrote only";
+    int len = (int)u->said_len;
+    bool too_long = exit->signaled && exit->code == SIGXFSZ; /* one file, longer than the disk */
+    if (too_long || memmem(u->said, u->said_len, full, strlen(full)) ||
+        memmem(u->said, u->said_len, part, strlen(part)))
+        (void)err_set(err, ERR_LIMIT, "the snapshot does not fit (ask for more disk_mb): %.*s", len,
+                      u->said);
+    else
+        (void)err_set(err, ERR_IO, "the snapshot cannot be restored: tar ended with %s%u: %.*s",
+                      exit->signaled ? "signal " : "", exit->code, len, u->said);
+}
+
+static void on_restored(void *ctx, const struct sandbox_exit *exit, const struct err *err) {
+    struct sandbox *s = ctx;
+    struct err e;
+    if (!s->setup)
+        return;
+    s->setup->restore = NULL;
+    struct setup *u = s->setup;
+    bool only_long = u->too_long > 0 && u->said_len == 0;
+    if (exit && !exit->signaled && (exit->code == 0 || only_long)) {
+        if (u->too_long > 0)
+            warn_too_long(s);
+        next_step(s);
+        return;
+    }
+    if (exit)
+        restore_failed(s->setup, exit, &e);
+    else
+        e = *err;
+    sandbox_give_up(s, &e);
+}
+
+static void begin_restore(struct sandbox *s) {
+    struct setup *u = s->setup;
+    struct err err;
+    u->restored = true;
+    u->restore = sandbox_command_start(
+        s->box,
+        &(struct sandbox_command_options){.archive = INIT_TAR_IN,
+                                          .dir = "/",
+                                          .fd = -1,
+                                          .callbacks = {.on_output = on_restore_output,
+                                                        .on_input_drained = feed_snapshot,
+                                                        .on_exit = on_restored},
+                                          .ctx = s},
+        &err);
+    if (!u->restore)
+        sandbox_give_up(s, &err);
+    else
+        feed_snapshot(s);
+}
+
+static void next_step(struct sandbox *s) {
+    struct setup *u = s->setup;
+    if (s->state == SANDBOX_ENDING)
+        return;
+    if (u->snapshot >= 0 && !u->restored) {
+        begin_restore(s);
+        return;
+    }
+    if (u->content) {
+        write_piece(s);
+        return;
+    }
+    if (u->file < json_array_size(u->files)) {
+        begin_file(s);
+        return;
+    }
+    sandbox_move(s, SANDBOX_RUNNING);
+    s->setup = NULL;
+    sandbox_made made = u->made;
+    void *ctx = u->ctx;
+    setup_free(u);
+    if (made)
+        made(ctx, s, NULL);
+}
+
+void setup_begin(struct sandbox *s, int listener) {
+    if (listener >= 0)
+        s->line = network_open(s->all->network, s->id, listener, &s->setup->policy);
+    next_step(s);
+}
