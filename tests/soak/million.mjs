@@ -48,7 +48,8 @@ function fill(from, to) {
       WITH RECURSIVE n(i) AS (SELECT ${from} UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ${to})
       SELECT '${stem}' || printf('%016d', i), CASE WHEN i < 5 THEN '${few.id}' ELSE '${many.id}' END,
         CASE WHEN i = 7 THEN 'chat' ELSE 'run' END, 'done', 'run ' || i, ${Date.now()}, ${Date.now()}, 1000,
-        json_object('code', printf('%.*c', 500, 'x')) FROM n`),
+        json_object('code', printf('%.*c', 500, 'x')) FROM n;
+      INSERT OR IGNORE INTO run_watch SELECT max(rowid) FROM runs`), // as the caretaker does every two seconds
   );
 }
 
