@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
+#include "front/store/files.h"
 
 #include <sqlite3.h>
 #include <stdio.h>
@@ -31,6 +32,9 @@ enum {
     CARE_DELETE,
     CARE_WATCH,
     CARE_UNWATCH,
+    CARE_UNUSED,
+    CARE_FORGET_BLOB,
+    CARE_BLOB,
 };
 
 /* The length is of no interest, but to tell it the text is read: now, not in the step that keeps
@@ -61,6 +65,9 @@ static const char *const sql[] = {
     [CARE_UNWATCH] = "DELETE FROM run_watch WHERE run < (SELECT max(run) FROM run_watch)"
                      " AND NOT EXISTS (SELECT 1 FROM runs WHERE rowid = run"
                      " AND status = 'running')",
+    [CARE_UNUSED] = "SELECT hash FROM blobs WHERE uses = 0 AND hash > '' LIMIT 32",
+    [CARE_FORGET_BLOB] = "DELETE FROM blobs WHERE hash = ?1 AND uses = 0",
+    [CARE_BLOB] = "SELECT 1 FROM blobs WHERE hash = ?1",
 };
 
 const struct store_statements store_care_statements = {sql, ARRAY_LEN(sql)};
@@ -232,18 +239,81 @@ static int forget_runs(struct store *s, struct err *err) {
     return 0;
 }
 
+/* Has others give way meanwhile. One who does not is no fault: there is a next time. */
+static int write_now(struct store *s, int which, const char *what, struct err *err) {
+    atomic_store(&s->care_waits, true);
+    int rc = store_step(store_ready(s, STORE_CARE, which), what, NULL, err);
+    bool busy = rc < 0 && sqlite3_errcode(s->care_db) == SQLITE_BUSY;
+    atomic_store(&s->care_waits, false);
+    return busy ? 0 : rc;
+}
+
 /* So that a start after a crash need not look at all runs. */
 static int watch_runs(struct store *s, struct err *err) {
-    int rc = store_step(store_ready(s, STORE_CARE, CARE_WATCH), "watch runs", NULL, err);
+    int rc = write_now(s, CARE_WATCH, "watch runs", err);
+    return rc < 0 ? rc : write_now(s, CARE_UNWATCH, "watch runs", err);
+}
+
+/* --- files of artifacts --- */
+
+/* In a transaction: who adds one renames its file in one. */
+static int forget_blob(struct store *s, const char *hash, struct err *err) {
+    sqlite3_stmt *st = store_ready(s, STORE_CARE, CARE_FORGET_BLOB);
+    store_bind_str(st, 1, hash);
+    files_delete(s->files, hash);
+    return store_step(st, "forget an artifact", NULL, err);
+}
+
+static size_t read_unused(struct store *s, char hashes[STEP_RUNS][65]) {
+    size_t n = 0;
+    sqlite3_stmt *st = store_ready(s, STORE_CARE, CARE_UNUSED);
+    while (n < STEP_RUNS && sqlite3_step(st) == SQLITE_ROW)
+        (void)snprintf(hashes[n++], 65, "%s", (const char *)sqlite3_column_text(st, 0));
+    (void)sqlite3_reset(st);
+    return n;
+}
+
+static bool is_known(void *ctx, const char *hash) {
+    struct store *s = ctx;
+    sqlite3_stmt *st = store_ready(s, STORE_CARE, CARE_BLOB);
+    store_bind_str(st, 1, hash);
+    bool known = sqlite3_step(st) != SQLITE_DONE; /* or it cannot be told */
+    (void)sqlite3_reset(st);
+    return known;
+}
+
+static int care_for_files(struct store *s, struct err *err) {
+    char hashes[STEP_RUNS][65];
+    bool sweeps = s->swept < FILES_PARTS;
+    if (atomic_load(&s->files) < 0)
+        return 0; /* there has never been one */
+    size_t n = read_unused(s, hashes);
+    if (n == 0 && !sweeps)
+        return 0;
+    int rc = write_now(s, CARE_BEGIN, "forget artifacts", err);
+    if (rc < 0 || sqlite3_get_autocommit(s->care_db))
+        return rc;
+    n = read_unused(s, hashes); /* now nobody changes it */
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        rc = forget_blob(s, hashes[i], err);
+    if (sweeps)
+        files_sweep(s->files, s->swept++, is_known, s);
     if (rc == 0)
-        rc = store_step(store_ready(s, STORE_CARE, CARE_UNWATCH), "watch runs", NULL, err);
-    return rc;
+        rc = store_step(store_ready(s, STORE_CARE, CARE_COMMIT), "forget artifacts", NULL, err);
+    if (rc < 0)
+        (void)store_step(store_ready(s, STORE_CARE, CARE_ROLLBACK), "forget artifacts", NULL, NULL);
+    return rc < 0 ? rc : n == STEP_RUNS;
 }
 
 int store_care(struct store *s, struct err *err) {
     int rc = watch_runs(s, err);
     if (rc == 0)
         rc = forget_runs(s, err);
+    int more = 1;
+    while (rc == 0 && more > 0 && !atomic_load(&s->care_over)) {
+        more = care_for_files(s, err);
+        rc = MIN(more, 0);
+    }
     checkpoint(s);
     return rc;
 }

@@ -28,6 +28,7 @@ enum store_subject {
     STORE_WORKERS,
     STORE_RECORDS,
     STORE_NETWORK,
+    STORE_ARTIFACTS,
     STORE_CARE,
     STORE_SUBJECTS
 };
@@ -41,6 +42,7 @@ extern const struct store_statements store_run_statements;
 extern const struct store_statements store_worker_statements;
 extern const struct store_statements store_record_statements;
 extern const struct store_statements store_network_statements;
+extern const struct store_statements store_artifact_statements;
 extern const struct store_statements store_care_statements; /* on care_db */
 extern const struct store_statements *const store_statements[STORE_SUBJECTS];
 
@@ -48,10 +50,13 @@ extern const char *const store_migrations[];
 extern const int store_migration_count;
 
 struct store {
+    char *path;
     struct sqlite3 *db;
     struct sqlite3 *care_db; /* of the thread that takes care, one at a time */
     struct sqlite3_stmt **statements[STORE_SUBJECTS];
     struct store_settings settings;
+    atomic_int files;        /* the folder of artifacts, -1 while there is none */
+    unsigned swept;          /* parts of it */
     struct store_late *late; /* what is to be written when there is room */
     size_t nlate;
     size_t late_bytes;

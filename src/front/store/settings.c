@@ -11,6 +11,8 @@ struct store_settings store_settings_default(void) {
                                    .keep_mb = LIMIT_STORE_KEEP_MB,
                                    .run_events = LIMIT_STORE_RUN_EVENTS,
                                    .run_events_mb = LIMIT_STORE_RUN_EVENTS_MB,
+                                   .artifacts = LIMIT_STORE_ARTIFACTS,
+                                   .artifact_mb = LIMIT_STORE_ARTIFACT_MB,
                                    .workers = LIMIT_STORE_WORKERS,
                                    .workers_mb = LIMIT_STORE_WORKERS_MB};
 }
@@ -22,6 +24,8 @@ size_t store_settings_table(struct store_settings *s, struct setting out[SETTING
         SETTING("keep_mb", s->keep_mb, 1, 1 << 24),
         SETTING("run_events", s->run_events, 1, 100000),
         SETTING("run_events_mb", s->run_events_mb, 1, 1024),
+        SETTING("artifacts", s->artifacts, 0, 10000),
+        SETTING("artifact_mb", s->artifact_mb, 1, 1 << 20),
         SETTING("workers", s->workers, 1, 100000),
         SETTING("workers_mb", s->workers_mb, 1, 1 << 20),
     };

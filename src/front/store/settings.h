@@ -13,6 +13,8 @@ struct store_settings {
     int64_t keep_mb;
     int64_t run_events; /* of one run */
     int64_t run_events_mb;
+    int64_t artifacts; /* of one run */
+    int64_t artifact_mb;
     int64_t workers; /* of one key */
     int64_t workers_mb;
 };

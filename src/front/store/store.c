@@ -1,12 +1,15 @@
 #include "front/store/internal.h"
 
+#include "base/fd.h"
 #include "base/mem.h"
+#include "front/store/files.h"
 
 #include <errno.h>
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define ARTIFACTS_OF(id) "coalesce((SELECT sum(bytes) FROM artifacts WHERE run_id = " id "), 0)"
 #define EVENTS_OF(id)                                                                              \
     "coalesce((SELECT total_bytes FROM events WHERE run_id = " id " ORDER BY seq DESC LIMIT 1), "  \
     "0)"
@@ -128,13 +131,65 @@ const char *const store_migrations[] = {
     "CREATE TABLE run_watch (run INTEGER PRIMARY KEY);"
     "INSERT INTO run_watch SELECT coalesce(max(rowid), 0) FROM runs;"
     "INSERT OR IGNORE INTO run_watch SELECT rowid FROM runs WHERE status = 'running';",
+    /* 8: artifacts, counted as events are; blobs without any are deleted by who takes care. */
+    "CREATE TABLE artifacts (run_id TEXT NOT NULL, name TEXT NOT NULL, type TEXT NOT NULL,"
+    " bytes INTEGER NOT NULL, hash TEXT NOT NULL, created_ms INTEGER NOT NULL,"
+    " PRIMARY KEY (run_id, name)) WITHOUT ROWID;"
+    "CREATE TABLE blobs (hash TEXT PRIMARY KEY, bytes INTEGER NOT NULL, uses INTEGER NOT NULL)"
+    " WITHOUT ROWID;"
+    "CREATE INDEX blobs_unused ON blobs (hash) WHERE uses = 0;"
+    "CREATE TRIGGER artifact_added AFTER INSERT ON artifacts BEGIN"
+    " INSERT INTO blobs VALUES (new.hash, new.bytes, 1)"
+    " ON CONFLICT (hash) DO UPDATE SET uses = uses + 1;"
+    " UPDATE run_sums SET bytes = bytes + new.bytes WHERE owner ="
+    " (SELECT owner FROM runs WHERE id = new.run_id AND status <> 'running'); END;"
+    "CREATE TRIGGER artifact_deleted AFTER DELETE ON artifacts BEGIN"
+    " UPDATE blobs SET uses = uses - 1 WHERE hash = old.hash;"
+    " UPDATE run_sums SET bytes = bytes - old.bytes WHERE owner ="
+    " (SELECT owner FROM runs WHERE id = old.run_id AND status <> 'running'); END;"
+    "DROP TRIGGER run_ended; DROP TRIGGER run_deleted;"
+    "CREATE TRIGGER run_ended AFTER UPDATE OF status ON runs"
+    " WHEN old.status = 'running' AND new.status <> 'running' BEGIN"
+    " INSERT INTO run_sums VALUES (new.owner, 1, new.bytes + " EVENTS_OF(
+        "new.id") " + " ARTIFACTS_OF("new.id") ")"
+                                               " ON CONFLICT (owner) DO UPDATE SET runs = runs + "
+                                               "1, bytes = bytes + excluded.bytes; END;"
+                                               "CREATE TRIGGER run_deleted AFTER DELETE ON runs "
+                                               "BEGIN"
+                                               " UPDATE run_sums SET runs = runs - 1, bytes = "
+                                               "bytes - old.bytes - " EVENTS_OF(
+                                                   "old.id") " - " ARTIFACTS_OF("old.id") " WHERE "
+                                                                                          "owner = "
+                                                                                          "old."
+                                                                                          "owner "
+                                                                                          "AND "
+                                                                                          "old."
+                                                                                          "status "
+                                                                                          "<> "
+                                                                                          "'running"
+                                                                                          "';"
+                                                                                          " DELETE "
+                                                                                          "FROM "
+                                                                                          "events "
+                                                                                          "WHERE "
+                                                                                          "run_id "
+                                                                                          "= "
+                                                                                          "old.id;"
+                                                                                          " DELETE "
+                                                                                          "FROM "
+                                                                                          "artifact"
+                                                                                          "s WHERE "
+                                                                                          "run_id "
+                                                                                          "= "
+                                                                                          "old.id; "
+                                                                                          "END;",
 };
 const int store_migration_count = ARRAY_LEN(store_migrations);
 
 const struct store_statements *const store_statements[STORE_SUBJECTS] = {
-    [STORE_RUNS] = &store_run_statements,       [STORE_WORKERS] = &store_worker_statements,
-    [STORE_RECORDS] = &store_record_statements, [STORE_NETWORK] = &store_network_statements,
-    [STORE_CARE] = &store_care_statements,
+    [STORE_RUNS] = &store_run_statements,           [STORE_WORKERS] = &store_worker_statements,
+    [STORE_RECORDS] = &store_record_statements,     [STORE_NETWORK] = &store_network_statements,
+    [STORE_ARTIFACTS] = &store_artifact_statements, [STORE_CARE] = &store_care_statements,
 };
 
 static int prepare(struct store *s, int subject, struct err *err) {
@@ -151,10 +206,12 @@ static int prepare(struct store *s, int subject, struct err *err) {
 int store_open(const char *path, struct store **ret_store, struct err *err) {
     struct store *s = xcalloc(1, sizeof(*s));
     s->settings = store_settings_default();
+    s->path = xstrdup(path);
+    s->files = files_open_folder(path, false, NULL);
     int rc = 0;
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW;
-    if (sqlite3_open_v2(path, &s->db, flags, NULL) != SQLITE_OK ||
-        sqlite3_busy_timeout(s->db, 5000) != SQLITE_OK)
+    if (rc == 0 && (sqlite3_open_v2(path, &s->db, flags, NULL) != SQLITE_OK ||
+                    sqlite3_busy_timeout(s->db, 5000) != SQLITE_OK))
         rc = store_error(s->db, err, "open the database");
     if (rc == 0)
         rc = store_exec(s->db,
@@ -170,8 +227,11 @@ int store_open(const char *path, struct store **ret_store, struct err *err) {
         rc = store_error(s->care_db, err, "open the database");
     for (int i = 0; rc == 0 && i < STORE_SUBJECTS; i++)
         rc = prepare(s, i, err);
-    if (rc == 0)
+    if (rc == 0) {
         store_care_init(s);
+        if (s->files >= 0)
+            files_sweep_new(s->files);
+    }
     if (rc < 0) {
         store_close(s);
         return rc;
@@ -193,6 +253,9 @@ void store_close(struct store *s) {
         free(s->statements[i]);
     }
     store_late_drop(s);
+    int files = atomic_load(&s->files);
+    fd_close(&files);
+    free(s->path);
     (void)sqlite3_close(s->care_db);
     (void)sqlite3_close(s->db);
     free(s);

@@ -1,0 +1,278 @@
+#include "front/store/artifacts.h"
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "front/store/files.h"
+#include "front/store/internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { ARTIFACT_COUNT, ARTIFACT_ADD, ARTIFACT_REMOVE, ARTIFACT_LIST, ARTIFACT_GET };
+
+#define COLUMNS "name, type, bytes, hash, created_ms"
+
+static const char *const sql[] = {
+    [ARTIFACT_COUNT] = "SELECT count(*) FROM artifacts WHERE run_id = ?1",
+    [ARTIFACT_ADD] = "INSERT INTO artifacts (run_id, " COLUMNS
+                     ") SELECT id, ?2, ?3, ?4, ?5, ?6 FROM runs WHERE id = ?1",
+    [ARTIFACT_REMOVE] = "DELETE FROM artifacts WHERE run_id = ?1 AND name = ?2",
+    [ARTIFACT_LIST] = "SELECT " COLUMNS " FROM artifacts WHERE run_id = ?1 ORDER BY name",
+    [ARTIFACT_GET] = "SELECT " COLUMNS " FROM artifacts WHERE run_id = ?1 AND name = ?2",
+};
+
+const struct store_statements store_artifact_statements = {sql, ARRAY_LEN(sql)};
+
+bool artifact_is_name(const char *name) {
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    size_t n = strlen(name);
+    return n > 0 && n <= ARTIFACT_NAME_MAX && name[0] != '.' && strspn(name, letters) == n;
+}
+
+static void finish_hash(EVP_MD_CTX *hash, char out[ARTIFACT_HASH_SIZE]) {
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    unsigned n = 0;
+    (void)EVP_DigestFinal_ex(hash, digest, &n);
+    for (unsigned i = 0; i < n; i++)
+        (void)snprintf(out + (size_t)2 * i, 3, "%02x", digest[i]);
+}
+
+static EVP_MD_CTX *new_hash(void) {
+    EVP_MD_CTX *hash = EVP_MD_CTX_new();
+    (void)EVP_DigestInit_ex(hash, EVP_sha256(), NULL);
+    return hash;
+}
+
+/* --- writing --- */
+
+struct artifact_writer {
+    struct store *store;
+    char run_id[ID_SIZE];
+    char *name;
+    char *type;
+    char beside[ID_SIZE]; /* the file's name until it is whole */
+    int fd;
+    int64_t bytes;
+    EVP_MD_CTX *hash;
+};
+
+static void free_writer(struct artifact_writer *w) {
+    fd_close(&w->fd);
+    EVP_MD_CTX_free(w->hash);
+    free(w->name);
+    free(w->type);
+    free(w);
+}
+
+void artifact_cancel(struct artifact_writer *w) {
+    if (!w)
+        return;
+    (void)unlinkat(w->store->files, w->beside, 0);
+    free_writer(w);
+}
+
+static int count(struct store *s, const char *run_id, int64_t *ret_n, struct err *err) {
+    sqlite3_stmt *st = store_ready(s, STORE_ARTIFACTS, ARTIFACT_COUNT);
+    store_bind_str(st, 1, run_id);
+    int e = sqlite3_step(st) == SQLITE_ROW ? 0 : store_error(s->db, err, "count artifacts");
+    *ret_n = sqlite3_column_int64(st, 0);
+    (void)sqlite3_reset(st);
+    return e;
+}
+
+int artifact_begin(struct store *s, const char *run_id, const char *name, const char *type,
+                   struct artifact_writer **ret_writer, struct err *err) {
+    int64_t n = 0;
+    if (!artifact_is_name(name))
+        return err_set(err, ERR_BAD_REQUEST,
+                       "\"%.120s\" is no name of an artifact: 1 to %d letters, digits, \".\", "
+                       "\"_\" or \"-\"",
+                       name, ARTIFACT_NAME_MAX);
+    if (s->files < 0)
+        s->files = files_open_folder(s->path, true, err);
+    int rc = s->files < 0 ? s->files : count(s, run_id, &n, err);
+    if (rc == 0 && n >= s->settings.artifacts)
+        rc = err_set(err, ERR_LIMIT, "a run keeps %lld artifacts (\"artifacts\")",
+                     (long long)s->settings.artifacts);
+    if (rc < 0)
+        return rc;
+    struct artifact_writer *w = xcalloc(1, sizeof(*w));
+    *w = (struct artifact_writer){
+        .store = s, .name = xstrdup(name), .type = xstrdup(type), .hash = new_hash()};
+    (void)snprintf(w->run_id, sizeof(w->run_id), "%s", run_id);
+    id_new(FILES_NEW, w->beside);
+    w->fd = openat(s->files, w->beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (w->fd < 0) {
+        rc = files_error(err, "make a file for an artifact");
+        free_writer(w);
+        return rc;
+    }
+    *ret_writer = w;
+    return 0;
+}
+
+int artifact_write(struct artifact_writer *w, const void *data, size_t len, struct err *err) {
+    int64_t most = w->store->settings.artifact_mb << 20;
+    if ((int64_t)len > most - w->bytes)
+        return err_set(err, ERR_LIMIT, "an artifact may have %lld MiB (\"artifact_mb\")",
+                       (long long)w->store->settings.artifact_mb);
+    if (fd_write_all(w->fd, data, len) < 0)
+        return files_error(err, "write an artifact");
+    w->bytes += (int64_t)len;
+    (void)EVP_DigestUpdate(w->hash, data, len);
+    return 0;
+}
+
+static int add_row(const struct artifact_writer *w, const char *hash, struct err *err) {
+    struct store *s = w->store;
+    int64_t changes = 0;
+    sqlite3_stmt *st = store_ready(s, STORE_ARTIFACTS, ARTIFACT_REMOVE);
+    store_bind_str(st, 1, w->run_id);
+    store_bind_str(st, 2, w->name);
+    int rc = store_step(st, "replace an artifact", NULL, err);
+    if (rc < 0)
+        return rc;
+    st = store_ready(s, STORE_ARTIFACTS, ARTIFACT_ADD);
+    store_bind_str(st, 1, w->run_id);
+    store_bind_str(st, 2, w->name);
+    store_bind_str(st, 3, w->type);
+    store_bind_int(st, 4, w->bytes);
+    store_bind_str(st, 5, hash);
+    store_bind_int(st, 6, clock_wall_ms());
+    rc = store_step(st, "record an artifact", &changes, err);
+    if (rc == 0 && changes == 0)
+        rc = err_set(err, ERR_NOT_FOUND, "there is no run \"%.40s\"", w->run_id);
+    return rc;
+}
+
+/* The file gets its name while nobody else can write: who deletes what nobody has does it in a
+ * transaction too. */
+int artifact_commit(struct artifact_writer *w, struct err *err) {
+    sqlite3 *db = w->store->db;
+    char hash[ARTIFACT_HASH_SIZE];
+    finish_hash(w->hash, hash);
+    int rc = store_exec(db, "BEGIN IMMEDIATE", err, "record an artifact");
+    if (rc == 0) {
+        rc = add_row(w, hash, err);
+        if (rc == 0)
+            rc = files_rename(w->store->files, w->beside, hash, err);
+        if (rc == 0)
+            rc = store_exec(db, "COMMIT", err, "record an artifact");
+        if (rc < 0)
+            (void)sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+    }
+    if (rc < 0)
+        (void)unlinkat(w->store->files, w->beside, 0);
+    free_writer(w);
+    return rc;
+}
+
+/* --- reading --- */
+
+static struct artifact row_of(sqlite3_stmt *st) {
+    return (struct artifact){.name = (const char *)sqlite3_column_text(st, 0),
+                             .type = (const char *)sqlite3_column_text(st, 1),
+                             .bytes = sqlite3_column_int64(st, 2),
+                             .hash = (const char *)sqlite3_column_text(st, 3),
+                             .created_ms = sqlite3_column_int64(st, 4)};
+}
+
+int artifact_list(struct store *s, const char *run_id,
+                  void (*on_artifact)(void *ctx, const struct artifact *a), void *ctx,
+                  struct err *err) {
+    sqlite3_stmt *st = store_ready(s, STORE_ARTIFACTS, ARTIFACT_LIST);
+    store_bind_str(st, 1, run_id);
+    int rc;
+    while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
+        struct artifact a = row_of(st);
+        on_artifact(ctx, &a);
+    }
+    int e = rc == SQLITE_DONE ? 0 : store_error(s->db, err, "list artifacts");
+    (void)sqlite3_reset(st);
+    return e;
+}
+
+struct artifact_reader {
+    struct artifact about;
+    char *name, *type, *hash;
+    int fd;
+    int64_t given;
+    EVP_MD_CTX *sum;
+};
+
+void artifact_close(struct artifact_reader *r) {
+    if (!r)
+        return;
+    fd_close(&r->fd);
+    EVP_MD_CTX_free(r->sum);
+    free(r->name);
+    free(r->type);
+    free(r->hash);
+    free(r);
+}
+
+const struct artifact *artifact_of(const struct artifact_reader *r) {
+    return &r->about;
+}
+
+int artifact_open(struct store *s, const char *run_id, const char *name,
+                  struct artifact_reader **ret_reader, struct err *err) {
+    sqlite3_stmt *st = store_ready(s, STORE_ARTIFACTS, ARTIFACT_GET);
+    store_bind_str(st, 1, run_id);
+    store_bind_str(st, 2, name);
+    int rc = sqlite3_step(st);
+    if (rc != SQLITE_ROW) {
+        int e = rc == SQLITE_DONE
+                    ? err_set(err, ERR_NOT_FOUND, "the run has no artifact \"%.100s\"", name)
+                    : store_error(s->db, err, "read an artifact");
+        (void)sqlite3_reset(st);
+        return e;
+    }
+    struct artifact_reader *r = xcalloc(1, sizeof(*r));
+    r->about = row_of(st);
+    r->about.name = r->name = xstrdup(r->about.name);
+    r->about.type = r->type = xstrdup(r->about.type);
+    r->about.hash = r->hash = xstrdup(r->about.hash);
+    r->sum = new_hash();
+    (void)sqlite3_reset(st);
+    r->fd = files_open(s->files, r->hash);
+    if (r->fd < 0) {
+        rc = err_set(err, ERR_IO, "the file of the artifact \"%.100s\" is gone", name);
+        artifact_close(r);
+        return rc;
+    }
+    *ret_reader = r;
+    return 0;
+}
+
+static int damaged(const struct artifact_reader *r, struct err *err) {
+    return err_set(err, ERR_IO, "the artifact \"%.100s\" is damaged: it is not what was put there",
+                   r->name);
+}
+
+ssize_t artifact_read(struct artifact_reader *r, void *out, size_t size, struct err *err) {
+    int64_t left = r->about.bytes - r->given;
+    size_t want = (size_t)MIN((int64_t)size, left);
+    if (fd_read_all(r->fd, out, want) != (ssize_t)want)
+        return damaged(r, err);
+    (void)EVP_DigestUpdate(r->sum, out, want);
+    r->given += (int64_t)want;
+    if (want > 0 && want < (size_t)left)
+        return (ssize_t)want;
+    /* These are the last ones, if they are right. */
+    char hash[ARTIFACT_HASH_SIZE];
+    EVP_MD_CTX *sum = EVP_MD_CTX_new();
+    (void)EVP_MD_CTX_copy_ex(sum, r->sum);
+    finish_hash(sum, hash);
+    EVP_MD_CTX_free(sum);
+    return strcmp(hash, r->hash) == 0 ? (ssize_t)want : damaged(r, err);
+}
