@@ -1,7 +1,8 @@
 // A repository is cloned inside the sandbox, and what the agent changes comes out as a diff that applies.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { chmodSync, symlinkSync, writeFileSync } from 'node:fs';
+import { createHash } from 'node:crypto';
+import { chmodSync, closeSync, openSync, symlinkSync, writeFileSync, writeSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -217,7 +218,39 @@ describe('a repository', () => {
     assert.equal(run.status, 'done');
     assert.equal(run.detail.diff_is_whole, false);
     assert.ok(run.detail.diff.length > (4 << 20) - 4 && run.detail.diff.length <= 4 << 20);
-    assert.match(run.detail.diff_note, /longer than 4194304 bytes/);
+    assert.match(run.detail.diff_note, /longer than 4194304 bytes.*keep the sandbox/);
+    assert.deepEqual((await request(cay, `/v1/runs/${run.id}/artifacts`)).json(), { artifacts: [] }, '50 MB are too much for an artifact too');
+    await nothingLeft(cay);
+  });
+
+  test('a long diff is whole as an artifact, which goes with its job', async () => {
+    const repo = server.add('artifact', { a: 'a\n' });
+    const run = await runCode(cay, { repo, command: 'seq 2000000 | head -c 8000000 >f1' });
+    assert.match(run.detail.diff_note, /the artifact "changes\.diff" is all of it/);
+    const { artifacts } = (await request(cay, `/v1/runs/${run.id}/artifacts`)).json();
+    assert.deepEqual(artifacts.map((a) => [a.name, a.type]), [['changes.diff', 'text/x-diff']]);
+    const at = `http://127.0.0.1:${cay.port}/v1/runs/${run.id}/artifacts/changes.diff`;
+    const got = await fetch(at);
+    const bytes = Buffer.from(await got.arrayBuffer());
+    assert.equal(got.headers.get('etag'), `"${artifacts[0].sha256}"`);
+    assert.equal(createHash('sha256').update(bytes).digest('hex'), artifacts[0].sha256);
+    assert.equal(bytes.length, artifacts[0].bytes);
+    assert.ok(bytes.toString().startsWith('diff --git a/f1 b/f1') && bytes.length > 8_000_000);
+    assert.equal((await fetch(at, { headers: { 'If-None-Match': got.headers.get('etag') } })).status, 304);
+    assert.equal((await fetch(at.replace('changes.diff', 'none'))).status, 404);
+    // A client that leaves in the middle, and a file that was damaged: it breaks off before its end.
+    for (let i = 0; i < 5; i++) {
+      const cut = new AbortController();
+      const begun = await fetch(at, { signal: cut.signal });
+      await begun.body.getReader().read();
+      cut.abort();
+    }
+    const file = join(cay.dataDir, 'artifacts', artifacts[0].sha256.slice(0, 2), artifacts[0].sha256);
+    const fd = openSync(file, 'r+');
+    writeSync(fd, 'XX', 100);
+    closeSync(fd);
+    await assert.rejects(async () => (await fetch(at)).arrayBuffer());
+    assert.equal((await request(cay, '/health')).status, 200);
     await nothingLeft(cay);
   });
 

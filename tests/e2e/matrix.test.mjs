@@ -31,6 +31,8 @@ const table = {
   'DELETE /v1/session': { access: 'public', statuses: [204] },
   'GET /v1/runs': { access: 'read', statuses: [200] },
   'GET /v1/runs/{id}/events': { access: 'read', path: `/v1/runs/${run}/events`, owned: true, statuses: [200] },
+  'GET /v1/runs/{id}/artifacts': { access: 'read', path: `/v1/runs/${run}/artifacts`, owned: true, statuses: [200] },
+  'GET /v1/runs/{id}/artifacts/{name}': { access: 'read', path: `/v1/runs/${run}/artifacts/none`, owned: true, statuses: [404] },
   'POST /v1/runs/{id}/cancel': { access: 'run', path: `/v1/runs/${run}/cancel`, owned: true, statuses: [409] },
   'POST /execute/sdk': { access: 'run', body: { prompt: '' }, statuses: [400] },
   'POST /execute': { access: 'run', body: { task: '' }, statuses: [400] },

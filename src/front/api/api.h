@@ -7,6 +7,9 @@ void api_health_routes(struct front *f);
 void api_status_routes(struct front *f);
 void api_config_routes(struct front *f);
 void api_runs_routes(struct front *f);
+void api_artifacts_routes(struct front *f);
+/* A job in the path is named by its id, or by the UUID that is the same. */
+const char *api_run_id(const struct http_req *req, char out[ID_SIZE]);
 /* Answers with the job's events after a number as they come, or (stream false) with its record when
  * it has ended. */
 void api_follow(struct front *f, struct http_req *req, const char *id, int64_t after, bool stream);

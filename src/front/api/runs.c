@@ -17,7 +17,7 @@ static bool is_told_by_uuid(const char *kind) {
 }
 
 /* A job in the path is named by its id, or by the UUID that is the same. */
-static const char *id_of(const struct http_req *req, char out[ID_SIZE]) {
+const char *api_run_id(const struct http_req *req, char out[ID_SIZE]) {
     const char *name = http_req_param(req, "id");
     return id_from_uuid("run", name, out) ? out : name;
 }
@@ -174,7 +174,7 @@ static void respond_run(struct front *f, struct http_req *req, const char *id) {
 
 static void get(struct http_req *req, void *ctx) {
     char id[ID_SIZE];
-    respond_run(ctx, req, id_of(req, id));
+    respond_run(ctx, req, api_run_id(req, id));
 }
 
 /* --- following one --- */
@@ -280,7 +280,7 @@ static void follow(struct http_req *req, void *ctx) {
     if (rc < 0)
         http_respond_err(req, &err);
     else
-        api_follow(f, req, id_of(req, id), after, true);
+        api_follow(f, req, api_run_id(req, id), after, true);
 }
 
 void api_follow(struct front *f, struct http_req *req, const char *id, int64_t after, bool stream) {
@@ -315,7 +315,7 @@ static void cancel(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
     char id[ID_SIZE];
-    if (job_cancel(f->jobs, id_of(req, id), front_scope(req), &err) < 0)
+    if (job_cancel(f->jobs, api_run_id(req, id), front_scope(req), &err) < 0)
         http_respond_err(req, &err);
     else
         http_respond_empty(req, 202);

@@ -615,6 +615,7 @@ static int start_http(struct serve *s, struct err *err) {
     api_status_routes(f);
     api_config_routes(f);
     api_runs_routes(f);
+    api_artifacts_routes(f);
     api_run_routes(f);
     api_tasks_routes(f);
     api_agents_routes(f);

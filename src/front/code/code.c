@@ -12,6 +12,7 @@
 #include "front/code/route.h"
 #include "front/code/tree.h"
 #include "front/sandbox/exec.h"
+#include "front/store/artifacts.h"
 #include "wire/coder.h"
 
 #include <signal.h>
@@ -28,6 +29,8 @@ enum {
     CANCEL_MS = 5000,
     SAID_BYTES = 2000, /* of what a command said on its standard error */
 };
+
+#define DIFF_NAME "changes.diff"
 
 enum code_state {
     CODE_MAKING,     /* the sandbox is being made */
@@ -75,8 +78,9 @@ struct code_job {
     size_t told;       /* events of this turn */
     int64_t cloning_ms;
     struct coder_reader *reader;
-    json_t *last;    /* the agent's last event */
-    struct buf said; /* the commit; then the diff */
+    json_t *last;                 /* the agent's last event */
+    struct buf said;              /* the commit; then the diff */
+    struct artifact_writer *diff; /* all of it; NULL: it is not kept */
     bool collected;
     bool borrowed;  /* the sandbox was there before, and stays */
     struct err err; /* why it ended early; code 0: it did not */
@@ -428,6 +432,9 @@ static void take_output(struct code_job *c, const char *data, size_t len) {
             exec_kill(c->exec, SIGKILL); /* what it says from now on is not read */
     } else if (c->state == CODE_CLONING || c->state == CODE_COLLECTING) {
         (void)buf_add(&c->said, data, MIN(len, CODE_DIFF_BYTES + 1 - c->said.len));
+        bool fits = c->offset <= CODE_KEPT_BYTES;
+        if (c->diff && (!fits || artifact_write(c->diff, data, len, &err) < 0))
+            artifact_cancel(steal_ptr(&c->diff));
     }
 }
 
@@ -449,6 +456,9 @@ static void next(struct code_job *c) {
         rc = begin_work(c, &err);
     } else if (c->state == CODE_WORKING && c->terms.include_diff) {
         code_move(c, CODE_COLLECTING);
+        if (artifact_begin(sandboxes_store(c->all->opt.sandboxes), job_id(c->job), DIFF_NAME,
+                           "text/x-diff", &c->diff, &err) < 0)
+            log_warn("code.diff", "error", err.message);
         rc = start_exec(c, code_tree_diff(), &err);
     } else {
         finish(c);
@@ -481,7 +491,7 @@ static void on_change(void *ctx) {
 /* --- what is remembered --- */
 
 /* The bytes of a diff may be no text: then they are told as they are, too. */
-static void add_diff(const struct code_job *c, json_t *d) {
+static void add_diff(const struct code_job *c, json_t *d, bool kept) {
     const char *diff = c->said.data && c->collected ? c->said.data : "";
     size_t n = c->collected ? MIN(c->said.len, (size_t)CODE_DIFF_BYTES) : 0;
     bool whole = c->collected && c->said.len <= CODE_DIFF_BYTES;
@@ -501,12 +511,28 @@ static void add_diff(const struct code_job *c, json_t *d) {
         (void)json_object_set_new(
             d, "diff_note",
             c->collected ? json_sprintf("the diff is longer than %d bytes, of which it has the "
-                                        "first: keep the sandbox to get the files themselves",
-                                        CODE_DIFF_BYTES)
+                                        "first: %s",
+                                        CODE_DIFF_BYTES,
+                                        kept ? "the artifact \"" DIFF_NAME "\" is all of it"
+                                             : "keep the sandbox to get the files themselves")
                          : json_string("what was changed could not be read"));
 }
 
-static json_t *make_detail(const struct code_job *c) {
+/* A diff that has something becomes an artifact of the job. */
+static bool keep_diff(struct code_job *c) {
+    struct artifact_writer *w = steal_ptr(&c->diff);
+    struct err err;
+    if (!w || !c->collected || c->said.len == 0) {
+        artifact_cancel(w);
+        return false;
+    }
+    if (artifact_commit(w, &err) == 0)
+        return true;
+    log_warn("code.diff", "error", err.message);
+    return false;
+}
+
+static json_t *make_detail(struct code_job *c) {
     const struct code_request *r = &c->ask;
     json_t *d = json_pack("{s:s*,s:s,s:s,s:s,s:I,s:s*,s:s*}", "spec", r->spec, "agent",
                           r->command ? "command" : r->def->name, "model", r->model->id, "sandbox",
@@ -517,7 +543,7 @@ static json_t *make_detail(const struct code_job *c) {
     if (c->last)
         (void)json_object_set(d, "result", c->last);
     if (c->terms.include_diff)
-        add_diff(c, d);
+        add_diff(c, d, keep_diff(c));
     (void)json_object_set_new(d, "kept", json_boolean(r->keep && sandbox_of(c)));
     return d;
 }
@@ -557,6 +583,7 @@ static void on_timer_closed(uv_handle_t *h) {
     code_request_finish(&c->ask);
     free(c->clone_route);
     buf_finish(&c->said);
+    artifact_cancel(c->diff);
     free(c);
 }
 

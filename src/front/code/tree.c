@@ -95,6 +95,6 @@ json_t *code_tree_diff(void) {
             "--src-prefix=a/ --dst-prefix=b/ -M HEAD | head -c $MOST\n";
     json_t *body = command(script, &(struct code_tree){0}, GIT_S);
     (void)json_object_set_new(json_object_get(body, "env"), "MOST",
-                              json_sprintf("%d", CODE_DIFF_BYTES + 1));
+                              json_sprintf("%d", CODE_KEPT_BYTES + 1));
     return body;
 }

@@ -10,7 +10,7 @@
 
 #define CODE_DIR "/work"
 
-enum { CODE_DIFF_BYTES = 4 << 20 };
+enum { CODE_DIFF_BYTES = 4 << 20, CODE_KEPT_BYTES = 32 << 20 };
 
 struct code_tree {
     const char *repo;  /* its address, for people; NULL: there is none */
