@@ -114,6 +114,7 @@
 #define LIMIT_WEB_HTML_BYTES (1024 * 1024)     /* of it, without what nobody sees */
 #define LIMIT_WEB_TEXT_BYTES (100 * 1024)      /* of its text, at a time */
 #define LIMIT_WEB_REDIRECTS  5
+#define LIMIT_WEB_WAITING    64 /* for the reader, of which a key has three quarters */
 #define LIMIT_WEB_CPU_MS     2000
 
 /* Linux sandboxes: keys under "sandboxes" in cay.json, in lower case without "LIMIT_SANDBOX_". */

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { createServer } from 'node:http';
 import { after, before, describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
-import { request, slow, startCay, withCay } from '../lib/cay.mjs';
+import { bearer, createKey, request, slow, startCay, withCay } from '../lib/cay.mjs';
 import { scripted, say, tool } from '../lib/model.mjs';
 
 async function serve(t, handler) {
@@ -190,6 +190,27 @@ describe('a site', () => {
     }
     assert.equal((await fetched(cay, `${site.url}/page2`)).text, 'arrived', 'the reader is there again');
   });
+});
+
+test('one key’s bad pages do not keep another’s from being read', { timeout: 90_000 * slow }, async (t) => {
+  const site = await serve(t, (req, res) => {
+    res.writeHead(200, { 'content-type': 'text/html' });
+    res.end(req.url === '/bad' ? `<p>bad${'<div>'.repeat(150_000)}` : '<h1>Good</h1>');
+  });
+  const cay = await withCay(t, { key: true, config: { require_key: true, sandboxes: { private: [site.authority] } } });
+  const other = await createKey(cay.dataDir, { name: 'other' });
+  const ask = async (key, path) => {
+    const body = JSON.stringify({ prompt: `Fetch ${site.url}${path}`, options: { allowed_tools: ['WebFetch'] } });
+    const got = (await request(cay, '/execute/sdk', { method: 'POST', headers: bearer(key), body })).json();
+    return { text: got.messages.find((m) => m.type === 'user').message.content[0].content, at: Date.now() };
+  };
+  await ask(cay.key, '/good'); // the reader is warm
+  const bad = Array.from({ length: 12 }, () => ask(cay.key, '/bad'));
+  const good = await ask(other.text, '/good');
+  assert.equal(good.text, '# Good');
+  const ended = await Promise.all(bad);
+  for (const { text } of ended) assert.match(text, /^bad/);
+  assert.ok(ended.filter(({ at }) => at > good.at).length >= 6, 'it has not waited for all of the other key’s');
 });
 
 test('a name that leads to this machine reaches nothing, though the number behind it is exempted', async (t) => {

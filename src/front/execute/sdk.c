@@ -30,7 +30,7 @@ static const struct sdk_tool {
     {&tool_web_search, NULL, NULL, true},
     {&tool_todo_write, NULL, NULL, true},
     {&tool_execute_code, "RunCode",
-     "Runs a JavaScript or TypeScript module in an isolate that has no network and no files. Its "
+     "Runs a JavaScript module in an isolate that has no network and no files. Its "
      "default export is an async function without arguments; what it prints with console.log comes "
      "back.",
      false},

@@ -182,8 +182,12 @@ static void on_page(void *ctx, const struct visit_page *p, const struct err *fai
     buf_init(&text, 2 * (size_t)LIMIT_WEB_BODY_BYTES);
     charset_to_utf8(p->type, p->data, p->len, &text);
     if (content == CONTENT_HTML)
-        c->reading = reader_read(c->base.env->web->reader, text.data ? text.data : "", text.len,
-                                 c->url, on_read, c);
+        c->reading = reader_read(c->base.env->web->reader,
+                                 &(struct reader_page){.owner = c->base.env->owner,
+                                                       .url = c->url,
+                                                       .html = text.data ? text.data : "",
+                                                       .len = text.len},
+                                 on_read, c);
     else
         take_text(c, text.data ? text.data : "", text.len);
 }

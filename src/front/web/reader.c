@@ -6,13 +6,14 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "front/run/guest.h"
+#include "front/share.h"
 #include "front/web/strip.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WALL_MS = 15000, IDLE_MS = 120000, WAITING_MAX = 64 };
+enum { WALL_MS = 15000, IDLE_MS = 120000 };
 
 extern const char web_read_json[]; /* the program, as a request to the compiler: js/build.mjs */
 
@@ -21,6 +22,7 @@ struct reader_call {
     struct reader *reader;
     struct buf html;
     char *url;
+    char *owner;
     json_t *text; /* what came */
     struct later stripped;
     reader_done done; /* NULL: cancelled */
@@ -33,6 +35,8 @@ struct reader {
     struct guest_call *call;
     struct reader_call *first; /* the first is at work */
     size_t n;
+    struct shares shares; /* of the keys in n */
+    char *served;         /* the key whose page was read last */
     uv_timer_t idle;
     bool closed;
 };
@@ -53,6 +57,7 @@ static void free_call(struct reader_call *g) {
     buf_finish(&g->html);
     json_decref(g->text);
     free(g->url);
+    free(g->owner);
     free(g);
 }
 
@@ -62,10 +67,14 @@ static void unlink_call(struct reader_call *g) {
         at = &(*at)->next;
     *at = g->next;
     g->reader->n--;
+    shares_remove(&g->reader->shares, g->owner);
 }
 
 static void on_closed(uv_handle_t *h) {
-    free(h->data);
+    struct reader *r = h->data;
+    shares_finish(&r->shares);
+    free(r->served);
+    free(r);
 }
 
 /* --- the end of one --- */
@@ -144,7 +153,24 @@ static void start_guest(struct reader *r, const struct guest_request *q,
                            q, on_guest_end, r, &r->call);
 }
 
+/* The first page of another key than the last one's, if there is any, becomes the first. */
+static void take_turns(struct reader *r) {
+    struct reader_call **at = &r->first;
+    while (*at && r->served && strcmp((*at)->owner, r->served) == 0)
+        at = &(*at)->next;
+    struct reader_call *g = *at;
+    if (g && at != &r->first) {
+        *at = g->next;
+        g->next = r->first;
+        r->first = g;
+    }
+    assert(r->first);
+    free(r->served);
+    r->served = xstrdup(r->first->owner);
+}
+
 static void begin_next(struct reader *r) {
+    take_turns(r);
     const struct reader_call *g = r->first;
     (void)uv_timer_stop(&r->idle);
     struct run_limits limits = r->runner->config.limits;
@@ -178,14 +204,19 @@ static void begin_next(struct reader *r) {
         start_guest(r, &q, &limits);
 }
 
-struct reader_call *reader_read(struct reader *r, const char *html, size_t len, const char *url,
-                                reader_done done, void *ctx) {
+struct reader_call *reader_read(struct reader *r, const struct reader_page *page, reader_done done,
+                                void *ctx) {
     struct reader_call *g = xcalloc(1, sizeof(*g));
     struct reader_call **at = &r->first;
-    *g = (struct reader_call){.reader = r, .url = xstrdup(url), .done = done, .ctx = ctx};
+    *g = (struct reader_call){.reader = r,
+                              .url = xstrdup(page->url),
+                              .owner = xstrdup(page->owner),
+                              .done = done,
+                              .ctx = ctx};
     buf_init(&g->html, LIMIT_WEB_HTML_BYTES);
-    strip_unseen(html, len, &g->html);
-    if (r->n >= WAITING_MAX) {
+    strip_unseen(page->html, page->len, &g->html);
+    if (r->n >= LIMIT_WEB_WAITING ||
+        shares_held(&r->shares, g->owner) >= share_of(g->owner, LIMIT_WEB_WAITING)) {
         g->reader = NULL;
         later_post(&r->runner->later, &g->stripped, on_stripped, g);
         return g;
@@ -193,6 +224,7 @@ struct reader_call *reader_read(struct reader *r, const char *html, size_t len, 
     while (*at)
         at = &(*at)->next;
     *at = g;
+    shares_add(&r->shares, g->owner);
     if (r->n++ == 0)
         begin_next(r);
     return g;
