@@ -649,9 +649,10 @@ static void on_made(void *ctx, struct sandbox *s, const struct err *err) {
         return;
     }
     tell(c, "sandbox", json_pack("{s:s}", "id", s->id));
-    enum code_state to = c->ask.repo             ? CODE_CLONING
-                         : c->terms.include_diff ? CODE_PREPARING
-                                                 : CODE_WORKING;
+    bool empty = json_array_size(json_object_get(c->ask.body, "files")) == 0;
+    enum code_state to = c->ask.repo                       ? CODE_CLONING
+                         : c->terms.include_diff && !empty ? CODE_PREPARING
+                                                           : CODE_WORKING;
     code_move(c, to);
     int rc = to == CODE_CLONING     ? begin_cloning(c, &why)
              : to == CODE_PREPARING ? begin_preparing(c, &why)

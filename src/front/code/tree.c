@@ -34,6 +34,15 @@ enum { REF_BYTES = 250, GIT_S = 30 };
     "mkdir -p \"$GIT_DIR/info\" && "                                                               \
     "echo '* -text -filter -ident -working-tree-encoding !diff' >\"$GIT_DIR/info/attributes\"\n"
 
+/* What was there, as a tree. Nobody asked for it where the folder was empty: git knows the name of
+ * the empty tree. */
+#define TREE  BASE "/cay-tree"
+#define EMPTY "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+
+#define OPEN                                                                                       \
+    "export GIT_DIR=" BASE " GIT_WORK_TREE=" CODE_DIR "\n"                                         \
+    "mkdir -p " HOME_OF_BASE "; [ -d " BASE " ] || g init -q --template= || exit\n" RAW_FILES
+
 /* Of a repository what it ignores is left out. */
 #define ADD "force=-f; [ -e " BASE "/is-repo ] && force=; g add -A $force . || exit\n"
 
@@ -72,16 +81,15 @@ json_t *code_tree_clone(const struct code_tree *t, int64_t timeout_s) {
             "g config remote.origin.url \"$REPO\"\n"
             "g -c submodule.recurse=false checkout -q -B main FETCH_HEAD -- || exit\n"
             "rm -f .git/FETCH_HEAD\n"
-            "mkdir -p " HOME_OF_BASE " && cp -r .git " BASE " && : >" BASE "/is-repo || exit\n"
+            "mkdir -p " HOME_OF_BASE " && cp -r .git " BASE " && : >" BASE
+            "/is-repo && g rev-parse HEAD^{tree} >" TREE " || exit\n"
             "g rev-parse HEAD\n";
     return command(script, t, timeout_s);
 }
 
 json_t *code_tree_remember(void) {
-    static const char script[] = GIT "export GIT_DIR=" BASE " GIT_WORK_TREE=" CODE_DIR "\n"
-                                     "mkdir -p " HOME_OF_BASE "; [ -d " BASE
-                                     " ] || g init -q --template= || exit\n" RAW_FILES ADD
-                                     "g commit -q --allow-empty --no-verify -m base\n";
+    static const char script[] =
+        GIT OPEN "echo none >" TREE "\n" ADD "t=$(g write-tree) && echo \"$t\" >" TREE "\n";
     return command(script, &(struct code_tree){0}, GIT_S);
 }
 
@@ -89,10 +97,10 @@ json_t *code_tree_remember(void) {
  * than is kept says that there is more. */
 json_t *code_tree_diff(void) {
     static const char script[] =
-        GIT "export GIT_DIR=" BASE " GIT_WORK_TREE=" CODE_DIR "\n"
-            "g rev-parse -q --verify HEAD >/dev/null || exit\n" RAW_FILES ADD
-            "g diff --cached --binary --no-color --no-ext-diff --no-textconv "
-            "--src-prefix=a/ --dst-prefix=b/ -M HEAD | head -c $MOST\n";
+        GIT OPEN "t=$(cat " TREE " 2>/dev/null) || t=" EMPTY "\n"
+                 "[ \"$t\" != none ] && g cat-file -e \"$t\" || exit\n" ADD
+                 "g diff --cached --binary --no-color --no-ext-diff --no-textconv "
+                 "--src-prefix=a/ --dst-prefix=b/ -M \"$t\" | head -c $MOST\n";
     json_t *body = command(script, &(struct code_tree){0}, GIT_S);
     (void)json_object_set_new(json_object_get(body, "env"), "MOST",
                               json_sprintf("%d", CODE_KEPT_BYTES + 1));

@@ -21,6 +21,7 @@ struct code_tree {
 
 /* Each is a body of exec_start(). */
 json_t *code_tree_clone(const struct code_tree *t, int64_t timeout_s);
+/* Not needed where nothing is there. */
 json_t *code_tree_remember(void);
 json_t *code_tree_diff(void);
 /* A name of a branch, a tag or a commit, and nothing that git takes for more. */
