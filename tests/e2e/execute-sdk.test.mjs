@@ -220,7 +220,7 @@ test('cay execute --sdk, with a server and without one', async (t) => {
   const own = await runCay(['execute', '--sdk', '1 + 2']);
   assert.equal(own.code, 0, own.stderr);
   assert.match(own.stdout, /\n3\n/);
-  for (const args of [[], ['x'], ['--sdk'], ['--sdk', 'a', 'b'], ['--sdk', '--max-turns', 'x', 'a'], ['--sdk', '--nonsense', 'a'], ['--sdk', '-o', 'xml', 'a']])
+  for (const args of [[], ['--sdk'], ['--sdk', 'a', 'b'], ['--sdk', '--max-turns', 'x', 'a'], ['--sdk', '--nonsense', 'a'], ['--sdk', '-o', 'xml', 'a']])
     assert.equal((await runCay(['execute', ...args], { env })).code, 2, args.join(' '));
   const refused = await runCay(['execute', '--sdk', '--tools', 'Bash', 'x'], { env });
   assert.notEqual(refused.code, 0);

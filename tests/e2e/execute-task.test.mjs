@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { request, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
+import { request, runCay, slow, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
 import { code, nothingLeft } from '../lib/code.mjs';
 import { git, gitWith, startGit } from '../lib/git.mjs';
 
@@ -160,6 +160,23 @@ describe('a task', () => {
     assert.match(loud.logs, /\[the log is longer than 1048576 bytes: .*\]\n$/);
     assert.ok(loud.logs.length < 1_200_000);
     await nothingLeft(cay);
+  });
+
+  test('cay execute shows the steps and the diff, with a server and without one', async () => {
+    const env = { CAY_URL: cay.url };
+    const repo = server.add('cli', { 'README.md': '# x\n' });
+    const done = await runCay(['execute', '--repo', repo, '--ref', 'main', 'Add a comment to the README'], { env, timeout: 60_000 * slow });
+    assert.equal(done.code, 0, done.stderr);
+    assert.match(done.stdout, /run_command[\s\S]*done {2}[\s\S]*\+<!-- This repository holds[\s\S]*\d s\n$/);
+    const json = await runCay(['execute', '-o', 'json', '--mode', 'plan', '--agent', 'shell', '--timeout', '20s', 'echo x >a || echo no'], { env, timeout: 60_000 * slow });
+    assert.match(JSON.parse(json.stdout).logs, /no/);
+    const failed = await runCay(['execute', '--max-turns', '1', '--diff', 'Create a hello world Python script'], { env, timeout: 60_000 * slow });
+    assert.equal(failed.code, 1);
+    assert.match(failed.stdout, /\+print[\s\S]*failed/);
+    const own = await runCay(['execute', 'Create a hello world Python script'], { timeout: 60_000 * slow });
+    assert.equal(own.code, 0, own.stderr);
+    assert.match(own.stdout, /Hello, world!/);
+    for (const args of [[], ['--sdk', '--repo', repo, 'x'], ['--tools', 'RunCode', 'x'], ['--timeout', 'x', 'y']]) assert.equal((await runCay(['execute', ...args], { env })).code, 2, args.join(' '));
   });
 
   test('can be followed, resumed and cancelled; a plain call ends with its client', async () => {

@@ -10,6 +10,7 @@
 #include "front/cli/cli.h"
 #include "front/cli/client.h"
 #include "front/cli/own.h"
+#include "front/cli/steps.h"
 #include "front/cli/terminal.h"
 
 #include <dirent.h>
@@ -240,42 +241,13 @@ static void say(const char *before, const char *text) {
     (void)fputc('\n', stdout);
 }
 
-static void show_step(const json_t *j) {
-    _cleanup_(free) char *args = json_dumps(json_object_get(j, "args"), JSON_COMPACT);
-    (void)printf("%2lld  ", (long long)json_integer_value(json_object_get(j, "step")));
-    terminal_print(stdout, text_of(j, "tool"), strlen(text_of(j, "tool")));
-    say("  ", args ? args : "");
-}
-
-static void show_event(const char *type, const json_t *j) {
-    if (strcmp(type, "start") == 0)
-        say("model  ", text_of(j, "model"));
-    else if (strcmp(type, "thought") == 0 || strcmp(type, "text") == 0)
-        say("    ", text_of(j, "text"));
-    else if (strcmp(type, "step_begin") == 0)
-        show_step(j);
-    else if (strcmp(type, "output") == 0)
-        terminal_print(stdout, text_of(j, "text"), strlen(text_of(j, "text")));
-    else if (strcmp(type, "step_end") == 0)
-        (void)printf("    %s, %lld ms\n", json_is_true(json_object_get(j, "ok")) ? "ok" : "failed",
-                     (long long)json_integer_value(json_object_get(j, "ms")));
-    else if (strcmp(type, "retry") == 0 || strcmp(type, "repair") == 0 ||
-             strcmp(type, "error") == 0)
-        say("    ", text_of(j, "message"));
-    else if (strcmp(type, "done") == 0)
-        say("done  ", text_of(j, "summary"));
-    else if (strcmp(type, "failed") == 0)
-        say("failed  ", text_of(j, "message"));
-    (void)fflush(stdout);
-}
-
 static bool on_event(void *ctx, const char *event, const char *data, size_t len) {
     struct code_cli *c = ctx;
     _cleanup_(json) json_t *j = json_loadb(data, len, 0, NULL);
     if (event && strcmp(event, "end") == 0)
         c->end = json_incref(j);
     else if (event && j && !c->json)
-        show_event(event, j);
+        steps_show(event, j);
     return true;
 }
 

@@ -6,6 +6,7 @@
 #include "front/cli/cli.h"
 #include "front/cli/client.h"
 #include "front/cli/own.h"
+#include "front/cli/steps.h"
 #include "front/cli/terminal.h"
 
 #include <getopt.h>
@@ -17,16 +18,27 @@
 /* A task in one call. With no server named it starts one for itself and ends it afterwards. */
 
 static const char usage[] =
-    "usage: cay execute --sdk [OPTIONS] PROMPT\n\n"
-    "Answers PROMPT with a model and web tools: POST /execute/sdk. What the model says and what "
-    "its\n"
-    "tools give is shown as it happens. PROMPT \"-\" is read from the input.\n\n"
+    "usage: cay execute [OPTIONS] TASK\n"
+    "       cay execute --sdk [OPTIONS] PROMPT\n\n"
+    "Gives TASK to a coding agent in a sandbox (POST /execute), on a clone of a repository if one\n"
+    "is named; its steps are shown as they happen, and the diff at the end. With --sdk it answers\n"
+    "PROMPT with a model and web tools, without a sandbox (POST /execute/sdk). \"-\" is read from "
+    "the\n"
+    "input.\n\n"
+    "Of a task:\n"
+    "      --repo URL         clone this repository into the sandbox\n"
+    "      --ref REF          its branch, tag or commit\n"
+    "      --agent AGENT      coder (the default), or another that `cay doctor` lists\n"
+    "      --mode MODE        plan (nothing can be changed), acceptEdits (the default), or\n"
+    "                         bypassPermissions (also what the operator lets sandboxes reach)\n"
+    "      --diff             show what was changed also without a repository\n"
+    "      --timeout TIME     how long it may take: 90s, 5m (default 5m)\n\n"
+    "Of both:\n"
     "  -m, --model MODEL      opus, sonnet (the default), haiku, or a full id\n"
-    "      --max-turns N      how many answers it may give (default 10)\n"
-    "      --tools A,B        offer these tools and no others (default "
-    "WebFetch,WebSearch,TodoWrite;\n"
-    "                         there is RunCode too; \"\" is none)\n"
-    "      --system TEXT      instead of the built-in prompt of a coding assistant\n"
+    "      --max-turns N      how many steps or answers (default 30, with --sdk 10)\n"
+    "      --tools A,B        with --sdk: these tools and no others (default WebFetch,WebSearch,\n"
+    "                         TodoWrite; there is RunCode too; \"\" is none)\n"
+    "      --system TEXT      instead of the built-in prompt\n"
     "      --append TEXT      put behind the system prompt\n"
     "      --max-budget USD   end it when it has cost more\n"
     "  -o, --output json      print the whole answer as one JSON object, instead of the steps\n"
@@ -41,6 +53,8 @@ enum { EVENT_BYTES = 16 << 20, SHOWN_BYTES = 400 };
 struct execute_cli {
     const char *url;
     json_t *options; /* of the request */
+    const char *repo;
+    const char *ref;
     bool sdk;
     bool json;
     struct own_server server;
@@ -95,14 +109,29 @@ static bool on_event(void *ctx, const char *event, const char *data, size_t len)
     _cleanup_(json) json_t *j = json_loadb(data, len, 0, NULL);
     if (event && strcmp(event, "end") == 0)
         c->end = json_incref(j);
-    else if (event && j)
+    else if (event && j && c->sdk)
         show_event(event, j);
+    else if (event && j)
+        steps_show(event, j);
     return true;
 }
 
 static int on_data(void *ctx, const char *data, size_t len, struct err *err) {
     struct execute_cli *c = ctx;
     return sse_feed(&c->sse, data, len, err);
+}
+
+static int show_task_end(const struct execute_cli *c, bool success) {
+    const json_t *m = json_object_get(c->end, "metadata");
+    const char *diff = text_of(c->end, "diff");
+    if (*diff)
+        (void)fputc('\n', stdout);
+    terminal_print(stdout, diff, strlen(diff));
+    if (!success)
+        say("failed  ", text_of(json_object_get(c->end, "error"), "message"), SIZE_MAX);
+    (void)printf("%.1f s\n",
+                 (double)json_integer_value(json_object_get(m, "execution_time_ms")) / 1000.0);
+    return success ? 0 : 1;
 }
 
 static int show_end(const struct execute_cli *c) {
@@ -113,6 +142,8 @@ static int show_end(const struct execute_cli *c) {
         (void)printf("%s\n", text ? text : "{}");
         return success ? 0 : 1;
     }
+    if (!c->sdk)
+        return show_task_end(c, success);
     if (!success)
         say("failed  ", text_of(json_object_get(c->end, "error"), "message"), SIZE_MAX);
     (void)printf("%s  %lld turns, $%.4f, %.1f s\n", success ? "done" : "    ",
@@ -130,7 +161,8 @@ static int carry_out(struct execute_cli *c, const json_t *body, const char *url,
     if (rc < 0)
         return rc;
     sse_init(&c->sse, EVENT_BYTES, on_event, c);
-    struct client_call call = {.path = "/execute/sdk", .json = body, .ctx = c};
+    struct client_call call = {
+        .path = c->sdk ? "/execute/sdk" : "/execute", .json = body, .ctx = c};
     if (!c->json) {
         call.accept = "text/event-stream";
         call.on_data = on_data;
@@ -166,7 +198,8 @@ static int run_it(struct execute_cli *c, const char *prompt, struct err *err) {
     if (rc < 0)
         return rc;
     _cleanup_(json) json_t *body =
-        json_pack("{s:s,s:O}", "prompt", text.data ? text.data : "", "options", c->options);
+        json_pack("{s:s,s:O,s:s*,s:s*}", c->sdk ? "prompt" : "task", text.data ? text.data : "",
+                  "options", c->options, "repo", c->repo, "ref", c->ref);
     if (!body)
         rc = err_set(err, ERR_BAD_REQUEST, "the prompt is no text");
     if (rc == 0 && !url)
@@ -208,9 +241,28 @@ static int set_number(struct execute_cli *c, const char *key, bool whole) {
 }
 
 static int read_option(struct execute_cli *c, int option) {
+    int64_t ms = 0;
     switch (option) {
     case 'S':
         c->sdk = true;
+        return 0;
+    case 'r':
+        c->repo = optarg;
+        return 0;
+    case 'R':
+        c->ref = optarg;
+        return 0;
+    case 'A':
+        return set_text(c, "agent");
+    case 'M':
+        return set_text(c, "permission_mode");
+    case 'd':
+        (void)json_object_set_new(c->options, "include_diff", json_true());
+        return 0;
+    case 'T':
+        if (!cli_parse_time(optarg, &ms))
+            return cli_usage("execute", "--timeout is a time: 90s, 5m");
+        (void)json_object_set_new(c->options, "timeout_ms", json_integer(ms));
         return 0;
     case 'm':
         return set_text(c, "model");
@@ -238,6 +290,12 @@ static int read_option(struct execute_cli *c, int option) {
 
 int cli_execute(int argc, char **argv) {
     static const struct option options[] = {{"sdk", no_argument, NULL, 'S'},
+                                            {"repo", required_argument, NULL, 'r'},
+                                            {"ref", required_argument, NULL, 'R'},
+                                            {"agent", required_argument, NULL, 'A'},
+                                            {"mode", required_argument, NULL, 'M'},
+                                            {"diff", no_argument, NULL, 'd'},
+                                            {"timeout", required_argument, NULL, 'T'},
                                             {"model", required_argument, NULL, 'm'},
                                             {"max-turns", required_argument, NULL, 'n'},
                                             {"tools", required_argument, NULL, 't'},
@@ -262,8 +320,14 @@ int cli_execute(int argc, char **argv) {
     }
     if (rc == 0 && optind + 1 != argc)
         rc = cli_usage("execute", "say what is to be done, in one word or in quotes");
-    if (rc == 0 && !c.sdk)
-        rc = cli_usage("execute", "say --sdk; for work on files there is `cay code`");
+    bool of_task = c.repo || c.ref || json_object_get(c.options, "agent") ||
+                   json_object_get(c.options, "permission_mode") ||
+                   json_object_get(c.options, "include_diff") ||
+                   json_object_get(c.options, "timeout_ms");
+    if (rc == 0 && c.sdk && of_task)
+        rc = cli_usage("execute", "--sdk has no sandbox: the options of a task are not for it");
+    if (rc == 0 && !c.sdk && json_object_get(c.options, "allowed_tools"))
+        rc = cli_usage("execute", "--tools goes with --sdk");
     if (rc == 0) {
         rc = run_it(&c, argv[optind], &err);
         if (rc < 0)

@@ -22,7 +22,7 @@ static const struct verb verbs[] = {
     {"run", "run a JavaScript or TypeScript module in an isolate", cli_run},
     {"exec", "run a command in a Linux sandbox of its own", cli_exec},
     {"code", "have an agent write code in a sandbox of its own", cli_code},
-    {"execute", "have a model answer, with web tools", cli_execute},
+    {"execute", "have an agent do a task, or a model answer with web tools", cli_execute},
     {"sandbox", "make and use the sandboxes of a running server", cli_sandbox},
     {"vercel", "have programs written for @vercel/sandbox use a running server", cli_vercel},
     {"task", "queue tasks at a running server, follow and cancel them", cli_task},
