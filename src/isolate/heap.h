@@ -20,6 +20,26 @@ struct heap_plan {
     uint32_t name[HEAP_PLAN_MAX]; /* ascending */
 };
 
+#ifdef CAY_WITHOUT_GATHER
+/* A build without it (meson option "gather"): libc's malloc, and nothing in front of it. */
+static inline int heap_begin(const struct heap_plan *plan, struct err *err) {
+    (void)plan;
+    return err_set(err, ERR_UNSUPPORTED, "this build does not gather allocations");
+}
+static inline void heap_end(void) {
+}
+static inline int heap_watch(struct err *err) {
+    return err_set(err, ERR_UNSUPPORTED, "this build does not gather allocations");
+}
+static inline int heap_learn(struct heap_plan *plan, struct err *err) {
+    return heap_begin(plan, err);
+}
+static inline void heap_plan_sort(struct heap_plan *plan) {
+    (void)plan;
+}
+static inline void heap_forget(void) {
+}
+#else
 /* Allocations are named from here on. With a plan those that it has are put side by side; with NULL
  * they are noted, so that one can be learnt. */
 int heap_begin(const struct heap_plan *plan, struct err *err);
@@ -32,3 +52,4 @@ int heap_learn(struct heap_plan *plan, struct err *err);
 void heap_plan_sort(struct heap_plan *plan);
 /* Drops what was noted. */
 void heap_forget(void);
+#endif

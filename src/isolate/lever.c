@@ -96,30 +96,6 @@ int lever_text(int proc_fd, struct err *err) {
     return rc;
 }
 
-/* ---- diet ---- */
-
-/* What JavaScriptCore's library drags in for other users of GLib, and what only the zygote needs.
- */
-static const char *const unneeded[] = {
-    "libgio-",    "libgobject-", "libgmodule-", "libsystemd.", "libmount.",   "libblkid.",
-    "libselinux", "libffi.",     "libcap.",     "libgcrypt.",  "libgpg-",     "liblzma.",
-    "libzstd.",   "liblz4.",     "libpcre2-",   "libjansson.", "libseccomp.",
-};
-
-int lever_diet(int proc_fd, struct err *err) {
-    static struct maps maps;
-    _cleanup_(free) char *text = xmalloc(MAPS_TEXT_SIZE);
-    int rc = maps_read(&maps, proc_fd, text, MAPS_TEXT_SIZE, err);
-    for (size_t i = 0; rc == 0 && i < maps.count; i++) {
-        const struct map *m = &maps.map[i];
-        for (size_t k = 0; k < ARRAY_LEN(unneeded); k++)
-            if (strstr(m->name, unneeded[k]) &&
-                madvise((void *)m->start, m->end - m->start, MADV_DONTFORK) < 0)
-                rc = err_sys(err, "keep %s out of the fork", m->name);
-    }
-    return rc;
-}
-
 /* ---- populate ---- */
 
 enum { RANGES_MAX = 4096 };

@@ -12,8 +12,6 @@
  * page-table entries, where a file's pages fault one by one in each child. Costs their size once.
  */
 int lever_text(int proc_fd, struct err *err);
-/* Keeps libraries that the engine links but no isolate calls out of the fork. */
-int lever_diet(int proc_fd, struct err *err);
 
 /* The pages a run touches, learnt in a child that ran one. Lives in shared memory. */
 struct lever_pages;

@@ -88,8 +88,6 @@ struct zygote {
     char lever_note[256];      /* why a lever does not hold */
     uint64_t size_bytes;
     int signal_fd;
-    bool retiring;
-    bool bound; /* no symbol is left to bind */
 };
 
 static int send_control(uint16_t type, const struct buf *payload, const int *fds, size_t nfds) {
@@ -433,10 +431,6 @@ static int on_control(struct zygote *z, struct wire_frame *f, struct err *err) {
         allow(z, number, unpack_u32(&u));
         break;
     }
-    case ISOLATE_RETIRE:
-        z->retiring = true;
-        z->wanted = 0;
-        break;
     default:
         u.bad = true;
     }
@@ -458,8 +452,6 @@ static int read_control(struct zygote *z, struct err *err) {
 static int serve(struct zygote *z, struct err *err) {
     static struct pollfd p[2 + CHILDREN_MAX];
     for (;;) {
-        if (z->retiring && z->nchildren == 0)
-            return 0;
         /* One at a time, so that what is ready is handed over between two forks. */
         if (z->wanted > 0 && z->nchildren < CHILDREN_MAX) {
             int rc = fork_isolate(z, err);
@@ -505,7 +497,7 @@ static void write_features(const struct zygote *z, const char *error, struct buf
         {"pid_ns", l->pid_ns},     {"empty_root", l->empty_root},
         {"seccomp", l->seccomp},   {"unprivileged", l->unprivileged},
     };
-    static const char *const levers[] = {"warm", "threshold", "text", "diet", "populate", "gather"};
+    static const char *const levers[] = {"warm", "threshold", "text", "populate", "gather"};
     struct json_writer w;
     json_writer_init(&w, out);
     json_writer_object_begin(&w);
@@ -582,8 +574,6 @@ static void pull_levers(struct zygote *z) {
     int proc_fd = z->lock.proc_fd;
     if (z->config.levers & ISOLATE_LEVER_TEXT)
         lever_done(z, ISOLATE_LEVER_TEXT, lever_text(proc_fd, &err), &err);
-    if ((z->config.levers & ISOLATE_LEVER_DIET) && z->bound)
-        lever_done(z, ISOLATE_LEVER_DIET, lever_diet(proc_fd, &err), &err);
 }
 
 /* A later zygote can have what this one learns. */
@@ -689,15 +679,14 @@ static int bring_up(struct zygote *z, struct err *err) {
     return rehearse_all(z, err);
 }
 
-/* Starts over with every symbol bound. A symbol that an isolate binds at its first use would send
- * the dynamic linker through libraries that are not forked along, and writes a page besides. */
+/* Starts over with every symbol bound: one that an isolate binds at its first use writes a page. */
 static void bind_now(char **argv) {
     if (getenv("LD_BIND_NOW"))
         return;
     (void)clearenv();
     (void)setenv("LD_BIND_NOW", "1", 1);
     (void)execv("/proc/self/exe", argv);
-    (void)unsetenv("LD_BIND_NOW"); /* it did not work: pull_levers() looks */
+    (void)unsetenv("LD_BIND_NOW"); /* it did not work */
 }
 
 int main(int argc, char **argv) {
@@ -706,7 +695,6 @@ int main(int argc, char **argv) {
     (void)prctl(PR_SET_NAME, "cay-isolate");
     log_init("cay-isolate", LOG_LEVEL_INFO);
     static struct zygote z;
-    z.bound = getenv("LD_BIND_NOW") != NULL;
     struct err err;
     if (bring_up(&z, &err) < 0) {
         log_error("isolate.failed", "error", err.message);

@@ -13,7 +13,6 @@
  *              from now on it may use so many times cpu_max_s of processor time. One that uses
  *              more is killed, and EXITED says ISOLATE_EXIT_CPU. A new isolate needs none for its
  *              first call.
- *     RETIRE   no payload: fork no more, exit when the last isolate has.
  *   zygote -> front
  *     FEATURES JSON object: which locks and levers are active, and why one is not. Comes once, when
  *              the zygote is ready to fork; "error" in it says that a strict CONFIG was refused.
@@ -100,13 +99,12 @@
  *   key "$t" itself)
  */
 
-#define ISOLATE_VERSION    3
+#define ISOLATE_VERSION    4
 #define ISOLATE_CONTROL_FD 3
 
 enum isolate_control {
     ISOLATE_CONFIG = 1,
     ISOLATE_WANT = 2,
-    ISOLATE_RETIRE = 3,
     ISOLATE_ALLOW = 4,
     ISOLATE_FEATURES = 16,
     ISOLATE_READY = 17,
@@ -153,10 +151,9 @@ enum isolate_lever {
     ISOLATE_LEVER_WARM = 1 << 0,      /* the zygote ran a program over the real path */
     ISOLATE_LEVER_THRESHOLD = 1 << 1, /* short runs do not compile */
     ISOLATE_LEVER_TEXT = 1 << 2,      /* the engine's text on huge anonymous pages */
-    ISOLATE_LEVER_DIET = 1 << 3,      /* libraries no isolate needs are not forked */
-    ISOLATE_LEVER_POPULATE = 1 << 4,  /* pages a run writes are populated before work arrives */
-    ISOLATE_LEVER_GATHER = 1 << 5,    /* what a run writes to lies close together */
-    ISOLATE_LEVER_ALL = (1 << 6) - 1,
+    ISOLATE_LEVER_POPULATE = 1 << 3,  /* pages a run writes are populated before work arrives */
+    ISOLATE_LEVER_GATHER = 1 << 4,    /* what a run writes to lies close together */
+    ISOLATE_LEVER_ALL = (1 << 5) - 1,
 };
 
 enum isolate_run_flag {

@@ -758,31 +758,6 @@ static void a_forged_reply_ends_the_capability(void **state) {
     }
 }
 
-static void retire_waits_for_the_last_isolate(void **state) {
-    (void)state;
-    struct front f;
-    front_start(&f, getenv("CAY_ISOLATE"), 0, ISOLATE_LEVER_ALL);
-    struct front_isolate iso;
-    front_want(&f, 1);
-    front_take(&f, &iso);
-    struct wire_out out = {.type = ISOLATE_RETIRE};
-    assert_int_equal(wire_send(f.control, &out), 0);
-    struct front_run run = {.program = "(async () => ({ default: () => 5 }))"};
-    struct front_outcome o;
-    front_send_run(&iso, 1, &run);
-    front_finish_run(&iso, 1, &run, &o);
-    assert_string_equal(o.result, "5");
-    front_outcome_finish(&o);
-    assert_int_equal(waitpid(f.pid, NULL, WNOHANG), 0);
-    front_drop(&iso);
-    int status = -1;
-    assert_int_equal(waitpid(f.pid, &status, 0), f.pid);
-    assert_int_equal(status, 0);
-    close(f.control);
-    wire_reader_finish(&f.reader);
-    free(f.features);
-}
-
 static long pages_of(const struct front *f) {
     const char *at = strstr(f->features, "\"pages_populated\":");
     return at ? strtol(strchr(at, ':') + 1, NULL, 10) : 0;
@@ -897,7 +872,6 @@ int main(void) {
         cmocka_unit_test(a_pair_of_harness_and_user_code_runs),
         cmocka_unit_test(a_withdrawn_capability_rejects),
         cmocka_unit_test(a_forged_reply_ends_the_capability),
-        cmocka_unit_test(retire_waits_for_the_last_isolate),
         cmocka_unit_test(a_plan_gathers_what_a_run_writes),
         cmocka_unit_test(a_plan_that_does_not_fit_does_no_harm),
         cmocka_unit_test(isolates_end_with_the_zygote),

@@ -31,9 +31,7 @@ struct runner_config runner_config_default(void) {
         .compile_small_cpu_ms = LIMIT_COMPILE_SMALL_CPU_MS,
         .compile_waiting_bytes = LIMIT_COMPILE_WAITING_BYTES,
         .compile_idle_ms = LIMIT_COMPILE_IDLE_MS,
-        /* Leaving libraries out of the fork gains nothing that can be measured here, and whatever
-         * still calls into one of them crashes. */
-        .isolate_levers = ISOLATE_LEVER_ALL & ~(uint32_t)ISOLATE_LEVER_DIET,
+        .isolate_gather = 1,
     };
 }
 
@@ -49,6 +47,7 @@ size_t runner_config_table(struct runner_config *c, struct setting *out) {
         SETTING_FIXED("isolates", c->isolates, 1, 100000),
         SETTING_FIXED("isolates_memory_bytes", c->isolates_memory_bytes, 0, (int64_t)1 << 50),
         SETTING_FIXED("ready_isolates", c->ready_isolates, 1, 10000),
+        SETTING_FIXED("isolate_gather", c->isolate_gather, 0, 1),
         SETTING_FIXED("waiting_runs", c->waiting_runs, 0, 1000000),
         SETTING_FIXED("wait_ms", c->wait_ms, 1, 3600000),
         SETTING_FIXED("facets", c->facets, 1, 100000),
@@ -64,6 +63,13 @@ size_t runner_config_table(struct runner_config *c, struct setting *out) {
     };
     memcpy(out, table, sizeof(table));
     return ARRAY_LEN(table);
+}
+
+static uint32_t levers_of(const struct runner_options *o) {
+    if (o->cold)
+        return 0;
+    return o->config.isolate_gather ? ISOLATE_LEVER_ALL
+                                    : ISOLATE_LEVER_ALL & ~(uint32_t)ISOLATE_LEVER_GATHER;
 }
 
 struct runner *runner_create(const struct runner_options *o) {
@@ -104,7 +110,7 @@ struct runner *runner_create(const struct runner_options *o) {
         /* An upper bound for the zygote; each isolate lowers it to its own limit. */
         .memory_max_bytes = c->limits.memory_bytes + ((uint64_t)1 << 30),
         .cpu_max_s = c->limits.cpu_ms / 1000 + 1,
-        .levers = o->cold ? 0 : c->isolate_levers,
+        .levers = levers_of(o),
     };
     r->pool = pool_create(&r->pool_options);
     r->facets = facets_create(&(struct facets_options){.loop = o->loop,

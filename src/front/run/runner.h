@@ -39,7 +39,7 @@ struct runner_config {
     unsigned compile_small_cpu_ms;
     size_t compile_waiting_bytes;
     unsigned compile_idle_ms;
-    uint32_t isolate_levers;
+    unsigned isolate_gather; /* 1: what a run writes to is put side by side (isolate/heap.h) */
     uint64_t isolates_memory_bytes; /* of all together; 0: three quarters of the machine's */
 };
 
