@@ -397,7 +397,9 @@ test('the keyboard alone will do', limit, async () => {
     }
     assert.fail('not reached');
   };
-  await press('Tab', tab(page, /Executions/));
+  await press('Tab', tab(page, /Customers/));
+  await page.keyboard.press('ArrowLeft');
+  assert.equal(await tab(page, /Executions/).getAttribute('aria-selected'), 'true');
   await page.keyboard.press('ArrowRight');
   assert.equal(await tab(page, /Customers/).getAttribute('aria-selected'), 'true');
   assert.ok(await panel(page, /Customers/).isVisible());
