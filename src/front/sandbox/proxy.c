@@ -133,6 +133,27 @@ static void end(struct proxy *p) {
     on_poll_closed((uv_handle_t *)&p->poll);
 }
 
+/* To a person a page, which looks again by itself: servers take a moment to start. The message is
+ * ours, with nothing of the guest's in it. */
+static void refuse(struct http_req *req, const struct err *err) {
+    if (!http_req_accepts(req, "text/html")) {
+        http_respond_err(req, err);
+        return;
+    }
+    _cleanup_(buf) struct buf b;
+    buf_init(&b, 2048);
+    (void)buf_addf(&b,
+                   "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">"
+                   "<meta http-equiv=\"refresh\" content=\"3\">"
+                   "<meta name=\"viewport\" content=\"width=device-width\">"
+                   "<meta name=\"color-scheme\" content=\"light dark\">"
+                   "<title>No answer</title><h1>No answer</h1><p>%s.</p>"
+                   "<p>This page looks again every three seconds.</p></html>\n",
+                   err->message);
+    http_res_header(req, "Cache-Control", "no-store");
+    http_respond(req, err_http_status(err->code), "text/html; charset=utf-8", b.data, b.len);
+}
+
 static void fail(struct proxy *p, const struct err *err) {
     struct http_req *req = p->req;
     p->req = NULL;
@@ -145,7 +166,7 @@ static void fail(struct proxy *p, const struct err *err) {
         if (has_begun(p))
             http_stream_break(req); /* the client must see that it is not whole */
         else
-            http_respond_err(req, err);
+            refuse(req, err);
     }
     end(p);
 }

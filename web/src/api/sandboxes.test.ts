@@ -9,6 +9,7 @@ import {
   readPiece,
   readSandbox,
   sandboxes,
+  readListeners,
 } from './sandboxes.ts';
 
 afterEach(() => vi.unstubAllGlobals());
@@ -172,4 +173,15 @@ test('a file is written as it is', async () => {
 test('a port is never at the origin of the page', () => {
   const at = { protocol: 'http:', port: '8787' };
   expect(portUrl('sbx_1', 8000, at)).toBe('http://8000-sbx_1.localhost:8787/');
+});
+
+test('what listens is told from what is connected, and from the way out', () => {
+  const table = `  sl  local_address rem_address   st tx_queue
+   0: 0100007F:1F40 00000000:0000 0A 00000000:00000000
+   1: 0100007F:1F40 0100007F:D431 01 00000000:00000000
+   2: 0100007F:0C38 00000000:0000 0A 00000000:00000000
+   3: 00000000000000000000000001000000:0BB8 00000000000000000000000000000000:0000 0A 0
+   x: <img src=x> 0A`;
+  expect(readListeners(table)).toEqual([3000, 8000]);
+  expect(readListeners('')).toEqual([]);
 });

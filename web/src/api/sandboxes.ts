@@ -304,6 +304,22 @@ export function send(call: Call, signal?: AbortSignal): Promise<unknown> {
 
 const measuredAtOnce = 24;
 
+/** What tells a sandbox's listeners, by a command that the list of commands leaves out. */
+export const listenersArgv = ['cat', '/proc/net/tcp', '/proc/net/tcp6'];
+/** Where the sandbox's own way out listens. */
+const proxyPort = 3128;
+
+/** The ports of the sockets that listen, of the kernel's own tables. */
+export function readListeners(tables: string): number[] {
+  const ports = new Set<number>();
+  for (const line of tables.split('\n')) {
+    const [, port] = /^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) [0-9A-F]+:[0-9A-F]{4} 0A /.exec(line) ?? [];
+    if (port !== undefined) ports.add(parseInt(port, 16));
+  }
+  ports.delete(proxyPort);
+  return [...ports].filter((port) => port > 0).sort((a, b) => a - b);
+}
+
 export const sandboxes = {
   /** The list knows what was measured last; those that live are asked again, the first of them. */
   async list(signal?: AbortSignal): Promise<Sandbox[]> {
@@ -330,6 +346,10 @@ export const sandboxes = {
   async snapshots(signal?: AbortSignal): Promise<Snapshot[]> {
     return list(object(await send(calls.snapshots(), signal)).snapshots).map(readSnapshot);
   },
+  async listeners(id: string): Promise<number[]> {
+    const body = { argv: listenersArgv, timeout_s: 5 };
+    return readListeners(text(object(await send(calls.exec(id, body))).stdout));
+  },
   /** A link to a port that this browser may follow: with a pass in it, where keys are needed. */
   async portLink(id: string, port: number): Promise<string> {
     return text(object(await send(calls.pass(id, port))).url);
@@ -338,7 +358,9 @@ export const sandboxes = {
     return readSnapshot(await send(calls.snapshot(id, name)));
   },
   async execs(id: string, signal?: AbortSignal): Promise<Exec[]> {
-    const execs = list(object(await send(calls.execs(id), signal)).execs).map(readExec);
+    const execs = list(object(await send(calls.execs(id), signal)).execs)
+      .map(readExec)
+      .filter(({ command }) => command !== listenersArgv.join(' '));
     return execs.sort((a, b) => (a.startedAt < b.startedAt ? 1 : -1));
   },
   async start(id: string, body: object): Promise<Exec> {

@@ -1,18 +1,23 @@
 import { type MouseEvent, useState } from 'react';
+import { useLoad } from '../../hooks.ts';
 import { ApiError } from '../../api/client.ts';
 import { portUrl, sandboxes } from '../../api/sandboxes.ts';
 import { Curl } from '../../components/Curl.tsx';
 import { Notice } from '../../components/Notice.tsx';
 
-const usual = [3000, 4321, 5000, 5173, 8000, 8080];
-
 /** Links to what listens inside. Each is an origin of its own, never the page's. */
-export function Ports({ id, live }: { id: string; live: boolean }) {
+export function Ports({ id, live, paused }: { id: string; live: boolean; paused: boolean }) {
   const [port, setPort] = useState('');
   const [problem, setProblem] = useState<string | null>(null);
   const number = /^\d{1,5}$/.test(port) ? Number(port) : 0;
   const isPort = number > 0 && number < 65536;
-  const ports = isPort && !usual.includes(number) ? [number, ...usual] : usual;
+  const usable = live && !paused;
+  const { data, error, reload } = useLoad(
+    async () => (usable ? sandboxes.listeners(id) : []),
+    [id, usable],
+  );
+  const found = data ?? [];
+  const ports = isPort && !found.includes(number) ? [number, ...found] : found;
   // The tab is opened at once, or the browser would take it for a pop-up; it gets no hold of this page.
   const follow = async (event: MouseEvent, it: number) => {
     if (event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
@@ -29,6 +34,8 @@ export function Ports({ id, live }: { id: string; live: boolean }) {
     }
   };
   if (!live) return <p className="panel-empty">Its ports can be reached while it runs.</p>;
+  if (paused)
+    return <p className="panel-empty">It is paused: its ports can be reached when it goes on.</p>;
   return (
     <div className="ports">
       <p>
@@ -36,17 +43,27 @@ export function Ports({ id, live }: { id: string; live: boolean }) {
       </p>
       <div className="fields ports-field">
         <label>
-          <span>Port</span>
+          <span>Another port</span>
           <input
             inputMode="numeric"
-            placeholder="8000"
             value={port}
             aria-invalid={port !== '' && !isPort}
             onChange={(event) => setPort(event.target.value.trim())}
           />
         </label>
       </div>
+      <div className="files-actions">
+        <button type="button" className="button" onClick={reload}>
+          Look again
+        </button>
+      </div>
       {problem !== null && <Notice tone="bad" title={problem} />}
+      {error && (
+        <Notice tone="warn" title="It could not be asked what listens">
+          {error.message}. A port that you know can be opened above.
+        </Notice>
+      )}
+      {data && ports.length === 0 && <p className="panel-empty">Nothing listens inside.</p>}
       <ul className="port-list">
         {ports.map((it) => {
           const url = portUrl(id, it, location);

@@ -380,7 +380,7 @@ function Panels({
           {
             id: 'ports',
             label: 'Ports',
-            panel: panel('ports', () => <Ports id={id} live={live} />),
+            panel: panel('ports', () => <Ports id={id} live={live} paused={paused} />),
           },
           {
             id: 'network',
