@@ -100,6 +100,29 @@ describe('tasks', () => {
     assert.ok(Date.parse(t.finished_at) >= Date.parse(t.started_at) && Date.parse(t.started_at) >= Date.parse(t.created_at));
   });
 
+  test('each type has its own work: an agent in a sandbox, a task of the executor, a prompt', async () => {
+    const bodies = [
+      { type: 'code', input: { command: 'echo from the sandbox; touch made' } },
+      { type: 'execute', input: { task: 'say hello' } },
+      { type: 'execute/sdk', input: { prompt: 'hello' } },
+    ];
+    for (const body of bodies) {
+      const res = await tasks.submit(body);
+      assert.equal(res.status, 202, res.body);
+      const t = await ended(tasks, res.json().id, 60_000);
+      assert.ok(['done', 'failed'].includes(t.state), JSON.stringify(t));
+      assert.equal(t.attempt, 1, JSON.stringify(t.attempts));
+      assert.ok(t.result, `${body.type} has a result`);
+      if (body.type === 'code') {
+        assert.equal(t.state, 'done', JSON.stringify(t.error));
+        assert.match(t.result.diff, /made/);
+        const seen = follow(cay, t.id, { headers: bearer(cay.key) });
+        await seen.ended;
+        assert.ok(seen.events.some((e) => JSON.stringify(e.data).includes('from the sandbox')));
+      }
+    }
+  });
+
   test('what the program did is its result, and is not tried again', async () => {
     const { id } = (await tasks.submit(run('export default () => { throw new TypeError("no"); }'))).json();
     const t = await ended(tasks, id);

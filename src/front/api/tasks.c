@@ -217,7 +217,9 @@ static int read_common(const json_t *body, struct ledger_task *t, struct err *er
     if (rc == 0)
         rc = json_get_str(body, "type", &type, err);
     if (rc == 0 && !type)
-        rc = err_set(err, ERR_BAD_REQUEST, "say in \"type\" what it is: run, code or execute/sdk");
+        rc = err_set(err, ERR_BAD_REQUEST,
+                     "say in \"type\" what it is: run, code, execute, "
+                     "execute/sdk or claude-code");
     if (rc == 0)
         rc = json_get_str(body, "title", &title, err);
     if (rc == 0 && title && strlen(title) > TITLE_BYTES)

@@ -22,7 +22,7 @@ static const char usage[] =
     "       cay task cancel ID...             end it\n\n"
     "Tasks survive the death of the server. INPUT is the JSON that the type takes, @FILE or "
     "\"-\".\n\n"
-    "  --type T            run (the default), code or execute/sdk\n"
+    "  --type T            run (the default), code, execute, execute/sdk or claude-code\n"
     "  --at TIME           not before this time (2026-01-31T12:00:00Z)\n"
     "  --priority N        among your own, -100 to 100\n"
     "  --timeout TIME      of each attempt (default 1h)\n"

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-enum { SWEEP_MS = LEDGER_WAIT_MS / 20 };
+enum { SWEEPS = 20 }; /* while an answer is waited for */
 
 /* One that was asked, until its answer has been given. */
 struct ledger_call {
@@ -30,6 +30,7 @@ struct ledger {
     struct ledger_call *calls;
     size_t ncalls;
     uint64_t next_id;
+    int64_t wait_ms;
     bool closed;
 };
 
@@ -85,10 +86,15 @@ struct ledger *ledger_create(uv_loop_t *loop, const struct ledger_backend *ops, 
     l->ops = ops;
     l->backend = backend;
     l->handles = 2;
+    l->wait_ms = LEDGER_WAIT_MS;
     later_queue_init(&l->later, loop);
     (void)uv_timer_init(loop, &l->timer);
     l->timer.data = l;
     return l;
+}
+
+void ledger_set_wait(struct ledger *l, int64_t ms) {
+    l->wait_ms = ms;
 }
 
 void ledger_call(struct ledger *l, const struct ledger_ask *ask, ledger_on_answer on_answer,
@@ -97,7 +103,7 @@ void ledger_call(struct ledger *l, const struct ledger_ask *ask, ledger_on_answe
     *c = (struct ledger_call){.next = l->calls,
                               .ledger = l,
                               .id = ++l->next_id,
-                              .deadline_ms = clock_mono_ms() + LEDGER_WAIT_MS,
+                              .deadline_ms = clock_mono_ms() + l->wait_ms,
                               .on_answer = on_answer,
                               .ctx = ctx};
     l->calls = c;
@@ -109,7 +115,8 @@ void ledger_call(struct ledger *l, const struct ledger_ask *ask, ledger_on_answe
     } else {
         l->ops->ask(l->backend, c->id, ask);
         if (!c->answered && !uv_is_active((uv_handle_t *)&l->timer))
-            (void)uv_timer_start(&l->timer, on_sweep, SWEEP_MS, SWEEP_MS);
+            (void)uv_timer_start(&l->timer, on_sweep, (uint64_t)l->wait_ms / SWEEPS,
+                                 (uint64_t)l->wait_ms / SWEEPS);
     }
 }
 

@@ -78,13 +78,17 @@ int hooks_check_secret(const char *secret, struct err *err) {
 static int read_url(const char *url, char **ret_host, uint32_t *ret_port) {
     bool tls;
     const char *path;
-    return egress_url_parse(url, &tls, ret_host, ret_port, &path, NULL);
+    _cleanup_(free) char *without = xstrndup(url, strcspn(url, "?")); /* its query */
+    return egress_url_parse(without, &tls, ret_host, ret_port, &path, NULL);
 }
 
 int hooks_check_url(const char *url, struct err *err) {
     _cleanup_(free) char *host = NULL;
     uint32_t port;
-    if (strlen(url) > URL_MAX || strpbrk(url, "@ \t\r\n#") || read_url(url, &host, &port) < 0)
+    bool visible = true;
+    for (const char *p = url; *p; p++)
+        visible = visible && *p > ' ' && *p <= '~';
+    if (strlen(url) > URL_MAX || !visible || strpbrk(url, "@#") || read_url(url, &host, &port) < 0)
         return err_set(err, ERR_BAD_REQUEST,
                        "a webhook's \"url\" is http:// or https:// with at most %d bytes, and has "
                        "no user and no fragment",

@@ -2,6 +2,7 @@
 
 #include "base/cleanup.h"
 #include "front/code/code.h"
+#include "front/code/task.h"
 #include "front/execute/execute.h"
 #include "front/run/ask.h"
 
@@ -41,14 +42,51 @@ static int check_code(const struct task_rooms *r, const json_t *body, struct err
     return code_check(r->codes, body, err);
 }
 
+static struct code_ask code_ask_of(const struct task_start *how, const json_t *body) {
+    return (struct code_ask){
+        .owner = how->owner, .scope = how->scope, .grants = how->grants, .body = body};
+}
+
 static int code_start_task(const struct task_rooms *r, const struct task_start *how,
                            struct err *err) {
+    struct code_ask ask = code_ask_of(how, how->body);
     char id[ID_SIZE];
-    return code_start(
-        r->codes,
-        &(struct code_ask){
-            .owner = how->owner, .scope = how->scope, .grants = how->grants, .body = how->body},
-        id, err);
+    return code_start(r->codes, &ask, id, err);
+}
+
+/* --- claude-code: the same with that agent --- */
+
+static json_t *with_claude(const json_t *body) {
+    json_t *copy = json_deep_copy(body);
+    (void)json_object_set_new(copy, "agent", json_string("claude-code"));
+    return copy;
+}
+
+static int claude_check(const struct task_rooms *r, const json_t *body, struct err *err) {
+    _cleanup_(json) json_t *input = with_claude(body);
+    return code_check(r->codes, input, err);
+}
+
+static int claude_start(const struct task_rooms *r, const struct task_start *how, struct err *err) {
+    _cleanup_(json) json_t *input = with_claude(how->body);
+    struct code_ask ask = code_ask_of(how, input);
+    char id[ID_SIZE];
+    return code_start(r->codes, &ask, id, err);
+}
+
+/* --- execute: a task for a coding agent --- */
+
+static int execute_check(const struct task_rooms *r, const json_t *body, struct err *err) {
+    const char *task = json_string_value(json_object_get(body, "task"));
+    (void)r;
+    return task && *task ? 0 : err_set(err, ERR_BAD_REQUEST, "\"task\" must be a string");
+}
+
+static int execute_start(const struct task_rooms *r, const struct task_start *how,
+                         struct err *err) {
+    struct code_ask ask = code_ask_of(how, how->body);
+    char id[ID_SIZE];
+    return code_task_start(r->codes, &ask, id, err);
 }
 
 /* --- execute/sdk: a prompt, a model and web tools --- */
@@ -67,9 +105,9 @@ static int sdk_start_task(const struct task_rooms *r, const struct task_start *h
 }
 
 static const struct task_type types[] = {
-    {"run", run_check, run_start_task},
-    {"code", check_code, code_start_task},
-    {"execute/sdk", sdk_check, sdk_start_task},
+    {"run", run_check, run_start_task},          {"code", check_code, code_start_task},
+    {"execute", execute_check, execute_start},   {"execute/sdk", sdk_check, sdk_start_task},
+    {"claude-code", claude_check, claude_start},
 };
 
 const struct task_type *task_type_find(const char *name, struct err *err) {
@@ -77,6 +115,8 @@ const struct task_type *task_type_find(const char *name, struct err *err) {
         if (strcmp(types[i].name, name) == 0)
             return &types[i];
     (void)err_set(err, ERR_BAD_REQUEST,
-                  "there is no type of tasks \"%.40s\"; there are run, code and execute/sdk", name);
+                  "there is no type of tasks \"%.40s\"; there are run, code, execute, "
+                  "execute/sdk and claude-code",
+                  name);
     return NULL;
 }

@@ -1,0 +1,294 @@
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "front/ledger/backend.h"
+#include "front/ledger/db.h"
+#include "unit/unit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A ledger that does what it is told to do: it answers late, out of order, twice, or not at all. */
+
+enum { ASKS = 8192, WAIT_MS = 200 };
+
+static uv_loop_t loop;
+static struct ledger *ledger;
+static uint64_t asked[ASKS];
+static size_t nasked;
+static bool at_once; /* inside the ask */
+static bool inside;  /* a call of ours is on the stack */
+static int closed;
+
+static void answer(uint64_t id, int64_t count) {
+    struct ledger_answer a = {.count = count, .next_ms = -1};
+    a.tasks = calloc(1, sizeof(*a.tasks));
+    a.ntasks = 1;
+    a.tasks[0].type = strdup("run");
+    ledger_answered(ledger, id, &a);
+}
+
+static void fake_ask(void *backend, uint64_t id, const struct ledger_ask *ask) {
+    (void)backend;
+    (void)ask;
+    asked[nasked++ % ASKS] = id;
+    if (at_once)
+        answer(id, (int64_t)id);
+}
+
+static void fake_refresh(void *backend) {
+    (void)backend;
+}
+
+static void fake_close(void *backend) {
+    (void)backend;
+    closed++;
+}
+
+static const struct ledger_backend fake = {fake_ask, fake_refresh, fake_close};
+
+struct got {
+    int n;
+    enum err_code code;
+    int64_t count;
+};
+
+static void on_answer(void *ctx, const struct ledger_answer *a) {
+    struct got *g = ctx;
+    assert_false(inside); /* never in the stack of who asked, or who answered */
+    g->n++;
+    g->code = a->err.code;
+    g->count = a->count;
+    assert_int_equal(a->ntasks, a->err.code ? 0 : 1);
+}
+
+static void call(struct got *g) {
+    inside = true;
+    ledger_call(ledger, &(struct ledger_ask){.op = LEDGER_TASK_GET}, on_answer, g);
+    inside = false;
+}
+
+static void give(size_t which, int64_t count) {
+    inside = true;
+    answer(asked[which], count);
+    inside = false;
+}
+
+static void turn(void) {
+    for (int i = 0; i < 3; i++)
+        (void)uv_run(&loop, UV_RUN_NOWAIT);
+}
+
+static int setup(void **state) {
+    (void)state;
+    nasked = 0;
+    at_once = false;
+    closed = 0;
+    if (uv_loop_init(&loop) != 0)
+        return -1;
+    ledger = ledger_create(&loop, &fake, NULL);
+    ledger_set_wait(ledger, WAIT_MS);
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    ledger_close(ledger);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    return uv_loop_close(&loop) == 0 && closed == 1 ? 0 : -1;
+}
+
+static void test_an_answer_comes_from_the_loop(void **state) {
+    (void)state;
+    struct got g = {0};
+    at_once = true;
+    call(&g);
+    assert_int_equal(g.n, 0);
+    turn();
+    assert_int_equal(g.n, 1);
+    assert_int_equal(g.code, 0);
+}
+
+static void test_answers_out_of_order_find_who_asked(void **state) {
+    (void)state;
+    struct got g[3] = {0};
+    for (int i = 0; i < 3; i++)
+        call(&g[i]);
+    give(2, 12);
+    give(0, 10);
+    give(1, 11);
+    turn();
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(g[i].n, 1);
+        assert_int_equal(g[i].count, 10 + i);
+    }
+}
+
+static void test_an_answer_that_comes_twice_counts_once(void **state) {
+    (void)state;
+    struct got g = {0};
+    call(&g);
+    give(0, 1);
+    give(0, 2); /* before it was told */
+    turn();
+    give(0, 3);       /* and after */
+    answer(99999, 4); /* and one that nobody asked for */
+    turn();
+    assert_int_equal(g.n, 1);
+    assert_int_equal(g.count, 1);
+}
+
+static void test_no_answer_is_an_answer_in_time_and_a_late_one_is_dropped(void **state) {
+    (void)state;
+    struct got g = {0};
+    int64_t begun = clock_mono_ms();
+    call(&g);
+    while (g.n == 0)
+        (void)uv_run(&loop, UV_RUN_ONCE);
+    assert_int_equal(g.code, ERR_UNAVAILABLE);
+    assert_int_equal(err_http_status(g.code), 503);
+    assert_true(clock_mono_ms() - begun >= WAIT_MS);
+    give(0, 1);
+    turn();
+    assert_int_equal(g.n, 1);
+}
+
+static void test_how_many_wait_is_bounded(void **state) {
+    (void)state;
+    struct got g = {0};
+    struct got last = {0};
+    for (int i = 0; i < LEDGER_ASKS_MAX; i++)
+        call(&g);
+    call(&last);
+    turn();
+    assert_int_equal(nasked, LEDGER_ASKS_MAX); /* the last was not passed on */
+    assert_int_equal(last.code, ERR_UNAVAILABLE);
+    assert_int_equal(g.n, 0);
+    give(0, 1);
+    turn();
+    call(&last); /* there is room again */
+    turn();
+    assert_int_equal(nasked, LEDGER_ASKS_MAX + 1);
+    assert_int_equal(last.n, 1);
+    ledger_close(ledger); /* who waits is told */
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(g.n, LEDGER_ASKS_MAX);
+    assert_int_equal(last.n, 2);
+    assert_int_equal(last.code, ERR_CANCELLED);
+    closed = 0;
+    ledger = ledger_create(&loop, &fake, NULL); /* for teardown */
+}
+
+/* --- what the SQLite one does, where the desk does not come --- */
+
+static int64_t now;
+static int64_t now_ms(void) {
+    return now;
+}
+
+static struct ledger_db *db;
+
+static void ask(const struct ledger_ask *a, struct ledger_answer *ret) {
+    ledger_db_do(db, a, ret);
+}
+
+static enum err_code submit(const char *id, const char *owner, const char *idem, const char *hash,
+                            size_t most) {
+    struct ledger_answer a;
+    struct ledger_task t = {.type = (char *)(uintptr_t) "run",
+                            .body = (char *)(uintptr_t) "{}",
+                            .idem = (char *)(uintptr_t)idem,
+                            .idem_hash = (char *)(uintptr_t)hash,
+                            .max_attempts = 1};
+    (void)snprintf(t.id, sizeof(t.id), "%s", id);
+    (void)snprintf(t.owner, sizeof(t.owner), "%s", owner);
+    ask(&(struct ledger_ask){.op = LEDGER_TASK_SUBMIT, .task = &t, .per_key = most}, &a);
+    enum err_code code = a.err.code;
+    ledger_answer_finish(&a);
+    return code;
+}
+
+static size_t count_of(const char *owner, int state, size_t limit) {
+    struct ledger_answer a;
+    ask(
+        &(struct ledger_ask){
+            .op = LEDGER_TASK_LIST, .owner = owner, .state = state, .limit = limit},
+        &a);
+    size_t n = a.ntasks;
+    ledger_answer_finish(&a);
+    return n;
+}
+
+static void finish(const char *id, int64_t attempt) {
+    struct ledger_answer a;
+    struct ledger_task t = {.attempt = attempt, .state = TASK_DONE};
+    (void)snprintf(t.id, sizeof(t.id), "%s", id);
+    ask(&(struct ledger_ask){.op = LEDGER_TASK_FINISH, .task = &t}, &a);
+    assert_int_equal(a.err.code, 0);
+    ledger_answer_finish(&a);
+}
+
+static void test_tasks_in_sqlite(void **state) {
+    (void)state;
+    struct err e;
+    struct ledger_answer a;
+    now = 1000000;
+    assert_int_equal(ledger_db_memory(now_ms, &db, &e), 0);
+    /* keys of idempotency are of one owner */
+    assert_int_equal(submit("task_1", "a", "k", "h1", 3), 0);
+    assert_int_equal(submit("task_2", "a", "k", "h1", 3), 0);
+    assert_int_equal(submit("task_3", "a", "k", "h2", 3), ERR_CONFLICT);
+    assert_int_equal(submit("task_4", "b", "k", "h2", 3), 0);
+    assert_int_equal(count_of(NULL, -1, 10), 2);
+    assert_int_equal(count_of("a", TASK_QUEUED, 10), 1);
+    assert_int_equal(count_of("b", TASK_DONE, 10), 0);
+    /* so many may wait */
+    assert_int_equal(submit("task_5", "a", NULL, NULL, 3), 0);
+    assert_int_equal(submit("task_6", "a", NULL, NULL, 3), 0);
+    assert_int_equal(submit("task_7", "a", NULL, NULL, 3), ERR_RATE);
+    /* keys take turns, and a claim needs an epoch */
+    struct ledger_ask claim = {
+        .op = LEDGER_TASK_CLAIM, .node = "n", .epoch = 1, .limit = 3, .per_key = 8};
+    ask(&claim, &a);
+    assert_int_equal(a.err.code, ERR_CONFLICT);
+    ledger_answer_finish(&a);
+    ask(&(struct ledger_ask){.op = LEDGER_NODE_BEGIN, .node = "n", .epoch = 0}, &a);
+    assert_int_equal(a.epoch, 1);
+    assert_false(a.repeated);
+    ledger_answer_finish(&a);
+    ask(&claim, &a);
+    assert_int_equal(a.ntasks, 3);
+    assert_string_equal(a.tasks[0].owner, "a");
+    assert_string_equal(a.tasks[1].owner, "b");
+    assert_string_equal(a.tasks[2].owner, "a");
+    assert_string_equal(a.tasks[0].body, "{}");
+    ledger_answer_finish(&a);
+    finish("task_1", 1);
+    finish("task_4", 1);
+    finish("task_1", 1); /* again: the answer was lost */
+    /* a lease that is over, of one that may be tried once */
+    now += LEDGER_LEASE_MS;
+    ask(&(struct ledger_ask){.op = LEDGER_TASK_REAP, .limit = 10}, &a);
+    assert_int_equal(a.count, 1);
+    ledger_answer_finish(&a);
+    assert_int_equal(count_of("a", TASK_INTERRUPTED, 10), 1);
+    /* and what is old goes, with all that hangs on it */
+    now += 100000;
+    ask(&(struct ledger_ask){.op = LEDGER_TASK_REAP, .limit = 10, .keep_ms = 99999}, &a);
+    ledger_answer_finish(&a);
+    assert_int_equal(count_of(NULL, -1, 10), 1);
+    assert_int_equal(submit("task_8", "a", "k", "h3", 3), 0); /* its key is free again */
+    ledger_db_close(db);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        UNIT(test_an_answer_comes_from_the_loop),
+        UNIT(test_answers_out_of_order_find_who_asked),
+        UNIT(test_an_answer_that_comes_twice_counts_once),
+        UNIT(test_no_answer_is_an_answer_in_time_and_a_late_one_is_dropped),
+        UNIT(test_how_many_wait_is_bounded),
+        PLAIN(test_tasks_in_sqlite),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
