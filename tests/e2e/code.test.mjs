@@ -269,12 +269,12 @@ test('cay code needs no server, shows the steps, and works on a copy', async (t)
 });
 
 /** A folder with settings whose agent writes a file that is no UTF-8. */
-function latinAgent(t, dir) {
+function shellAgent(t, dir, script) {
   const config = mkdtempSync(join(tmpdir(), 'cay-agents-'));
   chmodSync(config, 0o755);
   t.after(() => rmSync(config, { recursive: true, force: true }));
   mkdirSync(join(config, 'coders'), { mode: 0o755 });
-  const definition = { title: 'l', description: 'l', program: 'sh', find: 'setting', mount: '/opt/latin', arguments: ['-c', "printf 'th\\351\\n' >latin.txt"], stdin: 'none', dialects: ['anthropic'], lines: 'text', demo: true };
+  const definition = { title: 'l', description: 'l', program: 'sh', find: 'setting', mount: '/opt/latin', arguments: ['-c', script], stdin: 'none', dialects: ['anthropic'], lines: 'text', demo: true };
   writeFileSync(join(config, 'coders/latin.json'), JSON.stringify(definition));
   writeFileSync(join(config, 'cay.json'), JSON.stringify({ coders_dir: join(config, 'coders') }));
   return { config, dir };
@@ -294,10 +294,26 @@ test('cay code --apply writes the changes back, and never over a file that chang
   assert.equal(done.code, 0, done.stderr);
   assert.match(readFileSync(join(dir, 'sum.sh'), 'utf8'), /\+ \$2/);
   // Bytes that are no text come back as they are.
-  const { config, dir: latin } = latinAgent(t, fresh());
+  const { config, dir: latin } = shellAgent(t, fresh(), "printf 'th\\351\\n' >latin.txt");
   const bytes = await runCay(['code', '--dir', latin, '--apply', '--agent', 'latin', 'x'], { cwd: config, timeout: 60_000 * slow });
   assert.equal(bytes.code, 0, bytes.stderr);
   assert.deepEqual(readFileSync(join(latin, 'latin.txt')), Buffer.from('th\xe9\n', 'latin1'));
+  // A rename, and a name with a tab in it that changes meanwhile: both names are looked at.
+  const odd = shellAgent(t, fresh(), "mv sum.sh total.sh; printf 'x\\n' >>\"$(printf 'a\\tb')\"; sleep 1");
+  writeFileSync(join(odd.dir, 'a\tb'), 'one\n');
+  writeFileSync(join(odd.dir, 'b'), 'two\n');
+  const odder = fresh();
+  const oddly = runCay(['code', '--dir', odd.dir, '--apply', '--agent', 'latin', 'x'], { cwd: odd.config, timeout: 60_000 * slow, env: { TMPDIR: odder } });
+  await until(() => readdirSync(odder).some((name) => existsSync(join(odder, name, 'socket'))), 'the server');
+  writeFileSync(join(odd.dir, 'a\tb'), 'one\n'); // the same bytes, another time
+  const refusal = await oddly;
+  assert.notEqual(refusal.code, 0);
+  assert.match(refusal.stderr, /a.{1,8}b was changed in the folder meanwhile/);
+  assert.ok(existsSync(join(odd.dir, 'sum.sh')));
+  const renamed = await runCay(['code', '--dir', odd.dir, '--apply', '--agent', 'latin', 'x'], { cwd: odd.config, timeout: 60_000 * slow });
+  assert.equal(renamed.code, 0, renamed.stderr);
+  assert.equal(readFileSync(join(odd.dir, 'a\tb'), 'utf8'), 'one\nx\n');
+  assert.ok(!existsSync(join(odd.dir, 'sum.sh')) && existsSync(join(odd.dir, 'total.sh')));
   const other = fresh();
   const tmp = fresh();
   const late = runCay(['code', '--dir', other, '--apply', 'Make a small web page and serve it'], { timeout: 60_000 * slow, env: { TMPDIR: tmp } });

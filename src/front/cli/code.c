@@ -208,6 +208,13 @@ static int check_unchanged(const struct code_cli *c, const char *path, struct er
                    path);
 }
 
+/* A name may have tabs of its own. */
+static const char *after_tabs(const char *text, int n) {
+    for (; n > 0 && *text; n--)
+        text += strcspn(text, "\t") + (text[strcspn(text, "\t")] == '\t');
+    return text;
+}
+
 static int apply(const struct code_cli *c, const char *diff, struct err *err) {
     static const char *const list[] = {"git", "apply", "--numstat", "-z", "-", NULL};
     static const char *const check[] = {"git", "apply", "--check", "--whitespace=nowarn",
@@ -216,10 +223,11 @@ static int apply(const struct code_cli *c, const char *diff, struct err *err) {
     _cleanup_(buf) struct buf out;
     buf_init(&out, 16 << 20);
     int rc = run_git(c, list, diff, &out, err);
-    /* "ADDED\tREMOVED\tPATH\0", with a rename both paths after an empty one. */
+    /* "ADDED\tREMOVED\tPATH\0"; of a rename PATH is empty, and "OLD\0NEW\0" follow. */
+    int bare = 0;
     for (const char *p = out.data; rc == 0 && p && p < out.data + out.len; p += strlen(p) + 1) {
-        const char *tab = strrchr(p, '\t');
-        const char *path = tab ? tab + 1 : p;
+        const char *path = bare > 0 ? p : after_tabs(p, 2);
+        bare = bare > 0 ? bare - 1 : *path ? 0 : 2;
         if (*path)
             rc = check_unchanged(c, path, err);
     }
