@@ -223,6 +223,9 @@ static void test_what_a_crash_left_goes(void **state) {
     assert_int_equal(files(), 3);
     struct store *old = store; /* as a crash leaves it: nothing is finished */
     assert_int_equal(store_open(file, &store, &e), 0);
+    assert_int_equal(files(), 3); /* another program may look, while the server writes */
+    int64_t n = 0;
+    assert_int_equal(store_run_interrupt_all(store, &n, &e), 0);
     assert_int_equal(files(), 2);
     for (int i = 0; i < 256; i++)
         assert_int_equal(store_care(store, &e), 0);

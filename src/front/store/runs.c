@@ -1,6 +1,7 @@
 #include "front/store/internal.h"
 
 #include "base/clock.h"
+#include "front/store/files.h"
 
 #include <sqlite3.h>
 #include <stdlib.h>
@@ -194,6 +195,8 @@ int store_run_list(struct store *s, const struct store_run_query *query,
 }
 
 int store_run_interrupt_all(struct store *s, int64_t *ret_count, struct err *err) {
+    if (s->files >= 0)
+        files_sweep_new(s->files);
     sqlite3_stmt *st = store_ready(s, STORE_RUNS, RUN_INTERRUPT);
     store_bind_int(st, 1, clock_wall_ms());
     return store_step(st, "mark interrupted runs", ret_count, err);

@@ -227,11 +227,8 @@ int store_open(const char *path, struct store **ret_store, struct err *err) {
         rc = store_error(s->care_db, err, "open the database");
     for (int i = 0; rc == 0 && i < STORE_SUBJECTS; i++)
         rc = prepare(s, i, err);
-    if (rc == 0) {
+    if (rc == 0)
         store_care_init(s);
-        if (s->files >= 0)
-            files_sweep_new(s->files);
-    }
     if (rc < 0) {
         store_close(s);
         return rc;

@@ -85,7 +85,8 @@ struct store_run_query {
 int store_run_list(struct store *s, const struct store_run_query *query,
                    void (*on_run)(void *ctx, const struct store_run *run), void *ctx,
                    struct err *err);
-/* At start: what a crash left "running" becomes "interrupted". */
+/* At start, by the one server that writes here: what a crash left "running" becomes
+ * "interrupted", and files of artifacts that are not whole go. */
 int store_run_interrupt_all(struct store *s, int64_t *ret_count, struct err *err);
 
 /* --- events of a run --- */
