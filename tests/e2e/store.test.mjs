@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { closeSync, mkdirSync, openSync, rmSync, statSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { bearer, createKey, request, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
+import { bearer, createKey, request, runCay, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
 import { addRun, makeId, withStore } from '../lib/store.mjs';
 
 const run = (cay, body, options = {}) => request(cay, '/v1/run', { method: 'POST', body: JSON.stringify(body), ...options });
@@ -133,4 +133,21 @@ test('a database of a program on a full disk does not blame its own limit', { sk
   assert.match(result, /^SqliteError SQLITE_FULL the disk of the server is full/);
   assert.doesNotMatch(result, /disk limit/);
   free();
+});
+
+test('cay prune deletes what is beyond, with the server running or not', async (t) => {
+  const cay = await withCay(t);
+  for (let i = 0; i < 12; i++) assert.equal((await run(cay, { code: 'export default () => 1' })).status, 200);
+  const prune = async (...args) => runCay(['prune', '--data-dir', cay.dataDir, ...args]);
+  const done = await prune('--keep-runs', '5', '--json');
+  assert.equal(done.code, 0, done.stderr);
+  const { runs_before, runs, bytes_before, bytes } = JSON.parse(done.stdout);
+  assert.deepEqual([runs_before, runs], [12, 5]);
+  assert.ok(bytes > 0 && bytes < bytes_before);
+  assert.equal((await list(cay)).length, 5);
+  assert.equal((await run(cay, { code: 'export default () => 1' })).status, 200);
+  await cay.halt();
+  assert.match((await prune('--keep-runs', '2')).stdout, /^4 of 6 runs were deleted; the 2 that are kept have 0\.0 MiB$/m);
+  for (const wrong of [['--keep-runs', '0'], ['--keep-runs', 'x'], ['--keep', '1ms'], ['--keep-size', '1k'], ['x'], ['--nonsense']])
+    assert.equal((await prune(...wrong)).code, 2, wrong.join(' '));
 });

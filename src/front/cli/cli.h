@@ -18,6 +18,7 @@ int cli_serve(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_key(int argc, char **argv);
 int cli_config(int argc, char **argv);
+int cli_prune(int argc, char **argv);
 int cli_run(int argc, char **argv);
 int cli_chat(int argc, char **argv);
 int cli_exec(int argc, char **argv);
@@ -31,6 +32,8 @@ int cli_task(int argc, char **argv);
 int cli_fail(const struct err *err);
 /* The same for wrong usage: adds where help is. */
 int cli_usage(const char *verb, const char *message);
+/* Files that root makes in the data folder would be closed to the server: acts as its owner. */
+int cli_become_owner(const char *dir, struct err *err);
 /* Where the sibling programs are: beside cay, or ../libexec/cay. The caller frees. */
 char *cli_sibling_dir(void);
 /* The kinds of coding agents: those that come with cay (beside the build folder, or installed), and

@@ -9,11 +9,9 @@
 #include "front/ledger/db.h"
 
 #include <getopt.h>
-#include <grp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static const char usage[] =
@@ -44,20 +42,6 @@ struct key_args {
     json_t *grants; /* NULL: none were named */
 };
 
-/* Files that root makes in the data folder would be closed to the server: act as its owner. */
-static int become_owner(const char *dir, struct err *err) {
-    struct stat st;
-    if (geteuid() != 0)
-        return 0;
-    if (stat(dir, &st) < 0)
-        return err_sys(err, "data folder %s", dir);
-    if (st.st_uid != 0 &&
-        (setgroups(0, NULL) < 0 || setresgid(st.st_gid, st.st_gid, st.st_gid) < 0 ||
-         setresuid(st.st_uid, st.st_uid, st.st_uid) < 0))
-        return err_sys(err, "become the owner of %s", dir);
-    return 0;
-}
-
 static int open_ledger(const struct key_args *a, struct ledger_db **ret_db, struct err *err) {
     struct config c;
     config_init(&c);
@@ -71,7 +55,7 @@ static int open_ledger(const struct key_args *a, struct ledger_db **ret_db, stru
         rc = path_mkdirs(c.data_dir, 0700, err);
     }
     if (rc == 0)
-        rc = become_owner(c.data_dir, err);
+        rc = cli_become_owner(c.data_dir, err);
     if (rc == 0)
         rc = ledger_db_open(c.data_dir, ret_db, err);
     config_finish(&c);

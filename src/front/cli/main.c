@@ -6,12 +6,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static int help(int argc, char **argv);
@@ -29,6 +31,7 @@ static const struct verb verbs[] = {
     {"chat", "talk to an agent of a running server", cli_chat},
     {"doctor", "say what this machine offers and what to do about the rest", cli_doctor},
     {"config", "check, show and reload the settings", cli_config},
+    {"prune", "delete old records, beyond what is to be kept", cli_prune},
     {"key", "create, list and revoke API keys", cli_key},
     {"version", "print the version", version},
     {"help", "print this, or the help of a command", help},
@@ -79,6 +82,19 @@ int cli_usage(const char *verb, const char *message) {
     (void)fprintf(stderr, "cay %s: %s\n`cay %s --help` shows how it is used.\n", verb, message,
                   verb);
     return 2;
+}
+
+int cli_become_owner(const char *dir, struct err *err) {
+    struct stat st;
+    if (geteuid() != 0)
+        return 0;
+    if (stat(dir, &st) < 0)
+        return err_sys(err, "data folder %s", dir);
+    if (st.st_uid != 0 &&
+        (setgroups(0, NULL) < 0 || setresgid(st.st_gid, st.st_gid, st.st_gid) < 0 ||
+         setresuid(st.st_uid, st.st_uid, st.st_uid) < 0))
+        return err_sys(err, "become the owner of %s", dir);
+    return 0;
 }
 
 char *cli_sibling_dir(void) {

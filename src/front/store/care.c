@@ -185,19 +185,26 @@ static int find_aged(struct store *s, struct step *step, struct err *err) {
     return read_step(s, st, STEP_RUNS, step, err);
 }
 
+int store_totals(struct store *s, struct store_totals *ret, struct err *err) {
+    sqlite3_stmt *st = store_ready(s, STORE_CARE, CARE_TOTAL);
+    int rc = sqlite3_step(st) == SQLITE_ROW ? 0 : store_error(s->care_db, err, "count runs");
+    *ret = (struct store_totals){sqlite3_column_int64(st, 0), sqlite3_column_int64(st, 1)};
+    (void)sqlite3_reset(st);
+    return rc;
+}
+
 /* Of the owner that has the most: what one key does in plenty does not cost others their records.
  */
 static int find_beyond(struct store *s, struct step *step, struct err *err) {
-    sqlite3_stmt *st = store_ready(s, STORE_CARE, CARE_TOTAL);
-    int rc = sqlite3_step(st) == SQLITE_ROW ? 0 : store_error(s->care_db, err, "count runs");
-    int64_t runs = sqlite3_column_int64(st, 0) - s->settings.keep_runs;
-    int64_t bytes = sqlite3_column_int64(st, 1) - (s->settings.keep_mb << 20);
-    (void)sqlite3_reset(st);
+    struct store_totals now;
+    int rc = store_totals(s, &now, err);
+    int64_t runs = now.runs - s->settings.keep_runs;
+    int64_t bytes = now.bytes - (s->settings.keep_mb << 20);
     *step = (struct step){0};
     if (rc < 0 || (runs <= 0 && bytes <= 0))
         return rc;
     char owner[ID_SIZE] = "";
-    st = store_ready(s, STORE_CARE, bytes > 0 ? CARE_MOST_BYTES : CARE_MOST_RUNS);
+    sqlite3_stmt *st = store_ready(s, STORE_CARE, bytes > 0 ? CARE_MOST_BYTES : CARE_MOST_RUNS);
     if (sqlite3_step(st) == SQLITE_ROW)
         store_column_id(st, 0, owner);
     (void)sqlite3_reset(st);

@@ -37,6 +37,12 @@ bool store_log_is_stuck(const struct store *s);
 
 /* --- runs --- */
 
+/* Those that have ended, of all keys together, with their events and artifacts. */
+struct store_totals {
+    int64_t runs, bytes;
+};
+int store_totals(struct store *s, struct store_totals *ret, struct err *err);
+
 struct store_run {
     char id[ID_SIZE];
     char owner[ID_SIZE]; /* the key's id, "" for the operator */
