@@ -87,7 +87,7 @@ static void send_output(struct exec_watch *w) {
 
 static void pump_events(struct exec_watch *w) {
     send_output(w);
-    if (w->full || !w->exec->ended)
+    if (w->full || !exec_has_ended(w->exec))
         return;
     struct http_req *req = w->req;
     _cleanup_(json) json_t *o = exec_show(w->exec);
@@ -136,7 +136,7 @@ static void on_change(void *ctx) {
     struct exec_watch *w = ctx;
     if (w->events && !w->full)
         pump_events(w);
-    else if (!w->events && w->exec->ended)
+    else if (!w->events && exec_has_ended(w->exec))
         answer(w);
 }
 
@@ -516,7 +516,8 @@ static void tty_pump(void *ctx) {
         if (!http_ws_send(w->ws, chunk, (size_t)n, false))
             return; /* on_close comes, or came */
     }
-    if (!w->ws || !w->exec->ended || w->started_told || w->cursor.offsets[1] < w->exec->sizes[1])
+    if (!w->ws || !exec_has_ended(w->exec) || w->started_told ||
+        w->cursor.offsets[1] < w->exec->sizes[1])
         return;
     w->started_told = true;
     json_t *o = exec_show(w->exec);

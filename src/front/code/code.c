@@ -484,7 +484,7 @@ static void on_change(void *ctx) {
     }
     if (n > 0)
         later_post(&c->all->later, &c->more, on_change, c);
-    else if (e->ended)
+    else if (exec_has_ended(e))
         next(c);
 }
 
@@ -603,7 +603,7 @@ static void finish(struct code_job *c) {
         return;
     bool making = c->state == CODE_MAKING;
     code_move(c, CODE_ENDING);
-    if (c->exec && !c->exec->ended)
+    if (c->exec && !exec_has_ended(c->exec))
         exec_kill(c->exec, SIGKILL); /* also in one that stays */
     drop_exec(c);
     later_cancel(&c->more);

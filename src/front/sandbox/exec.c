@@ -6,6 +6,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/sm.h"
 #include "base/utf8.h"
 #include "front/sandbox/internal_exec.h"
 
@@ -28,7 +29,24 @@ enum {
     HERE_MAX = SANDBOX_EXECS_MAX - 16, /* of one sandbox; init's other places are for files */
 };
 
+static const struct sm_state states[] = {
+    [EXEC_STARTING] = {"running", SM_TO(EXEC_RUNNING) | SM_TO(EXEC_EXITED) | SM_TO(EXEC_FAILED)},
+    [EXEC_RUNNING] = {"running", SM_TO(EXEC_EXITED) | SM_TO(EXEC_INTERRUPTED)},
+    [EXEC_EXITED] = {"exited", 0},
+    [EXEC_FAILED] = {"failed", 0},
+    [EXEC_INTERRUPTED] = {"interrupted", 0},
+};
+static const struct sm exec_sm = {"command", states, ARRAY_LEN(states)};
+
 static const char *const suffixes[] = {NULL, "stdout", "stderr"};
+
+static void move(struct exec *e, enum exec_state to) {
+    e->state = (enum exec_state)sm_next(&exec_sm, e->state, to);
+}
+
+bool exec_has_ended(const struct exec *e) {
+    return e->state > EXEC_RUNNING;
+}
 
 /* --- output --- */
 
@@ -124,7 +142,7 @@ bool exec_next(const struct exec *e, struct exec_cursor *c, struct exec_chunk *r
         *offset = MAX(*offset, e->first[stream]);
         ssize_t n = exec_read(e, stream, *offset, chunk, sizeof(chunk));
         size_t text = n > 0 ? whole_text(chunk, (size_t)n) : 0;
-        if (n <= 0 || (!text && n < 4 && !e->ended))
+        if (n <= 0 || (!text && n < 4 && !exec_has_ended(e)))
             continue;
         *ret = (struct exec_chunk){.stream = stream,
                                    .offset = *offset,
@@ -200,7 +218,8 @@ static json_t *show(const char *id, const char *sandbox, const char *status, int
 }
 
 json_t *exec_show(const struct exec *e) {
-    json_t *o = show(e->id, e->sandbox_id, e->status, e->created_ms, e->ended_ms, e->doc);
+    json_t *o =
+        show(e->id, e->sandbox_id, states[e->state].name, e->created_ms, e->ended_ms, e->doc);
     if (!e->command)
         return o;
     (void)json_object_set_new(o, "stdout_bytes", json_integer((json_int_t)e->bytes[1]));
@@ -216,7 +235,7 @@ json_t *exec_show_record(const struct store_record *r) {
 
 static int save(struct exec *e, struct err *err) {
     _cleanup_(free) char *doc = json_dumps(e->doc, JSON_COMPACT);
-    struct store_record r = {.status = (char *)(uintptr_t)e->status,
+    struct store_record r = {.status = (char *)(uintptr_t)states[e->state].name,
                              .created_ms = e->created_ms,
                              .ended_ms = e->ended_ms,
                              .doc = doc};
@@ -259,12 +278,8 @@ static void on_input_drained(void *ctx) {
 static void finish(struct exec *e, const struct err *why) {
     struct err err;
     json_t *d = e->doc;
-    e->ended = true;
     e->ended_ms = clock_wall_ms();
-    e->status = e->has_exit                                   ? "exited"
-                : json_is_true(json_object_get(d, "started")) ? "interrupted"
-                                                              : "failed";
-    (void)json_object_del(d, "started");
+    move(e, e->has_exit ? EXEC_EXITED : e->state == EXEC_RUNNING ? EXEC_INTERRUPTED : EXEC_FAILED);
     if (e->has_exit) {
         (void)json_object_set_new(d, e->exit.signaled ? "signal" : "exit_code",
                                   json_integer(e->exit.code));
@@ -317,7 +332,7 @@ static void on_exited(void *ctx, const struct sandbox_exit *exit, const struct e
 
 static void on_started(void *ctx) {
     struct exec *e = ctx;
-    (void)json_object_set_new(e->doc, "started", json_true());
+    move(e, EXEC_RUNNING);
     wake(e);
 }
 
@@ -508,7 +523,6 @@ int exec_start(struct sandbox *s, const json_t *body, struct exec **ret, struct 
     memcpy(e->sandbox_id, s->id, sizeof(e->sandbox_id));
     memcpy(e->owner, s->owner, sizeof(e->owner));
     e->doc = make_doc(body);
-    e->status = "running";
     e->created_ms = clock_wall_ms();
     e->deadline_ms = p.timeout_s ? clock_mono_ms() + p.timeout_s * 1000 : 0;
     e->wants_input = p.input;
@@ -568,12 +582,11 @@ int exec_open(struct sandboxes *all, const char *sandbox, const char *id, struct
     memcpy(e->sandbox_id, r.parent, sizeof(e->sandbox_id));
     memcpy(e->owner, r.owner, sizeof(e->owner));
     e->doc = json_loads(r.doc, 0, NULL);
-    e->status = strcmp(r.status, "exited") == 0   ? "exited"
-                : strcmp(r.status, "failed") == 0 ? "failed"
-                                                  : "interrupted";
+    e->state = strcmp(r.status, "exited") == 0   ? EXEC_EXITED
+               : strcmp(r.status, "failed") == 0 ? EXEC_FAILED
+                                                 : EXEC_INTERRUPTED;
     e->created_ms = r.created_ms;
     e->ended_ms = r.ended_ms;
-    e->ended = true;
     e->dir = sandboxes_dir(all, sandbox, false);
     for (int i = 1; i < 3; i++) {
         struct stat st;
@@ -584,7 +597,7 @@ int exec_open(struct sandboxes *all, const char *sandbox, const char *id, struct
             e->sizes[i] = e->bytes[i] = e->first[i] + (uint64_t)st.st_size;
     }
     /* Nobody counted what an interrupted one wrote: the files know. */
-    if (strcmp(e->status, "interrupted") == 0 && !json_object_get(e->doc, "stdout_bytes")) {
+    if (e->state == EXEC_INTERRUPTED && !json_object_get(e->doc, "stdout_bytes")) {
         (void)json_object_set_new(e->doc, "stdout_bytes", json_integer((json_int_t)e->bytes[1]));
         (void)json_object_set_new(e->doc, "stderr_bytes", json_integer((json_int_t)e->bytes[2]));
         (void)json_object_del(e->doc, "started");

@@ -13,6 +13,14 @@ struct exec_follower {
     void *ctx;
 };
 
+enum exec_state {
+    EXEC_STARTING,
+    EXEC_RUNNING,
+    EXEC_EXITED,
+    EXEC_FAILED,      /* it never ran */
+    EXEC_INTERRUPTED, /* nobody saw its end */
+};
+
 struct exec {
     struct exec *next; /* in its sandbox */
     struct sandboxes *all;
@@ -22,7 +30,7 @@ struct exec {
     char owner[ID_SIZE];
     struct sandbox_command *command; /* NULL when it has ended */
     json_t *doc;                     /* what is shown of it */
-    const char *status;
+    enum exec_state state;
     int64_t created_ms, ended_ms;
     int64_t deadline_ms; /* monotonic; 0: none */
     int dir;
@@ -30,7 +38,7 @@ struct exec {
     uint64_t first[3]; /* offset of the first byte that is kept */
     uint64_t sizes[3]; /* offset behind the last one */
     uint64_t bytes[3]; /* that were written */
-    bool truncated, timed_out, ended;
+    bool truncated, timed_out;
     bool wants_input;
     bool has_exit;
     struct sandbox_exit exit;
@@ -70,6 +78,8 @@ struct exec_chunk {
  * not whole is kept back while more may come. */
 bool exec_next(const struct exec *e, struct exec_cursor *c, struct exec_chunk *ret);
 
+/* Whatever became of it, it is over. */
+bool exec_has_ended(const struct exec *e);
 /* 0 if the command runs in a sandbox that can answer, else ERR_CONFLICT. */
 int exec_check_running(const struct exec *e, struct err *err);
 

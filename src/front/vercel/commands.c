@@ -123,7 +123,7 @@ static void pump(void *ctx) {
     struct exec_chunk chunk;
     while (l->output && !l->full && exec_next(l->exec, &l->cursor, &chunk))
         l->full = !send_chunk(l, &chunk);
-    if (!l->full && l->exec->ended)
+    if (!l->full && exec_has_ended(l->exec))
         finish(l);
 }
 
