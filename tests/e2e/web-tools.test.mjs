@@ -1,9 +1,11 @@
 // WebFetch and WebSearch: a friendly site, a hostile one, and pages that want to be obeyed.
 import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
+import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
-import { bearer, createKey, request, slow, startCay, withCay } from '../lib/cay.mjs';
+import { bearer, createKey, request, slow, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
 import { scripted, say, tool } from '../lib/model.mjs';
 
 async function serve(t, handler) {
@@ -394,4 +396,33 @@ describe('searching', () => {
     assert.equal(told.tool_use_result.searchCount, 1);
     assert.equal(got.messages.at(-1).usage.server_tool_use.web_search_requests, 1);
   });
+});
+
+// A network of its own, in which an address of the public Internet is this machine's, and a file of names that changes.
+const inside = `mount --bind "$HOSTS" /etc/hosts && ip link set lo up && ip addr add 93.184.216.34/32 dev lo || exit 1
+"$NODE" -e "$SITE" >/dev/null 2>&1 &
+exec "$@"`;
+const reached = `require('http').createServer((q, r) => r.writeHead(200, { 'content-type': 'text/html' }).end('<h1>Reached</h1>')).listen(8000);
+const parent = process.ppid; // the server, whose end is its end
+setInterval(() => process.ppid === parent || process.exit(), 100);`;
+
+test('a name that leads elsewhere the next time is refused then', { skip: process.getuid() !== 0 && 'making a network needs root' }, async (t) => {
+  const dir = tempDir(t);
+  const names = (address) => writeFileSync(join(dir, 'hosts'), `127.0.0.1 localhost\n${address} rebind.example\n`);
+  names('93.184.216.34');
+  const env = { HOSTS: join(dir, 'hosts'), NODE: process.execPath, SITE: reached };
+  const socketPath = join(dir, 'socket');
+  const cay = await withCay(t, { env, listen: [`unix:${socketPath}`], wrap: ['unshare', '-mn', 'sh', '-c', inside, 'sh'] });
+  const ask = async () => {
+    const body = JSON.stringify({ prompt: 'Fetch http://rebind.example:8000/', options: { allowed_tools: ['WebFetch'] } });
+    const got = (await request(cay, '/execute/sdk', { method: 'POST', socketPath, body, headers: { Host: 'localhost' } })).json();
+    return got.messages.find((m) => m.type === 'user').message.content[0];
+  };
+  await until(async () => (await ask()).content === '# Reached', 'the public address is reached');
+  names('127.0.0.1');
+  const rebound = await ask();
+  assert.equal(rebound.is_error, true, rebound.content);
+  assert.match(rebound.content, /loopback/);
+  names('93.184.216.34');
+  assert.equal((await ask()).content, '# Reached');
 });
