@@ -694,3 +694,36 @@ test(
     await context.close();
   },
 );
+
+test('a long table is read page by page, searched and ordered', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url);
+  const path = newPath();
+  await open(page, cay.url + path);
+  const rows = Array.from({ length: 3008 }, (_, id) => ({ id, name: `name ${id}` }));
+  await page.evaluate(
+    ([where, text]) =>
+      new Promise((resolve, reject) => {
+        const socket = new WebSocket(where);
+        socket.onopen = () => resolve(socket.send(text));
+        socket.onerror = reject;
+      }),
+    [
+      `${cay.url.replace('http', 'ws')}/agents/${path.split('/').slice(2).join('/')}?_pk=other`,
+      JSON.stringify({ type: 'cf_agent_state', state: { customers: rows, executions: [] } }),
+    ],
+  );
+  await tab(page, /Customers/).click();
+  const shown = panel(page, /Customers/);
+  await shown.getByText('1 to 100 of 3,008').waitFor();
+  await shown.getByRole('button', { name: 'After' }).click();
+  await shown.getByText('101 to 200 of 3,008').waitFor();
+  assert.equal((await customers(page)).length, 100);
+  await shown.getByRole('button', { name: 'id', exact: true }).click();
+  await shown.getByRole('button', { name: 'id', exact: true }).click();
+  await shown.getByRole('button', { name: 'Before' }).click();
+  await until('the last is first', async () => /name 3007/.test((await customers(page))[0]));
+  await shown.getByRole('searchbox', { name: 'Search Customers' }).fill('name 1234');
+  await until('it is found', async () => (await customers(page)).length === 1);
+  assert.deepEqual(problems, []);
+  await context.close();
+});

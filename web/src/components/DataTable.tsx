@@ -20,13 +20,17 @@ type Props<Row> = {
   rows: readonly Row[];
   rowKey: (row: Row, index: number) => string | number;
   empty?: ReactNode;
+  /** Heads that order the rows: which one does, and what a press on one asks for. */
+  order?: { column: string; down: boolean } | null;
+  onOrder?: (column: string) => void;
 };
 
 /**
  * A table that becomes a list of cards on a phone. The roles are spelled out because browsers drop
  * the table's meaning once its parts are no longer laid out as one.
  */
-export function DataTable<Row>({ caption, columns, rows, rowKey, empty }: Props<Row>) {
+export function DataTable<Row>(props: Props<Row>) {
+  const { caption, columns, rows, rowKey, empty, order, onOrder } = props;
   if (rows.length === 0 && empty !== undefined) return <p className="table-empty">{empty}</p>;
   const kind = (column: Column<Row>) =>
     [column.numeric && 'numeric', column.wide && 'wide', column.plain && 'plain']
@@ -38,8 +42,25 @@ export function DataTable<Row>({ caption, columns, rows, rowKey, empty }: Props<
       <thead role="rowgroup">
         <tr role="row">
           {columns.map((column) => (
-            <th key={column.title} role="columnheader" scope="col" className={kind(column)}>
-              {column.title}
+            <th
+              key={column.title}
+              role="columnheader"
+              scope="col"
+              className={kind(column)}
+              {...(order?.column === column.title
+                ? { 'aria-sort': order.down ? ('descending' as const) : ('ascending' as const) }
+                : {})}
+            >
+              {onOrder ? (
+                <button type="button" className="order" onClick={() => onOrder(column.title)}>
+                  {column.title}
+                  <span aria-hidden="true">
+                    {order?.column !== column.title ? '' : order.down ? ' ↓' : ' ↑'}
+                  </span>
+                </button>
+              ) : (
+                column.title
+              )}
             </th>
           ))}
         </tr>

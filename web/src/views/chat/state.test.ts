@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { cellOf, columnsOf, readExecutions, readTables, titleOf } from './state.ts';
+import { arrange, cellOf, columnsOf, readExecutions, readTables, titleOf } from './state.ts';
 
 test('executions are read, whatever is missing', () => {
   const [one, two] = readExecutions({
@@ -50,4 +50,23 @@ test('keys become titles', () => {
   expect(titleOf('customers')).toBe('Customers');
   expect(titleOf('openOrders')).toBe('Open Orders');
   expect(titleOf('to_do-items')).toBe('To do items');
+});
+
+test('rows are searched in every column and ordered as people expect', () => {
+  const rows = [
+    { id: 10, name: 'Zoë' },
+    { id: 9, name: 'alice' },
+    { id: 2, name: 'Bob 10' },
+  ];
+  const ids = (all: unknown[]) => all.map((row) => (row as { id: number }).id);
+  expect(ids(arrange(rows, '', null))).toEqual([10, 9, 2]);
+  expect(ids(arrange(rows, '', { column: 'id', down: false }))).toEqual([2, 9, 10]);
+  expect(ids(arrange(rows, '', { column: 'name', down: true }))).toEqual([10, 2, 9]);
+  expect(ids(arrange(rows, ' ALI', null))).toEqual([9]);
+  expect(ids(arrange(rows, '10', { column: 'id', down: false }))).toEqual([2, 10]);
+  expect(arrange([null, 7, 'x'], 'x', { column: 'value', down: false })).toEqual(['x']);
+  expect(
+    rows.map(({ id }) => id),
+    'they are not touched',
+  ).toEqual([10, 9, 2]);
 });

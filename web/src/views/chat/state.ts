@@ -79,3 +79,18 @@ export function cellOf(row: unknown, column: string): string {
   if (value === null || value === undefined) return '–';
   return typeof value === 'object' ? JSON.stringify(value) : String(value);
 }
+
+export type Order = { column: string; down: boolean };
+
+/** The rows that say it somewhere, in the order asked for. Numbers are ordered as numbers. */
+export function arrange(rows: readonly unknown[], search: string, order: Order | null): unknown[] {
+  const wanted = search.trim().toLowerCase();
+  const columns = columnsOf(rows);
+  const says = (row: unknown) =>
+    columns.some((column) => cellOf(row, column).toLowerCase().includes(wanted));
+  const found = wanted === '' ? [...rows] : rows.filter(says);
+  if (!order) return found;
+  const compare = new Intl.Collator('en', { numeric: true }).compare;
+  const sign = order.down ? -1 : 1;
+  return found.sort((a, b) => sign * compare(cellOf(a, order.column), cellOf(b, order.column)));
+}
