@@ -45,6 +45,7 @@ const table = {
   'GET /v1/tasks/{id}': { access: 'read', path: `/v1/tasks/${task}`, owned: true, statuses: [200] },
   'GET /v1/tasks/{id}/events': { access: 'read', path: `/v1/tasks/${task}/events`, owned: true, statuses: [200] },
   'POST /v1/tasks/{id}/cancel': { access: 'run', path: `/v1/tasks/${task}/cancel`, owned: true, statuses: [409] },
+  'GET /v1/usage': { access: 'read', statuses: [200] },
   'GET /v1/workers': { access: 'read', statuses: [200] },
   'GET /v1/workers/{id}': { access: 'read', path: '/v1/workers/owned', owned: 'alone', statuses: [200] },
   'PUT /v1/workers/{id}': { access: 'run', path: '/v1/workers/other', body: { code: 'export default {}' }, statuses: [200] },

@@ -231,6 +231,23 @@ describe('tasks', () => {
     assert.equal((await tasks.call(`/${id}/events?after=x`)).status, 400);
   });
 
+  test('what tasks used is accounted for, per key', async () => {
+    const key = await createKey(cay.dataDir, { name: 'counted' });
+    const other = api(cay, key.text);
+    for (const body of [answer42, answer42, run('export default () => { throw 1; }')]) await ended(other, (await other.submit(body)).json().id);
+    const usage = async (query = '', text = key.text) => request(cay, `/v1/usage${query}`, { headers: bearer(text) });
+    const [row, ...rest] = (await usage()).json().usage;
+    assert.deepEqual(rest, []);
+    assert.deepEqual({ ...row, wall_ms: 0, day: '' }, { key: key.id, day: '', type: 'run', tasks: 3, done: 2, attempts: 3, wall_ms: 0 });
+    assert.match(row.day, /^\d{4}-\d{2}-\d{2}$/);
+    assert.deepEqual((await usage('?since=2999-01-01')).json().usage, []);
+    for (const bad of ['x', '2026-1-1', '2026-01-01x', '2026-01-0']) assert.equal((await usage(`?since=${bad}`)).status, 400, bad);
+    const admin = await createKey(cay.dataDir, { name: 'admin', scope: 'admin' });
+    assert.ok((await usage('', admin.text)).json().usage.some((r) => r.key === key.id));
+    const shown = await runCay(['usage', '--url', cay.url], { env: { CAY_API_KEY: key.text } });
+    assert.match(shown.stdout, new RegExp(`${key.id} +run +3 +2 `), shown.stderr);
+  });
+
   test('lists have pages and states', async () => {
     const ids = [];
     for (let i = 0; i < 3; i++) ids.push((await tasks.submit(answer42)).json().id);

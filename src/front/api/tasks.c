@@ -28,6 +28,7 @@ enum {
     ATTEMPTS_MAX = 10,
     PRIORITY_MAX = 100,
     AHEAD_S = 366 * 86400,
+    USAGE_ROWS = 10000,
     LOOK_MS = 1000, /* how often one that is followed is looked at, if nobody says anything */
 };
 
@@ -383,6 +384,43 @@ static void list(struct http_req *req, void *ctx) {
     ask(ctx, req, &what, respond_list);
 }
 
+/* --- GET /v1/usage --- */
+
+static void respond_usage(struct wait *w, const struct ledger_answer *a) {
+    struct buf b;
+    struct json_writer j;
+    if (!w->req)
+        return;
+    buf_init(&b, ANSWER_BYTES);
+    json_writer_init(&j, &b);
+    json_writer_object_begin(&j);
+    write_raw(&j, "usage", a->usage);
+    json_writer_object_end(&j);
+    http_respond_buf(w->req, 200, "application/json", &b);
+}
+
+static bool is_day(const char *text) {
+    for (size_t i = 0; i < 10; i++)
+        if (i == 4 || i == 7 ? text[i] != '-' : text[i] < '0' || text[i] > '9')
+            return false;
+    return !text[10];
+}
+
+static void usage(struct http_req *req, void *ctx) {
+    struct err err;
+    _cleanup_(free) char *since = NULL;
+    int rc = http_req_query_get(req, "since", &since, &err);
+    if (rc > 0 && !is_day(since))
+        rc = err_set(&err, ERR_BAD_REQUEST, "\"since\" must be a day such as 2026-01-31");
+    if (rc < 0)
+        http_respond_err(req, &err);
+    else
+        ask(ctx, req,
+            &(struct ledger_ask){
+                .op = LEDGER_USAGE, .owner = whose(req), .before = since, .limit = USAGE_ROWS},
+            respond_usage);
+}
+
 /* --- following one, over all its attempts --- */
 
 struct task_follower {
@@ -596,6 +634,7 @@ void api_tasks_routes(struct front *f) {
         {.methods = "GET", .pattern = "/v1/tasks", .handler = list, .flags = FRONT_ROUTE_READ},
         {.methods = "GET", .pattern = "/v1/tasks/{id}", .handler = get, .flags = FRONT_ROUTE_READ},
         {.methods = "POST", .pattern = "/v1/tasks/{id}/cancel", .handler = cancel},
+        {.methods = "GET", .pattern = "/v1/usage", .handler = usage, .flags = FRONT_ROUTE_READ},
         {.methods = "GET",
          .pattern = "/v1/tasks/{id}/events",
          .handler = follow,

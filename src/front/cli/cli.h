@@ -27,6 +27,7 @@ int cli_execute(int argc, char **argv);
 int cli_sandbox(int argc, char **argv);
 int cli_vercel(int argc, char **argv);
 int cli_task(int argc, char **argv);
+int cli_usage_table(int argc, char **argv);
 
 /* Writes "cay: message" to standard error and returns the exit status of the error. */
 int cli_fail(const struct err *err);

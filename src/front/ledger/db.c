@@ -254,7 +254,7 @@ static const ledger_do table[LEDGER_OPS] = {
     [LEDGER_TASK_CANCEL] = ledger_do_cancel,    [LEDGER_TASK_CLAIM] = ledger_do_claim,
     [LEDGER_TASK_RENEW] = ledger_do_renew,      [LEDGER_TASK_FINISH] = ledger_do_finish,
     [LEDGER_TASK_REAP] = ledger_do_reap,        [LEDGER_HOOK_CLAIM] = ledger_do_hook_claim,
-    [LEDGER_HOOK_END] = ledger_do_hook_end};
+    [LEDGER_HOOK_END] = ledger_do_hook_end,     [LEDGER_USAGE] = ledger_do_usage};
 
 static int own_step(struct ledger_db *db, int which, struct err *err) {
     return store_step(ledger_ready(db, LEDGER_OWN, which), own_sql[which], NULL, err);

@@ -56,6 +56,8 @@ int ledger_do_reap(struct ledger_db *db, const struct ledger_ask *ask, struct le
                    struct err *err);
 int ledger_do_hook_claim(struct ledger_db *db, const struct ledger_ask *ask,
                          struct ledger_answer *answer, struct err *err);
+int ledger_do_usage(struct ledger_db *db, const struct ledger_ask *ask,
+                    struct ledger_answer *answer, struct err *err);
 int ledger_do_hook_end(struct ledger_db *db, const struct ledger_ask *ask,
                        struct ledger_answer *answer, struct err *err);
 

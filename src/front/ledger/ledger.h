@@ -72,6 +72,7 @@ enum ledger_op {
     LEDGER_TASK_REAP,
     LEDGER_HOOK_CLAIM,
     LEDGER_HOOK_END,
+    LEDGER_USAGE,
     LEDGER_OPS
 };
 
@@ -148,7 +149,7 @@ struct ledger_ask {
                                        error, result */
     const char *owner;              /* get, list, cancel: whose they must be; NULL: anybody's */
     int state;                      /* list: which; -1: all */
-    const char *before;             /* list: NULL, or an id */
+    const char *before;             /* list: NULL, or an id; usage: NULL, or the first day */
     size_t limit;                   /* list, claim, reap, hook claim: how many */
     size_t per_key;                 /* claim: how many of a key may run; submit: may wait */
     int64_t keep_ms;                /* reap: ended ones older than this go; 0: none */
@@ -163,6 +164,7 @@ struct ledger_ask {
 };
 
 struct ledger_answer {
+    char *usage;    /* usage: a JSON list, newest day first */
     struct err err; /* code 0: it was done */
     struct ledger_task *tasks;
     size_t ntasks;

@@ -45,6 +45,7 @@ void ledger_answer_finish(struct ledger_answer *a) {
         ledger_task_finish(&a->tasks[i]);
     for (size_t i = 0; i < a->nhooks; i++)
         ledger_hook_finish(&a->hooks[i]);
+    free(a->usage);
     free(a->tasks);
     free(a->holds);
     free(a->hooks);

@@ -26,6 +26,7 @@ enum {
     TASK_ADD_RESULT,
     TASK_DROP_BODY,
     TASK_ACCOUNT,
+    TASK_USAGE,
 };
 
 /* The first columns are read by read_task(). */
@@ -77,6 +78,12 @@ static const char *const sql[] = {
         " FROM tasks WHERE id = ?1"
         " ON CONFLICT (owner, day, type, state) DO UPDATE SET tasks = tasks + 1,"
         " attempts = attempts + excluded.attempts, wall_ms = wall_ms + excluded.wall_ms",
+    [TASK_USAGE] =
+        "SELECT json_group_array(json_object('key', owner, 'day', day, 'type', type, 'tasks', n,"
+        " 'done', done, 'attempts', attempts, 'wall_ms', wall_ms)) FROM (SELECT owner, day, type,"
+        " sum(tasks) n, sum(iif(state = 2, tasks, 0)) done, sum(attempts) attempts,"
+        " sum(wall_ms) wall_ms FROM usage WHERE (?1 IS NULL OR owner = ?1) AND day >= ?2"
+        " GROUP BY owner, day, type ORDER BY day DESC, owner, type LIMIT ?3)",
 };
 
 const struct ledger_statements ledger_task_statements = {sql, ARRAY_LEN(sql)};
@@ -269,6 +276,18 @@ int ledger_do_cancel(struct ledger_db *db, const struct ledger_ask *ask,
         return err_set(err, ERR_CONFLICT, "it has ended already: it is %s", task_state_name(state));
     }
     return rc < 0 ? rc : ledger_task_load(db, id, NULL, false, answer, err);
+}
+
+int ledger_do_usage(struct ledger_db *db, const struct ledger_ask *ask,
+                    struct ledger_answer *answer, struct err *err) {
+    sqlite3_stmt *st = ready(db, TASK_USAGE, ask->owner);
+    store_bind_str(st, 2, ask->before ? ask->before : "");
+    store_bind_int(st, 3, (int64_t)ask->limit);
+    int rc = sqlite3_step(st) == SQLITE_ROW ? 0 : store_error(db->db, err, "read the usage");
+    if (rc == 0)
+        answer->usage = store_column_dup(st, 0);
+    (void)sqlite3_reset(st);
+    return rc;
 }
 
 /* --- the end --- */
