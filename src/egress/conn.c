@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/sm.h"
 #include "egress/advice.h"
 #include "egress/internal.h"
 #include "http1/field.h"
@@ -14,6 +15,21 @@ enum { LINGER_MS = 2000, ERROR_MAX = 4096 };
 
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *b);
 static void run(struct conn *c);
+
+static const struct sm_state states[] = {
+    [CONN_HEAD] = {"head", SM_TO(CONN_BODY) | SM_TO(CONN_BUSY) | SM_TO(CONN_LINGER)},
+    [CONN_BODY] = {"body", SM_TO(CONN_BUSY) | SM_TO(CONN_SEND) | SM_TO(CONN_LINGER)},
+    [CONN_SEND] = {"send", SM_TO(CONN_BUSY) | SM_TO(CONN_LINGER)},
+    [CONN_BUSY] = {"busy", SM_TO(CONN_HEAD) | SM_TO(CONN_TUNNEL) | SM_TO(CONN_LINGER)},
+    [CONN_TUNNEL] = {"tunnel", SM_TO(CONN_LINGER)},
+    [CONN_LINGER] = {"linger", 0},
+};
+static const struct sm machine = {"guest's connection", states, ARRAY_LEN(states)};
+
+void conn_move(struct conn *c, enum conn_state to) {
+    if (c->state != to)
+        c->state = sm_next(&machine, c->state, to);
+}
 
 /* --- life --- */
 
@@ -272,7 +288,7 @@ static void write_error(struct buf *b, const struct conn *c, int status, const s
 }
 
 static void linger(struct conn *c) {
-    c->state = CONN_LINGER;
+    conn_move(c, CONN_LINGER);
     conn_set_deadline(c, LINGER_MS);
     buf_clear(&c->in);
     shut(c);
@@ -326,7 +342,7 @@ void conn_answered(struct conn *c, bool keep) {
         linger(c);
         return;
     }
-    c->state = CONN_HEAD;
+    conn_move(c, CONN_HEAD);
     c->scanned = 0;
     conn_set_deadline(c, c->line->egress->config.idle_timeout_ms);
     if (!c->running)
@@ -388,7 +404,7 @@ static int check_body_limits(struct conn *c, struct err *err) {
 /* The request is whole, or too long to wait for its end. */
 static void dispatch(struct conn *c, bool whole) {
     struct err err;
-    c->state = whole ? CONN_BUSY : CONN_SEND;
+    conn_move(c, whole ? CONN_BUSY : CONN_SEND);
     c->deadline_ms = 0; /* it is the server who is waited for */
     if (line_admit(c->line, &err) < 0) {
         conn_refuse(c, &err, NULL);
@@ -427,7 +443,7 @@ static bool is_greeting(const struct conn *c) {
 /* It is no request to anybody: nothing is told or counted. */
 static size_t greet(struct conn *c, size_t len) {
     static const char hello[] = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
-    c->state = CONN_BUSY;
+    conn_move(c, CONN_BUSY);
     if (conn_write(c, hello, sizeof(hello) - 1))
         conn_answered(c, true);
     return !c->closing && c->state != CONN_LINGER ? len : c->in.len;
@@ -461,7 +477,7 @@ static size_t take_head(struct conn *c) {
     if (rc < 0) {
         /* What is refused for what it asks, not for how, may be followed by another. */
         if (end > 0 && c->head.target && !c->head.has_body && err.code != ERR_BAD_REQUEST)
-            c->state = CONN_BUSY;
+            conn_move(c, CONN_BUSY);
         conn_refuse(c, &err, NULL);
         return end > 0 && !c->closing && c->state != CONN_LINGER ? (size_t)end : c->in.len;
     }
@@ -469,7 +485,7 @@ static size_t take_head(struct conn *c) {
     buf_init(&c->body, is_inspected(c) ? config->body_bytes : STREAM_BYTES + c->in.max);
     if (!c->head.has_body)
         return (size_t)end;
-    c->state = CONN_BODY;
+    conn_move(c, CONN_BODY);
     conn_set_deadline(c, config->body_timeout_ms);
     static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
     if (c->head.expects_continue)
@@ -539,7 +555,7 @@ static bool wants_parsing(const struct conn *c) {
 /* A part of a body that goes out already has come. */
 static void send_on(struct conn *c, bool whole) {
     if (whole) {
-        c->state = CONN_BUSY;
+        conn_move(c, CONN_BUSY);
         c->deadline_ms = 0;
     } else if (!wants_input(c)) {
         c->deadline_ms = 0; /* it is the server who is waited for */

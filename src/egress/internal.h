@@ -137,6 +137,8 @@ void audit_flush(struct line *b);
 bool audit_is_due(const struct line *b, int64_t now_ms);
 
 /* conn.c */
+/* The one place that changes a connection's state. */
+void conn_move(struct conn *c, enum conn_state to);
 void conn_accept(struct line *b);
 /* At any time; the memory goes when the last handle is closed. */
 void conn_close(struct conn *c);

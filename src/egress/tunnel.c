@@ -304,7 +304,7 @@ static void connected(struct tunnel *t) {
     struct conn *c = t->conn;
     c->event.status = 200;
     conn_tell_begun(c);
-    c->state = CONN_TUNNEL;
+    conn_move(c, CONN_TUNNEL);
     conn_set_deadline(c, c->decision.plain ? c->line->egress->config.idle_timeout_ms
                                            : c->line->egress->config.head_timeout_ms);
     (void)uv_tcp_nodelay(&t->up, 1);

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/mem.h"
+#include "base/sm.h"
 #include "front/http/internal.h"
 
 #include <arpa/inet.h>
@@ -21,6 +22,23 @@ enum {
     SMALL_BODY = 16384,  /* counts for nothing */
     SMALL_QUEUE = 16384, /* what an answer may have unread while all together have too much */
 };
+
+#define ENDS (SM_TO(CONN_LINGER) | SM_TO(CONN_CLOSING))
+static const struct sm_state states[] = {
+    [CONN_HEAD] = {"head", SM_TO(CONN_BODY) | SM_TO(CONN_HANDLE) | ENDS},
+    [CONN_BODY] = {"body", SM_TO(CONN_HANDLE) | ENDS},
+    [CONN_HANDLE] = {"handle", SM_TO(CONN_HEAD) | SM_TO(CONN_WS) | SM_TO(CONN_RAW) | ENDS},
+    [CONN_WS] = {"websocket", SM_TO(CONN_CLOSING)},
+    [CONN_RAW] = {"raw", SM_TO(CONN_CLOSING)},
+    [CONN_LINGER] = {"linger", SM_TO(CONN_CLOSING)},
+    [CONN_CLOSING] = {"closing", 0},
+};
+static const struct sm machine = {"connection", states, ARRAY_LEN(states)};
+
+void conn_move(struct http_conn *c, enum conn_state to) {
+    if (c->state != to)
+        c->state = sm_next(&machine, c->state, to);
+}
 
 static uint64_t now_ms(const struct http_conn *c) {
     return uv_now(c->server->opt.loop);
@@ -53,7 +71,7 @@ void conn_close(struct http_conn *c) {
     if (c->closing)
         return;
     c->closing = true;
-    c->state = CONN_CLOSING;
+    conn_move(c, CONN_CLOSING);
     if (c->prev)
         c->prev->next = c->next;
     else
@@ -109,7 +127,7 @@ void conn_end_after_writes(struct http_conn *c) {
     if (c->closing)
         return;
     if (c->state != CONN_LINGER)
-        c->state = CONN_CLOSING;
+        conn_move(c, CONN_CLOSING);
     c->deadline_ms = c->state == CONN_LINGER ? now_ms(c) + LINGER_MS : 0;
     finish_writes(c);
 }
@@ -117,7 +135,7 @@ void conn_end_after_writes(struct http_conn *c) {
 void conn_linger(struct http_conn *c) {
     if (c->closing)
         return;
-    c->state = CONN_LINGER;
+    conn_move(c, CONN_LINGER);
     conn_read_start(c);
     conn_end_after_writes(c);
 }
@@ -300,7 +318,7 @@ static void start_handler(struct http_req *req) {
 /* The whole body is here. */
 static void message_complete(struct http_conn *c) {
     struct http_req *req = c->req;
-    c->state = CONN_HANDLE;
+    conn_move(c, CONN_HANDLE);
     c->deadline_ms = 0;
     req->body_done = true;
     conn_body_released(req);
@@ -361,7 +379,7 @@ static size_t take_head(struct http_conn *c, const char *data, size_t len) {
     /* Owed until the guard and the limits have passed it: they answer in the handler's place. */
     req->owed = true;
     req->body_done = !req->head.has_body;
-    c->state = req->head.has_body ? CONN_BODY : CONN_HANDLE;
+    conn_move(c, req->head.has_body ? CONN_BODY : CONN_HANDLE);
     c->deadline_ms = req->head.has_body ? now_ms(c) + s->opt.limits.body_timeout_ms : 0;
     pace_begin(c);
     if (!router_admit(s, req))
@@ -599,7 +617,7 @@ void conn_answered(struct http_conn *c, struct http_req *req) {
     } else if (!keep) {
         conn_end_after_writes(c);
     } else {
-        c->state = CONN_HEAD;
+        conn_move(c, CONN_HEAD);
         c->deadline_ms = now_ms(c) + c->server->opt.limits.idle_timeout_ms;
         /* Inside run() the loop there goes on. Elsewhere somebody who answered is on the stack: the
          * next request must not run in there. */
@@ -614,7 +632,6 @@ void conn_accept(struct listener *l) {
     struct http_server *s = l->server;
     struct http_conn *c = xcalloc(1, sizeof(*c));
     c->server = s;
-    c->state = CONN_HEAD;
     buf_init(&c->in, s->opt.limits.head_bytes + 2 * sizeof(s->read_buf));
     if (l->unix_socket)
         (void)uv_pipe_init(s->opt.loop, &c->uv.pipe, 0);

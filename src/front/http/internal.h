@@ -140,6 +140,8 @@ struct listener {
 };
 
 /* conn.c */
+/* The one place that changes a connection's state. */
+void conn_move(struct http_conn *c, enum conn_state to);
 void conn_accept(struct listener *l);
 void conn_close(struct http_conn *c);
 /* Writes the pieces now or queues them. False if the connection is of no more use. */

@@ -35,7 +35,7 @@ struct http_raw *http_raw_accept(struct http_req *req, const char *head, size_t 
         s->opt.observer(req, req->route->pattern, 101, 0, s->opt.ctx);
     c->req = NULL;
     c->raw = r;
-    c->state = CONN_RAW;
+    conn_move(c, CONN_RAW);
     c->deadline_ms = 0;
     req_destroy(req);
     conn_resume(c); /* what came already waits until the caller knows the connection */

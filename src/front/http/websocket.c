@@ -224,7 +224,7 @@ struct http_ws *http_ws_accept(struct http_req *req, const char *protocol,
         s->opt.observer(req, req->route->pattern, 101, 0, s->opt.ctx);
     c->req = NULL;
     c->ws = ws;
-    c->state = CONN_WS;
+    conn_move(c, CONN_WS);
     c->deadline_ms = 0;
     req_destroy(req);
     /* Frames that came already must not be handled before the caller knows its WebSocket. */
