@@ -4,7 +4,6 @@ import { object } from '../../api/types.ts';
 import { plainText } from '../../components/ansi.ts';
 import { Copy } from '../../components/Copy.tsx';
 import { Markdown, safeUrl } from '../../components/Markdown.tsx';
-import { formatCount, formatDuration } from '../../format.ts';
 import { ToolCall } from './ToolCall.tsx';
 
 type Props = {
@@ -48,28 +47,11 @@ export const Message = memo(function Message(props: Props) {
               Edit
             </button>
           )}
-          <Spent metadata={message.metadata} />
         </div>
       )}
     </li>
   );
 });
-
-/** What an answer took, where the server says so. */
-function Spent({ metadata }: { metadata: unknown }) {
-  const { usage, ms } = object(metadata);
-  const { input, output, cost_usd: cost } = object(usage);
-  const parts = [
-    typeof ms === 'number' ? formatDuration(ms) : '',
-    typeof input === 'number' && typeof output === 'number' && input + output > 0
-      ? `${formatCount(input)} tokens in, ${formatCount(output)} out`
-      : '',
-    typeof cost === 'number' && cost > 0
-      ? `$${cost < 0.01 ? cost.toFixed(5) : cost.toFixed(3)}`
-      : '',
-  ].filter(Boolean);
-  return parts.length === 0 ? null : <span className="spent">{parts.join(' · ')}</span>;
-}
 
 const isSeen = (part: UIMessage['parts'][number]): boolean =>
   part.type === 'text' || part.type === 'reasoning' ? part.text !== '' : part.type !== 'step-start';
