@@ -95,8 +95,8 @@ static int prune(const struct config *c, struct store_totals *before, struct sto
 
 int cli_prune(int argc, char **argv) {
     struct prune_args a = {0};
-    struct store_totals before;
-    struct store_totals after;
+    struct store_totals before = {0};
+    struct store_totals after = {0};
     struct err err;
     struct config c;
     int done = parse(argc, argv, &a);
