@@ -266,14 +266,14 @@ test('Back finds its place again', limit, async () => {
   const links = page.locator('.view-runs .run-link');
   await links.nth(20).waitFor();
   await links.nth(20).scrollIntoViewIfNeeded();
-  const place = await page.evaluate(() => scrollY);
+  const place = await page.evaluate(() => document.scrollingElement.scrollTop);
   assert.ok(place > 200, `it is at ${place}`);
   await links.nth(20).click();
   await page.locator('.view-run .section').first().waitFor();
-  assert.equal(await page.evaluate(() => scrollY), 0);
+  assert.equal(await page.evaluate(() => document.scrollingElement.scrollTop), 0);
   await page.goBack();
   await until('it is there again', async () => {
-    const now = await page.evaluate(() => scrollY);
+    const now = await page.evaluate(() => document.scrollingElement.scrollTop);
     return Math.abs(now - place) < 60;
   });
   assert.deepEqual(problems, []);
