@@ -18,7 +18,7 @@ const mixedDir = () => {
     renameSync(own, join(dir, name));
   };
   put(buildDir, 'cay');
-  for (const name of ['cay-isolate', 'cay-compile', 'cay-facet']) put(join(root, 'build'), name);
+  for (const name of ['cay-isolate', 'cay-compile', 'cay-facet', 'cay-spawn']) put(join(root, 'build'), name);
   return dir;
 };
 const build = isSanitized ? mixedDir() : buildDir;
