@@ -360,7 +360,7 @@ static void list(struct http_req *req, void *ctx) {
     struct err err;
     _cleanup_(free) char *cursor = NULL;
     _cleanup_(free) char *name = NULL;
-    enum task_state state;
+    enum task_state state = TASK_QUEUED;
     struct ledger_ask what = {
         .op = LEDGER_TASK_LIST, .owner = whose(req), .state = -1, .limit = TASKS_DEFAULT};
     int rc = api_read_limit(req, &what.limit, &err);

@@ -304,8 +304,9 @@ static int logs(struct task_cli *c, struct err *err) {
         return 0;
     _cleanup_(free) char *of_run = xasprintf("/v1/runs/%s", text_of(task, "run"));
     rc = call(c, NULL, of_run, &run, err);
-    json_array_foreach(json_object_get(run, "events"), i, e)
+    json_array_foreach(json_object_get(run, "events"), i, e) {
         print_event(text_of(e, "type"), json_object_get(e, "data"));
+    }
     return rc;
 }
 

@@ -16,4 +16,4 @@ struct ledger *ledger_create(uv_loop_t *loop, const struct ledger_backend *ops, 
 void ledger_set_wait(struct ledger *l, int64_t ms);
 /* At any time, also inside ask(); what was answered before, or given up, is dropped. The answer is
  * the ledger's from then on. */
-void ledger_answered(struct ledger *l, uint64_t id, struct ledger_answer *answer);
+void ledger_answered(struct ledger *l, uint64_t id, struct ledger_answer *with);

@@ -260,7 +260,7 @@ int ledger_do_cancel(struct ledger_db *db, const struct ledger_ask *ask,
     const char *id = ask->task->id;
     struct ledger_answer seen = {0};
     int rc = ledger_task_load(db, id, ask->owner, false, &seen, err);
-    enum task_state state = rc == 0 ? seen.tasks[0].state : TASK_QUEUED;
+    enum task_state state = rc == 0 && seen.tasks ? seen.tasks[0].state : TASK_QUEUED;
     ledger_answer_finish(&seen);
     if (rc < 0)
         return rc;
@@ -323,7 +323,7 @@ int ledger_task_end(struct ledger_db *db, const char *id, const struct ledger_ta
     struct ledger_answer seen = {0};
     if (rc == 0)
         rc = ledger_task_load(db, id, NULL, false, &seen, err);
-    if (rc == 0 && seen.tasks[0].webhook)
+    if (rc == 0 && seen.tasks && seen.tasks[0].webhook)
         rc = ledger_hook_add(db, &seen.tasks[0], err);
     ledger_answer_finish(&seen);
     return rc;

@@ -17,7 +17,7 @@ int store_exec(struct sqlite3 *db, const char *sql, struct err *err, const char 
 int store_version(struct sqlite3 *db);
 /* Runs the migrations that the file lacks, in one transaction; PRAGMA user_version counts them.
  * after, which may be NULL, is called inside it, when some have run, with the version before. */
-int store_migrate(struct sqlite3 *db, const char *const *migrations, int count,
+int store_migrate(struct sqlite3 *db, const char *const *migrations, int latest,
                   int (*after)(void *ctx, int from, struct err *err), void *ctx, struct err *err);
 /* Runs a statement that returns no rows; ret_changes may be NULL. */
 int store_step(struct sqlite3_stmt *st, const char *what, int64_t *ret_changes, struct err *err);

@@ -107,7 +107,7 @@ char *hooks_sign(const char *secret, const char *id, const char *timestamp, cons
     (void)HMAC(EVP_sha256(), key, (int)n, (const unsigned char *)text, strlen(text), mac, &mac_len);
     mem_wipe(key, sizeof(key));
     char *out = xcalloc(1, 3 + BASE64_SIZE(mac_len) + 1);
-    memcpy(out, "v1,", 3);
+    (void)snprintf(out, 4, "v1,");
     base64_encode(out + 3, (const char *)mac, mac_len);
     return out;
 }
@@ -313,6 +313,7 @@ static void on_timer_closed(uv_handle_t *t) {
 static void on_pool_closed(void *ctx) {
     struct hooks *h = ctx;
     while (h->posts)
+        // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): free_post() takes it out of the list
         free_post(h->posts);
     release(h);
 }

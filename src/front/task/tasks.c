@@ -257,6 +257,7 @@ static void on_closed(uv_handle_t *h) {
     if (--t->handles > 0)
         return;
     while (t->works)
+        // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): free_work() takes it out of the list
         free_work(t->works);
     desk_destroy(t->desk);
     free(t);
