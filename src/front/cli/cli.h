@@ -43,6 +43,9 @@ struct config;
 struct coder_def;
 int cli_load_coders(const struct config *config, const char *sibling_dir,
                     struct coder_def **ret_defs, struct err *err);
+/* A text of the command line, or of the standard input if it is "-"; what names it in errors. */
+struct buf;
+int cli_read_text(const char *text, struct buf *out, const char *what, struct err *err);
 /* "500ms", "10s", "2m", "1h"; a bare number is seconds. */
 bool cli_parse_time(const char *text, int64_t *ret_ms);
 /* "64m", "1g", "4096"; powers of 1024. */

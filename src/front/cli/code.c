@@ -334,19 +334,6 @@ static int carry_out(struct code_cli *c, const char *url, struct err *err) {
 
 /* --- the command --- */
 
-static int read_spec(const char *text, struct buf *out, struct err *err) {
-    char data[4096];
-    ssize_t n;
-    if (strcmp(text, "-") != 0) {
-        (void)buf_add_str(out, text);
-        return 0;
-    }
-    while ((n = read(0, data, sizeof(data))) > 0)
-        if (!buf_add(out, data, (size_t)n))
-            return err_set(err, ERR_TOO_LARGE, "the spec is too long");
-    return n < 0 ? err_sys(err, "read the spec") : 0;
-}
-
 static bool read_number(struct code_cli *c, const char *key, const char *text) {
     char *end = NULL;
     long v = strtol(text, &end, 10);
@@ -409,7 +396,7 @@ static int run_it(struct code_cli *c, const char *spec, struct err *err) {
     buf_init(&text, 1 << 20);
     const char *set = getenv("CAY_URL");
     const char *url = c->url ? c->url : set && *set ? set : NULL;
-    int rc = read_spec(spec, &text, err);
+    int rc = cli_read_text(spec, &text, "the spec", err);
     if (rc == 0 && json_object_set_new(c->ask, "spec", json_string(text.data ? text.data : "")) < 0)
         rc = err_set(err, ERR_BAD_REQUEST, "the spec is no text");
     if (rc == 0)

@@ -175,26 +175,13 @@ static int carry_out(struct execute_cli *c, const json_t *body, const char *url,
     return rc < 0 ? rc : show_end(c);
 }
 
-static int read_prompt(const char *text, struct buf *out, struct err *err) {
-    char data[4096];
-    ssize_t n;
-    if (strcmp(text, "-") != 0) {
-        (void)buf_add_str(out, text);
-        return 0;
-    }
-    while ((n = read(0, data, sizeof(data))) > 0)
-        if (!buf_add(out, data, (size_t)n))
-            return err_set(err, ERR_TOO_LARGE, "the prompt is too long");
-    return n < 0 ? err_sys(err, "read the prompt") : 0;
-}
-
 static int run_it(struct execute_cli *c, const char *prompt, struct err *err) {
     _cleanup_(buf) struct buf text;
     _cleanup_(free) char *own = NULL;
     buf_init(&text, 1 << 20);
     const char *set = getenv("CAY_URL");
     const char *url = c->url ? c->url : set && *set ? set : NULL;
-    int rc = read_prompt(prompt, &text, err);
+    int rc = cli_read_text(prompt, &text, "the prompt", err);
     if (rc < 0)
         return rc;
     _cleanup_(json) json_t *body =

@@ -1,3 +1,4 @@
+#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "base/path.h"
@@ -96,6 +97,19 @@ int cli_become_owner(const char *dir, struct err *err) {
          setresuid(st.st_uid, st.st_uid, st.st_uid) < 0))
         return err_sys(err, "become the owner of %s", dir);
     return 0;
+}
+
+int cli_read_text(const char *text, struct buf *out, const char *what, struct err *err) {
+    char data[4096];
+    ssize_t n;
+    if (strcmp(text, "-") != 0) {
+        (void)buf_add_str(out, text);
+        return 0;
+    }
+    while ((n = read(0, data, sizeof(data))) > 0)
+        if (!buf_add(out, data, (size_t)n))
+            return err_set(err, ERR_TOO_LARGE, "%s is too long", what);
+    return n < 0 ? err_sys(err, "read %s", what) : 0;
 }
 
 char *cli_sibling_dir(void) {
