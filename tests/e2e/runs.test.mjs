@@ -72,6 +72,7 @@ test('a run as it is shown', async () => {
     kind: 'chat',
     status: 'done',
     title: 'run "0" ä\n',
+    key: keys.a.id,
     created_at: '2023-11-14T22:13:20.000Z',
     finished_at: '2023-11-14T22:13:20.007Z',
     duration_ms: 7,
@@ -98,8 +99,36 @@ test('a filter by kind', async () => {
   assert.deepEqual((await list("?kind=' OR 1=1 --".replaceAll(' ', '%20'))).runs, []);
 });
 
+test('filters by status, text, time and key, together and page by page', async () => {
+  const at = (i) => new Date(base + i).toISOString();
+  const picked = async (query, key) => {
+    const seen = [];
+    let cursor = null;
+    do {
+      const page = await list(`?limit=4&${query}${cursor ? `&cursor=${cursor}` : ''}`, key);
+      seen.push(...page.runs.map((r) => r.id));
+      cursor = page.next_cursor;
+    } while (cursor && seen.length < 100);
+    return seen;
+  };
+  const wanted = (test) => ids.filter((_, i) => test(i)).toReversed();
+  assert.deepEqual(await picked('status=failed'), wanted((i) => i % 2));
+  assert.deepEqual(await picked('text=TOO%20slow&kind=chat'), wanted((i) => i % 2 && i % 5 === 0));
+  assert.deepEqual(await picked('text=%224'), wanted((i) => `${i}`.startsWith('4')));
+  assert.deepEqual(await picked(`since=${at(10)}&until=${at(20)}`), wanted((i) => i >= 10 && i < 20));
+  assert.deepEqual(await picked(`text=${ids[7]}`), [ids[7]]);
+  assert.deepEqual(await picked(`key=${keys.b.id}&status=done`), wanted((i) => i % 3 === 1 && i % 2 === 0 && i !== 44));
+  assert.deepEqual(await picked(`key=${keys.b.id}`, keys.admin), wanted((i) => i % 3 === 1));
+  assert.deepEqual(await picked('key=operator'), wanted((i) => i % 3 === 2));
+  assert.deepEqual(await picked(`key=${keys.a.id}`, keys.a), wanted((i) => i % 3 === 0));
+  for (const other of [keys.b.id, 'operator']) {
+    const answer = await request(cay, `/v1/runs?key=${other}`, { headers: bearer(keys.a.text) });
+    assert.equal(answer.status, 403, other);
+  }
+});
+
 test('parameters that are none of ours', async () => {
-  for (const query of ['limit=0', 'limit=101', 'limit=-1', 'limit=x', 'limit=', 'limit=1.5', 'limit=+5', 'limit=%2B5', 'cursor=x', 'cursor=run_', `cursor=${ids[0]}x`, 'limit=%zz']) {
+  for (const query of ['limit=0', 'limit=101', 'limit=-1', 'limit=x', 'limit=', 'limit=1.5', 'limit=+5', 'limit=%2B5', 'cursor=x', 'cursor=run_', `cursor=${ids[0]}x`, 'limit=%zz', 'status=over', 'status=', 'key=x', 'key=key_', 'since=', 'since=yesterday', 'until=2026-13-01T00:00:00Z', `text=${'x'.repeat(201)}`]) {
     const answer = await request(cay, `/v1/runs?${query}`);
     assert.equal(answer.status, 400, query);
     assert.equal(answer.json().error.code, 'bad_request');

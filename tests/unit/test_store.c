@@ -76,6 +76,8 @@ static void test_a_run_has_a_beginning_and_one_end(void **state) {
     store_run_finish(NULL);
 }
 
+static char next_page[ID_SIZE]; /* of the last list */
+
 static void on_run(void *ctx, const struct store_run *r) {
     (void)snprintf((char *)ctx + strlen(ctx), ID_SIZE + 2, "%s ", r->id);
 }
@@ -97,22 +99,22 @@ static void test_scopes_and_pages(void **state) {
     assert_int_equal(store_run_get(store, "run_x' OR 1=1 --", all, &r, &e), -ERR_NOT_FOUND);
     char got[400] = "";
     char wanted[400];
-    assert_int_equal(
-        store_run_list(store, &(struct store_run_query){.scope = a, .limit = 10}, on_run, got, &e),
-        0);
+    assert_int_equal(store_run_list(store, &(struct store_run_query){.scope = a, .limit = 10},
+                                    on_run, got, next_page, &e),
+                     0);
     (void)snprintf(wanted, sizeof(wanted), "%s %s %s ", ids[4], ids[2], ids[0]);
     assert_string_equal(got, wanted);
     got[0] = 0;
     assert_int_equal(
         store_run_list(store, &(struct store_run_query){.scope = all, .before = ids[3], .limit = 2},
-                       on_run, got, &e),
+                       on_run, got, next_page, &e),
         0);
     (void)snprintf(wanted, sizeof(wanted), "%s %s ", ids[2], ids[1]);
     assert_string_equal(got, wanted);
     got[0] = 0;
     assert_int_equal(
         store_run_list(store, &(struct store_run_query){.scope = all, .kind = "chat", .limit = 9},
-                       on_run, got, &e),
+                       on_run, got, next_page, &e),
         0);
     assert_string_equal(got, "");
 }
@@ -498,10 +500,21 @@ static void test_what_others_keep_does_not_make_a_call_dearer(void **state) {
         {.scope = all, .limit = 20, .before = "run_00000000000000000000010000"},
         {.scope = big, .limit = 20, .kind = "run", .before = "run_00000000000000000000010000"},
     };
+    /* Those that have no index of their own look at so many rows, and no more. */
+    const struct store_run_query picks[] = {
+        {.scope = all, .limit = 20, .status = "failed"},
+        {.scope = big, .limit = 20, .text = "no such"},
+        {.scope = big, .limit = 20, .text = "no such", .kind = "run"},
+        {.scope = all, .limit = 20, .since_ms = 1},
+    };
     (void)steps();
     for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
-        assert_int_equal(store_run_list(store, &lists[i], none, NULL, &e), 0);
+        assert_int_equal(store_run_list(store, &lists[i], none, NULL, next_page, &e), 0);
         assert_in_range(steps(), 1, 2000);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(picks); i++) {
+        assert_int_equal(store_run_list(store, &picks[i], none, NULL, next_page, &e), 0);
+        assert_in_range(steps(), 1, 60L * STORE_RUNS_LOOK);
     }
     int n = 0;
     const struct store_record_query asked[] = {
@@ -557,9 +570,9 @@ static void test_a_list_does_not_read_what_the_runs_hold(void **state) {
     struct store_scope a = {.owner = "key_a"};
     char got[400] = "";
     (void)pages_read();
-    assert_int_equal(
-        store_run_list(store, &(struct store_run_query){.scope = a, .limit = 9}, on_run, got, &e),
-        0);
+    assert_int_equal(store_run_list(store, &(struct store_run_query){.scope = a, .limit = 9},
+                                    on_run, got, next_page, &e),
+                     0);
     assert_in_range(pages_read(), 1, 200); /* 9 of them have 2,200 */
     assert_int_equal(strlen(got), 9 * 31);
 }
@@ -821,7 +834,7 @@ static void test_a_key_lists_its_runs_of_every_kind_in_order(void **state) {
     struct store_run_query q = {.scope = {.owner = "key_a"}, .limit = 7};
     for (size_t before = SIZE_MAX; l.n != before;) {
         before = l.n;
-        assert_int_equal(store_run_list(store, &q, on_listed, &l, &e), 0);
+        assert_int_equal(store_run_list(store, &q, on_listed, &l, next_page, &e), 0);
         q.before = l.ids[l.n - 1];
         if (l.n == 21) { /* the place is kept when its run goes */
             char text[200];
@@ -834,8 +847,90 @@ static void test_a_key_lists_its_runs_of_every_kind_in_order(void **state) {
         assert_string_equal(l.ids[i], mine[59 - i]);
     l.n = 0;
     q.before = "00000000-0000-4000-8000-000000000000"; /* there is none, and no place for it */
-    assert_int_equal(store_run_list(store, &q, on_listed, &l, &e), 0);
+    assert_int_equal(store_run_list(store, &q, on_listed, &l, next_page, &e), 0);
     assert_int_equal(l.n, 0);
+}
+
+/* A run every second, from 1,000 s on. */
+static void add_timed(size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        struct store_run r = {.kind = (char *)(i % 2 ? "chat" : "run"),
+                              .title = (char *)(i % 5 ? "plain" : "The Needle"),
+                              .created_ms = (int64_t)(1000 + i) * 1000};
+        (void)id_floor("run", r.created_ms, r.id);
+        (void)snprintf(r.owner, sizeof(r.owner), "%s", i % 3 ? "key_a" : "key_b");
+        assert_int_equal(store_run_begin(store, &r, &e), 0);
+        struct store_run_end end = {.status = i % 4 ? "done" : "failed",
+                                    .error_message = i % 4 ? NULL : "out of HAY"};
+        assert_int_equal(store_run_end(store, r.id, &end, &e), 0);
+    }
+}
+
+static size_t count_picked(struct store_run_query q) {
+    struct listed l = {.n = 0};
+    size_t calls = 0;
+    char at[ID_SIZE];
+    do {
+        size_t before = l.n;
+        assert_int_equal(store_run_list(store, &q, on_listed, &l, next_page, &e), 0);
+        assert_true(l.n - before <= q.limit);
+        memcpy(at, next_page, sizeof(at));
+        q.before = at;
+    } while (*at && ++calls < 1000);
+    assert_false(*at);
+    for (size_t i = 1; i < l.n; i++)
+        assert_true(strcmp(l.ids[i - 1], l.ids[i]) > 0);
+    return l.n;
+}
+
+static void test_runs_are_picked_by_time_status_and_text(void **state) {
+    (void)state;
+    add_timed(60);
+    struct store_scope a = {.owner = "key_a"};
+    for (size_t limit = 1; limit < 70; limit += 11) {
+        assert_int_equal(count_picked((struct store_run_query){.scope = all, .limit = limit}), 60);
+        const struct {
+            struct store_run_query q;
+            size_t n;
+        } cases[] = {
+            {{.since_ms = 1050000}, 10},
+            {{.since_ms = 1050001}, 9},
+            {{.since_ms = 1060000}, 0},
+            {{.until_ms = 1010000}, 10},
+            {{.until_ms = 1000000}, 0},
+            {{.until_ms = 9000000}, 60},
+            {{.since_ms = 1010000, .until_ms = 1020000}, 10},
+            {{.since_ms = 1020000, .until_ms = 1010000}, 0},
+            {{.status = "failed"}, 15},
+            {{.status = "running"}, 0},
+            {{.text = "nEEdle"}, 12},
+            {{.text = "hay"}, 15},
+            {{.text = "%"}, 0},
+            {{.text = "needle", .status = "failed", .kind = "run"}, 3},
+            {{.scope = a, .text = "needle"}, 8},
+            {{.scope = a, .kind = "chat", .since_ms = 1030000}, 10},
+        };
+        for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+            struct store_run_query q = cases[i].q;
+            q.limit = limit;
+            if (!q.scope.owner)
+                q.scope = all;
+            assert_int_equal(count_picked(q), cases[i].n);
+        }
+    }
+}
+
+static void test_a_page_ends_where_a_call_has_looked_enough(void **state) {
+    (void)state;
+    fill();
+    struct listed l = {.n = 0};
+    struct store_run_query q = {.scope = all, .limit = 20, .kind = "run", .text = "id_00000000"};
+    assert_int_equal(store_run_list(store, &q, on_listed, &l, next_page, &e), 0);
+    assert_int_equal(l.n, 0);
+    assert_string_equal(next_page, "run_00000000000000000000018001");
+    q = (struct store_run_query){
+        .scope = all, .limit = 20, .text = "run_00000000000000000000000001"};
+    assert_int_equal(count_picked(q), 1);
 }
 
 static void test_care_ends_when_it_is_asked_to(void **state) {
@@ -988,6 +1083,8 @@ int main(void) {
         UNIT(test_runs_are_deleted_a_few_at_a_time),
         UNIT(test_what_ran_is_known_after_a_crash),
         UNIT(test_a_key_lists_its_runs_of_every_kind_in_order),
+        UNIT(test_runs_are_picked_by_time_status_and_text),
+        UNIT(test_a_page_ends_where_a_call_has_looked_enough),
         UNIT(test_care_ends_when_it_is_asked_to),
         UNIT(test_a_run_and_a_key_can_have_their_fill),
         UNIT(test_what_ends_on_a_full_disk_is_recorded_when_there_is_room),

@@ -3,13 +3,24 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "front/api/api.h"
+#include "front/guard.h"
 #include "front/job/job.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ANSWER_MAX_BYTES = 32 << 20, EVENTS_MAX = 1000, RUNS_DEFAULT = 20 };
+enum { ANSWER_MAX_BYTES = 32 << 20, EVENTS_MAX = 1000, RUNS_DEFAULT = 20, RUNS_TEXT_BYTES = 200 };
+enum {
+    RUNS_CURSOR,
+    RUNS_KIND,
+    RUNS_STATUS,
+    RUNS_TEXT,
+    RUNS_KEY,
+    RUNS_SINCE,
+    RUNS_UNTIL,
+    RUNS_TEXTS
+};
 
 /* Jobs that began by an interface of UUIDs are told by theirs. */
 static bool is_told_by_uuid(const char *kind) {
@@ -33,6 +44,8 @@ static void write_run(struct json_writer *w, const struct store_run *r) {
     json_writer_str(w, r->status);
     json_writer_key(w, "title");
     json_writer_str(w, r->title);
+    json_writer_key(w, "key");
+    json_writer_str(w, r->owner);
     json_writer_key(w, "created_at");
     json_writer_str(w, clock_rfc3339(r->created_ms, text));
     json_writer_key(w, "finished_at");
@@ -55,25 +68,11 @@ static void write_run(struct json_writer *w, const struct store_run *r) {
     }
 }
 
-struct runs_page {
-    struct json_writer w;
-    size_t limit;
-    size_t n;
-    char last[ID_SIZE];
-    bool more;
-};
-
 static void on_run(void *ctx, const struct store_run *r) {
-    struct runs_page *p = ctx;
-    if (p->n == p->limit) {
-        p->more = true;
-        return;
-    }
-    p->n++;
-    memcpy(p->last, r->id, sizeof(p->last));
-    json_writer_object_begin(&p->w);
-    write_run(&p->w, r);
-    json_writer_object_end(&p->w);
+    struct json_writer *w = ctx;
+    json_writer_object_begin(w);
+    write_run(w, r);
+    json_writer_object_end(w);
 }
 
 int api_read_limit(const struct http_req *req, size_t *ret_limit, struct err *err) {
@@ -90,38 +89,132 @@ int api_read_limit(const struct http_req *req, size_t *ret_limit, struct err *er
     return 0;
 }
 
+/* --- a page of them --- */
+
+/* What a query points to. */
+struct runs_filter {
+    struct store_run_query query;
+    char *texts[RUNS_TEXTS];
+    char id[ID_SIZE];
+};
+
+static void runs_filter_finish(struct runs_filter *f) {
+    for (size_t i = 0; i < RUNS_TEXTS; i++)
+        free(f->texts[i]);
+}
+
+static int check_cursor(const struct http_req *req, struct runs_filter *f, struct err *err) {
+    (void)req;
+    f->query.before = f->texts[RUNS_CURSOR];
+    if (id_is_valid("run", f->query.before, strlen(f->query.before)))
+        return 0;
+    return err_set(err, ERR_BAD_REQUEST, "\"cursor\" must be a next_cursor of an earlier page");
+}
+
+static int check_kind(const struct http_req *req, struct runs_filter *f, struct err *err) {
+    (void)req;
+    (void)err;
+    f->query.kind = f->texts[RUNS_KIND];
+    return 0;
+}
+
+static int check_status(const struct http_req *req, struct runs_filter *f, struct err *err) {
+    static const char *const known[] = {"running", "done", "failed", "interrupted", "cancelled"};
+    (void)req;
+    for (size_t i = 0; i < ARRAY_LEN(known); i++)
+        if (strcmp(f->texts[RUNS_STATUS], known[i]) == 0)
+            f->query.status = known[i];
+    if (f->query.status)
+        return 0;
+    return err_set(err, ERR_BAD_REQUEST,
+                   "\"status\" must be running, done, failed, interrupted or cancelled");
+}
+
+static int check_text(const struct http_req *req, struct runs_filter *f, struct err *err) {
+    const char *text = f->texts[RUNS_TEXT];
+    (void)req;
+    if (strlen(text) > RUNS_TEXT_BYTES)
+        return err_set(err, ERR_BAD_REQUEST, "\"text\" has at most %d bytes", RUNS_TEXT_BYTES);
+    if (*text)
+        f->query.text = id_from_uuid("run", text, f->id) ? f->id : text;
+    return 0;
+}
+
+/* Of another key: for those who see all. */
+static int check_key(const struct http_req *req, struct runs_filter *f, struct err *err) {
+    const char *key = f->texts[RUNS_KEY];
+    const char *owner = strcmp(key, GUARD_NO_KEY) == 0 ? "" : key;
+    struct store_scope scope = front_scope(req);
+    if (*owner && !id_is_valid("key", owner, strlen(owner)))
+        return err_set(err, ERR_BAD_REQUEST,
+                       "\"key\" must be the id of a key (`cay key list`), or \"%s\"", GUARD_NO_KEY);
+    if (!scope.all && strcmp(scope.owner, owner) != 0)
+        return err_set(err, ERR_FORBIDDEN,
+                       "the runs of other keys are for keys with the scope \"admin\"");
+    f->query.scope = (struct store_scope){.owner = owner};
+    return 0;
+}
+
+static int read_time(const char *name, const char *text, int64_t *ret_ms, struct err *err) {
+    if (clock_parse_rfc3339(text, ret_ms) && *ret_ms > 0)
+        return 0;
+    return err_set(err, ERR_BAD_REQUEST,
+                   "\"%s\" must be a time such as 2026-01-31T12:00:00Z (\"+\" is %%2B)", name);
+}
+
+static int check_since(const struct http_req *req, struct runs_filter *f, struct err *err) {
+    (void)req;
+    return read_time("since", f->texts[RUNS_SINCE], &f->query.since_ms, err);
+}
+
+static int check_until(const struct http_req *req, struct runs_filter *f, struct err *err) {
+    (void)req;
+    return read_time("until", f->texts[RUNS_UNTIL], &f->query.until_ms, err);
+}
+
+static int read_filter(const struct http_req *req, struct runs_filter *f, struct err *err) {
+    static const struct {
+        const char *name;
+        int (*check)(const struct http_req *req, struct runs_filter *f, struct err *err);
+    } params[RUNS_TEXTS] = {
+        [RUNS_CURSOR] = {"cursor", check_cursor}, [RUNS_KIND] = {"kind", check_kind},
+        [RUNS_STATUS] = {"status", check_status}, [RUNS_TEXT] = {"text", check_text},
+        [RUNS_KEY] = {"key", check_key},          [RUNS_SINCE] = {"since", check_since},
+        [RUNS_UNTIL] = {"until", check_until}};
+    int rc = api_read_limit(req, &f->query.limit, err);
+    for (size_t i = 0; rc >= 0 && i < RUNS_TEXTS; i++) {
+        rc = http_req_query_get(req, params[i].name, &f->texts[i], err);
+        if (rc > 0)
+            rc = params[i].check(req, f, err);
+    }
+    return rc;
+}
+
 static void list(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
-    _cleanup_(free) char *cursor = NULL;
-    _cleanup_(free) char *kind = NULL;
-    struct runs_page p = {.limit = RUNS_DEFAULT};
-    int rc = api_read_limit(req, &p.limit, &err);
-    if (rc >= 0)
-        rc = http_req_query_get(req, "cursor", &cursor, &err);
-    if (rc > 0 && !id_is_valid("run", cursor, strlen(cursor)))
-        rc = err_set(&err, ERR_BAD_REQUEST, "\"cursor\" must be a next_cursor of an earlier page");
-    if (rc >= 0)
-        rc = http_req_query_get(req, "kind", &kind, &err);
+    struct runs_filter filter = {.query = {.scope = front_scope(req), .limit = RUNS_DEFAULT}};
+    char next[ID_SIZE] = "";
     struct buf b;
+    struct json_writer w;
     buf_init(&b, ANSWER_MAX_BYTES);
-    json_writer_init(&p.w, &b);
-    json_writer_object_begin(&p.w);
-    json_writer_key(&p.w, "runs");
-    json_writer_array_begin(&p.w);
-    struct store_run_query q = {
-        .scope = front_scope(req), .kind = kind, .before = cursor, .limit = p.limit + 1};
+    json_writer_init(&w, &b);
+    json_writer_object_begin(&w);
+    json_writer_key(&w, "runs");
+    json_writer_array_begin(&w);
+    int rc = read_filter(req, &filter, &err);
     if (rc >= 0)
-        rc = store_run_list(f->store, &q, on_run, &p, &err);
+        rc = store_run_list(f->store, &filter.query, on_run, &w, next, &err);
+    runs_filter_finish(&filter);
     if (rc < 0) {
         buf_finish(&b);
         http_respond_err(req, &err);
         return;
     }
-    json_writer_array_end(&p.w);
-    json_writer_key(&p.w, "next_cursor");
-    json_writer_str(&p.w, p.more ? p.last : NULL);
-    json_writer_object_end(&p.w);
+    json_writer_array_end(&w);
+    json_writer_key(&w, "next_cursor");
+    json_writer_str(&w, *next ? next : NULL);
+    json_writer_object_end(&w);
     http_respond_buf(req, 200, "application/json", &b);
 }
 

@@ -12,6 +12,7 @@ enum {
     RUN_END,
     RUN_GET,
     RUN_PLACE,
+    RUN_SINCE,
     RUN_LIST,
     RUN_LIST_OF_KIND,
     RUN_LIST_OF_OWNER,
@@ -22,13 +23,14 @@ enum {
     EVENT_LIST,
 };
 
-enum { ROW_BYTES = 512, EVENT_BYTES = 64 };
+enum { ROW_BYTES = 512, EVENT_BYTES = 64, SINCE_MARGIN_MS = 1000 };
 
 #define RUN_COLUMNS                                                                                \
     "id, owner, kind, status, title, error_code, error_message, created_ms, finished_ms"
 /* One statement for each index: with "?1 OR owner = ?2" SQLite would take none of them. */
 #define LIST         "SELECT " RUN_COLUMNS ", NULL FROM runs "
 #define NEWEST_FIRST " AND runs.rowid < ?1 ORDER BY runs.rowid DESC LIMIT ?2"
+#define SINCE        " AND runs.rowid > ?5"
 
 static const char *const sql[] = {
     [RUN_BEGIN] = "INSERT INTO runs (id, owner, kind, status, title, detail, created_ms, bytes)"
@@ -42,16 +44,18 @@ static const char *const sql[] = {
     [RUN_PLACE] = "SELECT coalesce((SELECT rowid FROM runs WHERE id = ?1),"
                   " (SELECT max(rowid) + 1 FROM (SELECT rowid FROM runs WHERE ?1 GLOB 'run_*'"
                   " AND id < substr(?1, 1, 14) || '~' ORDER BY id DESC LIMIT 100)), 0)",
-    [RUN_LIST] = LIST "WHERE true" NEWEST_FIRST,
-    [RUN_LIST_OF_KIND] = LIST "WHERE kind = ?4" NEWEST_FIRST,
+    /* Before all that began then or later. */
+    [RUN_SINCE] = "SELECT coalesce((SELECT min(rowid) - 1 FROM (SELECT rowid FROM runs"
+                  " WHERE id >= ?1 ORDER BY id LIMIT 100)), 9223372036854775807)",
+    [RUN_LIST] = LIST "WHERE true" SINCE NEWEST_FIRST,
+    [RUN_LIST_OF_KIND] = LIST "WHERE kind = ?4" SINCE NEWEST_FIRST,
     /* The newest of each kind, and of these the newest. */
     [RUN_LIST_OF_OWNER] = STORE_KINDS_OF(
         "?3") "SELECT " RUN_COLUMNS ", NULL FROM kinds CROSS JOIN runs"
-              " ON owner = ?3 AND kind = its AND runs.rowid >= coalesce((SELECT rowid FROM runs AS "
-              "r"
-              " WHERE r.owner = ?3 AND r.kind = its AND r.rowid < ?1 ORDER BY r.rowid DESC"
-              " LIMIT 1 OFFSET ?2 - 1), 0)" NEWEST_FIRST,
-    [RUN_LIST_OF_OWNER_AND_KIND] = LIST "WHERE owner = ?3 AND kind = ?4" NEWEST_FIRST,
+              " ON owner = ?3 AND kind = its AND runs.rowid > max(?5, coalesce((SELECT rowid - 1"
+              " FROM runs AS r WHERE r.owner = ?3 AND r.kind = its AND r.rowid < ?1"
+              " ORDER BY r.rowid DESC LIMIT 1 OFFSET ?2 - 1), 0))" NEWEST_FIRST,
+    [RUN_LIST_OF_OWNER_AND_KIND] = LIST "WHERE owner = ?3 AND kind = ?4" SINCE NEWEST_FIRST,
     [RUN_INTERRUPT] = "UPDATE runs SET status = 'interrupted', finished_ms = ?1,"
                       " error_code = 'interrupted',"
                       " error_message = 'the server ended while this was running'"
@@ -153,44 +157,99 @@ int store_run_get(struct store *s, const char *id, struct store_scope scope,
     return e;
 }
 
-/* Where a list goes on that ended with that run (NULL: from the newest). */
-static int find_place(struct store *s, const char *before, int64_t *ret_rowid, struct err *err) {
-    *ret_rowid = INT64_MAX;
-    if (!before)
-        return 0;
-    sqlite3_stmt *st = store_ready(s, STORE_RUNS, RUN_PLACE);
-    store_bind_str(st, 1, before);
+/* Where a list goes on that ended with that run, or with one that began at the time of that id. */
+static int find_place(struct store *s, int which, const char *id, int64_t *ret_rowid,
+                      struct err *err) {
+    sqlite3_stmt *st = store_ready(s, STORE_RUNS, which);
+    store_bind_str(st, 1, id);
     int e = sqlite3_step(st) == SQLITE_ROW ? 0 : store_error(s->db, err, "list runs");
     *ret_rowid = sqlite3_column_int64(st, 0);
     (void)sqlite3_reset(st);
     return e;
 }
 
+/* The rows between which the list lies. A run's record may be written some time after its id was
+ * made, when that is a task's; which of them the times leave out is seen by matches(). */
+static int find_places(struct store *s, const struct store_run_query *q, int64_t *ret_before,
+                       int64_t *ret_after, struct err *err) {
+    int64_t until = INT64_MAX;
+    char id[ID_SIZE];
+    int rc = 0;
+    *ret_before = INT64_MAX;
+    *ret_after = 0;
+    if (q->before)
+        rc = find_place(s, RUN_PLACE, q->before, ret_before, err);
+    if (rc == 0 && q->until_ms)
+        rc = find_place(s, RUN_PLACE, id_floor("run", q->until_ms, id), &until, err);
+    if (rc == 0 && q->since_ms)
+        rc = find_place(s, RUN_SINCE, id_floor("run", q->since_ms - SINCE_MARGIN_MS, id), ret_after,
+                        err);
+    *ret_before = MIN(*ret_before, until);
+    return rc;
+}
+
+static bool has_text(sqlite3_stmt *st, int column, const char *text) {
+    const char *in = (const char *)sqlite3_column_text(st, column);
+    return in && strcasestr(in, text);
+}
+
+static bool matches(sqlite3_stmt *st, const struct store_run_query *q) {
+    int64_t created_ms = sqlite3_column_int64(st, 7);
+    if (created_ms < q->since_ms || (q->until_ms && created_ms >= q->until_ms))
+        return false;
+    if (q->status && strcmp((const char *)sqlite3_column_text(st, 3), q->status) != 0)
+        return false;
+    return !q->text || has_text(st, 4, q->text) || has_text(st, 6, q->text) ||
+           has_text(st, 0, q->text);
+}
+
+static sqlite3_stmt *ready_list(struct store *s, const struct store_run_query *q) {
+    bool of_owner = !q->scope.all;
+    int which = of_owner && q->kind ? RUN_LIST_OF_OWNER_AND_KIND
+                : of_owner          ? RUN_LIST_OF_OWNER
+                : q->kind           ? RUN_LIST_OF_KIND
+                                    : RUN_LIST;
+    bool picks = q->status || q->text || q->since_ms || q->until_ms;
+    sqlite3_stmt *st = store_ready(s, STORE_RUNS, which);
+    store_bind_int(st, 2, picks ? STORE_RUNS_LOOK : (int64_t)q->limit + 1);
+    store_bind_str(st, 3, q->scope.owner ? q->scope.owner : "");
+    store_bind_str(st, 4, q->kind);
+    return st;
+}
+
 int store_run_list(struct store *s, const struct store_run_query *query,
                    void (*on_run)(void *ctx, const struct store_run *run), void *ctx,
-                   struct err *err) {
-    bool of_owner = !query->scope.all;
+                   char ret_next[ID_SIZE], struct err *err) {
     int64_t before;
-    int rc = find_place(s, query->before, &before, err);
+    int64_t after;
+    int rc = find_places(s, query, &before, &after, err);
     if (rc < 0)
         return rc;
-    int which = of_owner && query->kind ? RUN_LIST_OF_OWNER_AND_KIND
-                : of_owner              ? RUN_LIST_OF_OWNER
-                : query->kind           ? RUN_LIST_OF_KIND
-                                        : RUN_LIST;
-    sqlite3_stmt *st = store_ready(s, STORE_RUNS, which);
+    sqlite3_stmt *st = ready_list(s, query);
     store_bind_int(st, 1, before);
-    store_bind_int(st, 2, (int64_t)query->limit);
-    store_bind_str(st, 3, query->scope.owner ? query->scope.owner : "");
-    store_bind_str(st, 4, query->kind);
-    while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
+    store_bind_int(st, 5, after);
+    char last[ID_SIZE] = "";
+    size_t n = 0;
+    size_t seen = 0;
+    bool more = false;
+    while (!more && (rc = sqlite3_step(st)) == SQLITE_ROW) {
+        bool match = matches(st, query);
+        seen++;
+        more = match && n == query->limit;
+        if (more)
+            break;
+        store_column_id(st, 0, last);
+        if (!match)
+            continue;
+        n++;
         struct store_run r;
         read_run(st, &r);
         on_run(ctx, &r);
         store_run_finish(&r);
     }
-    int e = rc == SQLITE_DONE ? 0 : store_error(s->db, err, "list runs");
+    int e = more || rc == SQLITE_DONE ? 0 : store_error(s->db, err, "list runs");
     (void)sqlite3_reset(st);
+    memcpy(ret_next, more || seen == STORE_RUNS_LOOK ? last : (char[ID_SIZE]){""}, ID_SIZE);
     return e;
 }
 

@@ -81,16 +81,24 @@ struct store_scope {
 int store_run_get(struct store *s, const char *id, struct store_scope scope,
                   struct store_run *ret_run, struct err *err);
 /* Newest first and without their detail, those older than `before` (an id, or NULL), at most
- * `limit`. kind may be NULL. */
+ * `limit`. Texts may be NULL. */
 struct store_run_query {
     struct store_scope scope;
     const char *kind;
+    const char *status;
+    const char *text; /* in the title, the id or the error's message, in either case */
+    int64_t since_ms; /* begun then or later; 0: whenever */
+    int64_t until_ms; /* begun before; 0: whenever */
     const char *before;
     size_t limit;
 };
+/* One call looks at STORE_RUNS_LOOK rows at most, since status and text have no index. ret_next is
+ * the `before` of the next page, which may be there though this one is not full; "": there is
+ * none. */
+enum { STORE_RUNS_LOOK = 2000 };
 int store_run_list(struct store *s, const struct store_run_query *query,
                    void (*on_run)(void *ctx, const struct store_run *run), void *ctx,
-                   struct err *err);
+                   char ret_next[ID_SIZE], struct err *err);
 /* At start, by the one server that writes here: what a crash left "running" becomes
  * "interrupted", and files of artifacts that are not whole go. */
 int store_run_interrupt_all(struct store *s, int64_t *ret_count, struct err *err);
