@@ -10,6 +10,7 @@
 #include "front/metrics.h"
 #include "front/run/runner.h"
 #include "front/secrets.h"
+#include "front/start/listen.h"
 #include "front/store/store.h"
 
 #include <stdbool.h>
@@ -44,12 +45,20 @@ struct front {
     json_t *door_script;
     json_t *private_upstreams;    /* of the models, for cay-egress */
     struct facet_open facet_open; /* how the facets of programs are opened */
-    char *urls[8];                /* where it listens, as a person would type it */
-    size_t nurls;
+    struct listeners listeners;
     uint64_t isolates_memory_bytes; /* of all together, by a control group; 0: there is none */
     int64_t started_ms;             /* monotonic */
-    bool beyond_loopback;
 };
+
+struct front_options {
+    struct config *config;    /* the caller's; changed here when it is read again */
+    const char *programs_dir; /* where the programs beside cay are */
+    bool level_given;         /* config->log_level is the command line's, not the file's */
+    void (*on_ready)(const struct front *f); /* all is open, the loop begins */
+};
+
+/* Serves until a signal ends it. An error is one of the start. */
+int front_serve(const struct front_options *options, struct err *err);
 
 /* Route flags that the guard reads. A route without FRONT_ROUTE_PUBLIC needs an identity, with at
  * least the scope "run" unless it says FRONT_ROUTE_READ or FRONT_ROUTE_ADMIN. */
@@ -62,6 +71,8 @@ enum {
 /* Who sent the request; set by the guard on every route that is not public, and on public ones when
  * a valid key came with it. NULL otherwise. */
 const struct identity *front_identity(const struct http_req *req);
+/* Nobody is let in without one, not even from this machine. */
+bool front_requires_key(const struct front *f);
 /* Which records that identity may see. */
 struct store_scope front_scope(const struct http_req *req);
 /* Calls on_child for each child program that is kept running. */

@@ -242,7 +242,7 @@ static int identify(struct front *f, const struct http_req *req, struct identity
         int rc = key_identity(f->keys, s->key_id, who, err);
         return rc < 0 ? rc : 1;
     }
-    if (http_req_is_local(req) && !f->config->require_key && !f->beyond_loopback) {
+    if (http_req_is_local(req) && !front_requires_key(f)) {
         *who = (struct identity){.operator_ = true, .name = "operator", .scope = KEY_SCOPE_ADMIN};
         return 1;
     }
@@ -345,7 +345,7 @@ static void identify_guest(struct front *f, struct http_req *req) {
     } else if (pass) {
         if (key_identity(f->keys, pass->key_id, &who, NULL) == 0)
             set_identity(req, &who);
-    } else if (http_req_is_local(req) && !f->config->require_key && !f->beyond_loopback) {
+    } else if (http_req_is_local(req) && !front_requires_key(f)) {
         who = (struct identity){.operator_ = true, .name = "operator", .scope = KEY_SCOPE_ADMIN};
         set_identity(req, &who);
     }
@@ -390,6 +390,10 @@ bool guard_request(struct http_req *req, unsigned flags, void *front) {
     if (!check_scope(req, &who, flags))
         return false;
     return take_request(f, req);
+}
+
+bool front_requires_key(const struct front *f) {
+    return f->config->require_key || f->listeners.beyond_loopback;
 }
 
 const struct identity *front_identity(const struct http_req *req) {

@@ -193,8 +193,7 @@ static struct workers_fetch target_of(const struct worker_fetch *f) {
     const struct identity *who = front_identity(f->req);
     return (struct workers_fetch){.label = f->label,
                                   .caller = who ? who->key_id : NULL,
-                                  .caller_required =
-                                      f->front->config->require_key || f->front->beyond_loopback};
+                                  .caller_required = front_requires_key(f->front)};
 }
 
 static void on_room(void *ctx) {

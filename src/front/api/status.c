@@ -127,8 +127,8 @@ static void write_status(struct buf *b, const struct front *f, const struct iden
     json_writer_int(&w, getpid());
     json_writer_key(&w, "listen");
     json_writer_array_begin(&w);
-    for (size_t i = 0; i < f->nurls; i++)
-        json_writer_str(&w, f->urls[i]);
+    for (size_t i = 0; i < f->listeners.n; i++)
+        json_writer_str(&w, f->listeners.urls[i]);
     json_writer_array_end(&w);
     json_writer_key(&w, "data_dir");
     json_writer_str(&w, admin ? f->config->data_dir : NULL);
@@ -150,7 +150,7 @@ static void write_status(struct buf *b, const struct front *f, const struct iden
     json_writer_key(&w, "requests_total");
     json_writer_int(&w, (int64_t)s.requests_total);
     json_writer_key(&w, "require_key");
-    json_writer_bool(&w, f->config->require_key || f->beyond_loopback);
+    json_writer_bool(&w, front_requires_key(f));
     json_writer_key(&w, "key");
     if (who && !who->operator_) {
         json_writer_object_begin(&w);

@@ -37,12 +37,6 @@ int cli_usage(const char *verb, const char *message);
 int cli_become_owner(const char *dir, struct err *err);
 /* Where the sibling programs are: beside cay, or ../libexec/cay. The caller frees. */
 char *cli_sibling_dir(void);
-/* The kinds of coding agents: those that come with cay (beside the build folder, or installed), and
- * the operator's. */
-struct config;
-struct coder_def;
-int cli_load_coders(const struct config *config, const char *sibling_dir,
-                    struct coder_def **ret_defs, struct err *err);
 /* A text of the command line, or of the standard input if it is "-"; what names it in errors. */
 struct buf;
 int cli_read_text(const char *text, struct buf *out, const char *what, struct err *err);

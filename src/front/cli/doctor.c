@@ -10,6 +10,7 @@
 #include "front/config/config.h"
 #include "front/features.h"
 #include "front/sandbox/launcher.h"
+#include "front/start/definitions.h"
 
 #include <fcntl.h>
 #include <getopt.h>
@@ -148,7 +149,7 @@ static int probe_coders(struct features *f, const char *dir, const char *file,
     config_init(&config);
     int rc = config_load(&config, file, err);
     if (rc == 0)
-        rc = cli_load_coders(&config, dir, ret_defs, err);
+        rc = definitions_load_coders(&config, dir, ret_defs, err);
     for (const struct coder_def *d = rc == 0 ? *ret_defs : NULL; d; d = d->next)
         tell_coder(f, d);
     config_finish(&config);

@@ -1,0 +1,547 @@
+/* The composition: which rooms there are, in which order they open and close. What a room does is
+ * its own affair; what it is given is decided here. */
+
+#include "front/front.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/path.h"
+#include "front/agent/agent.h"
+#include "front/api/api.h"
+#include "front/code/code.h"
+#include "front/code/door.h"
+#include "front/code/route.h"
+#include "front/execute/execute.h"
+#include "front/guard.h"
+#include "front/http/asset.h"
+#include "front/job/job.h"
+#include "front/ledger/db.h"
+#include "front/lock.h"
+#include "front/reload.h"
+#include "front/run/tails.h"
+#include "front/run/workers.h"
+#include "front/sandbox/sandboxes.h"
+#include "front/start/data_dir.h"
+#include "front/start/definitions.h"
+#include "front/start/isolate_group.h"
+#include "front/start/open_files.h"
+#include "front/start/siblings.h"
+#include "front/store/caretaker.h"
+#include "front/task/tasks.h"
+#include "front/vercel/vercel.h"
+#include "front/web/charset.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { FACET_IDLE_MS = 30000 };
+
+/* What nobody but this file needs of the front. */
+struct front_server {
+    struct front front;
+    const struct front_options *opt;
+    struct config *config;
+    struct secrets secrets;
+    struct server_user user;
+    struct siblings siblings;
+    struct isolate_group isolates;
+    struct agent_def *agent_defs;
+    struct coder_def *coder_defs;
+    struct caretaker *caretaker;
+    uv_loop_t loop;
+    uv_signal_t signals[3];
+    int web_fd;
+    int lock_fd;
+    unsigned parts; /* that are ending */
+    bool time_given;
+    bool stopping;
+};
+
+typedef int step(struct front_server *s, struct err *err);
+
+static int take(step *const *steps, size_t n, struct front_server *s, struct err *err) {
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        rc = steps[i](s, err);
+    return rc;
+}
+
+/* --- before the loop: what the front needs its first rights for --- */
+
+static int raise_open_files(struct front_server *s, struct err *err) {
+    return open_files_raise(s->config, err);
+}
+
+static int load_secrets(struct front_server *s, struct err *err) {
+    _cleanup_(free) char *dir = NULL;
+    const char *slash = s->config->file ? strrchr(s->config->file, '/') : NULL;
+    if (slash)
+        dir = xstrndup(s->config->file, (size_t)(slash - s->config->file) + 1);
+    _cleanup_(free) char *file = xasprintf("%s.env", dir ? dir : "");
+    return secrets_load(&s->secrets, file, err);
+}
+
+static int make_data_dir(struct front_server *s, struct err *err) {
+    return data_dir_make(s->config->data_dir, &s->user, err);
+}
+
+static int open_web_dir(struct front_server *s, struct err *err) {
+    if (!s->config->web_dir)
+        return 0;
+    s->web_fd = open(s->config->web_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return s->web_fd < 0 ? err_sys(err, "web folder %s", s->config->web_dir) : 0;
+}
+
+static int load_definitions(struct front_server *s, struct err *err) {
+    int rc = definitions_load_agents(s->config, &s->agent_defs, err);
+    if (rc < 0)
+        return rc;
+    return definitions_load_coders(s->config, s->opt->programs_dir, &s->coder_defs, err);
+}
+
+static int open_programs(struct front_server *s, struct err *err) {
+    int rc = siblings_open(&s->siblings, s->opt->programs_dir, s->config->call_filter, err);
+    return rc < 0 ? rc : sandbox_settings_open(&s->config->sandboxes, err);
+}
+
+static int bind_listeners(struct front_server *s, struct err *err) {
+    return listeners_bind(&s->front.listeners, s->config->listen, s->config->nlisten, &s->user,
+                          err);
+}
+
+static int start_starter(struct front_server *s, struct err *err) {
+    return s->user.change ? siblings_start_starter(&s->siblings, &s->loop, err) : 0;
+}
+
+static int open_isolate_group(struct front_server *s, struct err *err) {
+    (void)err; /* a wall that the machine may lack */
+    isolate_group_open(&s->isolates, s->config->runner.isolates_memory_bytes);
+    s->front.isolates_memory_bytes = s->isolates.memory_bytes;
+    return 0;
+}
+
+static int drop_privileges(struct front_server *s, struct err *err) {
+    int rc = server_user_become(&s->user, err);
+    if (rc == 0)
+        secrets_protect_process();
+    return rc;
+}
+
+static int lock_calls(struct front_server *s, struct err *err) {
+    if (!s->config->call_filter) {
+        log_warn("server.call_filter", "advice",
+                 "\"call_filter\" is false: the server may make any system call");
+        return 0;
+    }
+    int rc = siblings_start_spawner(&s->siblings, &s->loop, err);
+    charset_prepare();
+    return rc < 0 ? rc : front_lock_calls(err);
+}
+
+/* --- what is kept --- */
+
+static int open_store(struct front_server *s, struct err *err) {
+    int rc = data_dir_lock(s->config->data_dir, &s->lock_fd, err);
+    if (rc < 0)
+        return rc;
+    _cleanup_(free) char *file = path_join(s->config->data_dir, "cay.db");
+    rc = store_open(file, &s->front.store, err);
+    if (rc == 0)
+        store_configure(s->front.store, &s->config->store);
+    return rc;
+}
+
+static int open_ledger(struct front_server *s, struct err *err) {
+    struct front *f = &s->front;
+    int rc = ledger_db_open(s->config->data_dir, &f->ledger_db, err);
+    if (rc < 0)
+        return rc;
+    f->keys = keyring_create(clock_mono_ms);
+    struct ledger_watch watch = keyring_watch(f->keys);
+    rc = ledger_open(&s->loop, f->ledger_db, &watch, &f->ledger, err);
+    if (rc == 0)
+        keyring_on_stale(f->keys, ledger_refresh, f->ledger);
+    return rc;
+}
+
+static int end_interrupted_runs(struct front_server *s, struct err *err) {
+    int64_t interrupted = 0;
+    int rc = store_run_interrupt_all(s->front.store, &interrupted, err);
+    if (rc == 0 && interrupted > 0)
+        log_warn("runs.interrupted", "count", interrupted);
+    return rc;
+}
+
+static int check_keys(struct front_server *s, struct err *err) {
+    const struct front *f = &s->front;
+    if (keyring_count(f->keys) > 0 || !front_requires_key(f))
+        return 0;
+    return err_set(err, ERR_FORBIDDEN,
+                   "%s, but there is no key yet: make one with `cay key create --name NAME "
+                   "--data-dir %s`",
+                   f->listeners.beyond_loopback ? "listening beyond this machine needs keys"
+                                                : "\"require_key\" is set",
+                   s->config->data_dir);
+}
+
+static int prepare(struct front_server *s, struct err *err) {
+    static step *const steps[] = {
+        raise_open_files, load_secrets,   make_data_dir, open_web_dir,         load_definitions,
+        open_programs,    bind_listeners, start_starter, open_isolate_group,   drop_privileges,
+        lock_calls,       open_store,     open_ledger,   end_interrupted_runs, check_keys};
+    int rc = take(steps, ARRAY_LEN(steps), s, err);
+    if (rc < 0 && s->front.ledger) {
+        ledger_close(s->front.ledger);
+        (void)uv_run(&s->loop, UV_RUN_NOWAIT);
+    }
+    return rc;
+}
+
+/* --- the rooms, each of which may use those before it --- */
+
+static int open_runner(struct front_server *s, struct err *err) {
+    struct front *f = &s->front;
+    (void)err;
+    f->runner =
+        runner_create(&(struct runner_options){.loop = &s->loop,
+                                               .config = s->config->runner,
+                                               .compile_fd = s->siblings.fds[SIBLING_COMPILE],
+                                               .isolate_fd = s->siblings.fds[SIBLING_ISOLATE],
+                                               .joins = s->isolates.joins,
+                                               .njoins = s->isolates.njoins,
+                                               .facet_fd = s->siblings.fds[SIBLING_FACET]});
+    f->jobs = jobs_create(&s->loop, f->store);
+    f->workers = workers_create(&(struct workers_options){.facet_open = &f->facet_open,
+                                                          .runner = f->runner,
+                                                          .store = f->store,
+                                                          .jobs = f->jobs,
+                                                          .data_dir = s->config->data_dir});
+    f->tails = tails_create(&s->loop, f->store, s->config->tail_origins, s->config->ntail_origins);
+    return 0;
+}
+
+static int open_models(struct front_server *s, struct err *err) {
+    return models_create(&s->loop,
+                         &(struct models_options){.file = s->config->models_file,
+                                                  .secrets = &s->secrets,
+                                                  .demo_delay_ms = -1},
+                         &s->front.models, err);
+}
+
+static int open_agents(struct front_server *s, struct err *err) {
+    struct front *f = &s->front;
+    (void)err;
+    f->agents = agents_create(&(struct agents_options){.loop = &s->loop,
+                                                       .runner = f->runner,
+                                                       .jobs = f->jobs,
+                                                       .models = f->models,
+                                                       .defs = s->agent_defs,
+                                                       .model = s->config->model,
+                                                       .limits = s->config->agents,
+                                                       .data_dir = s->config->data_dir});
+    return 0;
+}
+
+extern const char coder_demo_json[]; /* made from code/demo.json */
+
+/* The demo model is served to sandboxes too, so that everything can be tried without a key. */
+static int open_door(struct front_server *s, struct err *err) {
+    struct front *f = &s->front;
+    f->door_script = json_loads(coder_demo_json, 0, NULL);
+    int rc = door_open(&s->loop, f->door_script, &f->door, err);
+    f->private_upstreams = code_route_private(&s->secrets, f->door);
+    return rc;
+}
+
+static int open_sandboxes(struct front_server *s, struct err *err) {
+    struct front *f = &s->front;
+    const struct siblings *programs = &s->siblings;
+    return sandboxes_open(
+        &(struct sandboxes_options){.loop = &s->loop,
+                                    .private_also = f->private_upstreams,
+                                    .store = f->store,
+                                    .settings = &s->config->sandboxes,
+                                    .secrets = &s->secrets,
+                                    .models = model_catalog_json(models_catalog(f->models)),
+                                    .data_dir = s->config->data_dir,
+                                    .sandbox_fd =
+                                        s->user.change ? -1 : programs->fds[SIBLING_SANDBOX],
+                                    .egress_fd = programs->fds[SIBLING_EGRESS],
+                                    .starter = programs->starter_fd},
+        &f->sandboxes, err);
+}
+
+static int open_coders(struct front_server *s, struct err *err) {
+    struct front *f = &s->front;
+    (void)err;
+    f->codes = codes_create(&(struct codes_options){.loop = &s->loop,
+                                                    .jobs = f->jobs,
+                                                    .sandboxes = f->sandboxes,
+                                                    .models = f->models,
+                                                    .model = s->config->model,
+                                                    .secrets = &s->secrets,
+                                                    .door = f->door,
+                                                    .defs = s->coder_defs,
+                                                    .task_ms = s->config->execute.timeout_ms});
+    return 0;
+}
+
+static int open_executor(struct front_server *s, struct err *err) {
+    struct front *f = &s->front;
+    (void)err;
+    f->executes =
+        executes_create(&(struct executes_options){.loop = &s->loop,
+                                                   .jobs = f->jobs,
+                                                   .models = f->models,
+                                                   .runner = f->runner,
+                                                   .network = sandboxes_network(f->sandboxes),
+                                                   .model = s->config->model,
+                                                   .settings = &s->config->execute});
+    return 0;
+}
+
+static int read_time(struct front_server *s, struct err *err) {
+    const char *text = secrets_take(&s->secrets, "MAX_EXECUTION_TIME");
+    s->time_given = text != NULL;
+    return execute_settings_time(&s->config->execute, text, err);
+}
+
+/* Those of the rooms have been taken. */
+static int warn_unused_secrets(struct front_server *s, struct err *err) {
+    (void)err;
+    secrets_warn_unused(&s->secrets);
+    return 0;
+}
+
+/* --- what the network reaches --- */
+
+static void on_request_done(const struct http_req *req, const char *route, int status,
+                            int64_t duration_us, void *ctx) {
+    struct front *f = ctx;
+    metrics_request(f->metrics, route, status, duration_us);
+    if (log_enabled(LOG_LEVEL_DEBUG) || status >= 500)
+        log_info("http.request", "id", http_req_id(req), "method",
+                 http_method_name(http_req_method(req)), "route", route, "status", status, "us",
+                 duration_us);
+}
+
+static void on_page(struct http_req *req, void *ctx) {
+    asset_respond(req, CONTAINER_OF(ctx, struct front_server, front)->web_fd);
+}
+
+static int open_http(struct front_server *s, struct err *err) {
+    static void (*const routes[])(struct front *) = {
+        api_health_routes,    api_status_routes, api_config_routes, api_runs_routes,
+        api_artifacts_routes, api_run_routes,    api_tasks_routes,  api_agents_routes,
+        api_sandboxes_routes, api_ports_routes,  api_execs_routes,  api_files_routes,
+        api_snapshots_routes, api_code_routes,   api_execute_routes};
+    struct front *f = &s->front;
+    f->http = http_server_create(&(struct http_server_options){
+        .loop = &s->loop,
+        .limits = s->config->http,
+        .guard = guard_request,
+        .preflight = guard_preflight,
+        .observer = on_request_done,
+        .is_guest_host = guard_is_guest_host,
+        .guest_handler = api_guest,
+        .fallback = on_page,
+        .ctx = f,
+    });
+    for (size_t i = 0; i < ARRAY_LEN(routes); i++)
+        routes[i](f);
+    f->vercel = vercel_create(f);
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < f->listeners.n; i++)
+        rc = http_server_listen(f->http, f->listeners.fds[i], err);
+    return rc;
+}
+
+static int open_reload(struct front_server *s, struct err *err) {
+    return reload_create(
+        &(struct reload_options){.front = &s->front,
+                                 .config = s->config,
+                                 .level_given = s->opt->level_given,
+                                 .time_given = s->time_given,
+                                 .service_url = secrets_take(&s->secrets, "CONFIG_SERVICE_URL"),
+                                 .service_token =
+                                     secrets_take(&s->secrets, "CONFIG_SERVICE_TOKEN")},
+        &s->front.reload, err);
+}
+
+/* Last: it begins to work at once. */
+static int open_tasks(struct front_server *s, struct err *err) {
+    struct front *f = &s->front;
+    (void)err;
+    f->tasks = tasks_create(&(struct tasks_options){.loop = &s->loop,
+                                                    .ledger = f->ledger,
+                                                    .keys = f->keys,
+                                                    .settings = &s->config->tasks,
+                                                    .rooms = {.jobs = f->jobs,
+                                                              .runner = f->runner,
+                                                              .workers = f->workers,
+                                                              .facet_open = &f->facet_open,
+                                                              .codes = f->codes,
+                                                              .executes = f->executes}});
+    s->caretaker = caretaker_create(&s->loop, f->store);
+    return 0;
+}
+
+/* --- the end --- */
+
+/* When nothing works any more, no job is left. */
+static void on_part_ended(void *ctx) {
+    struct front_server *s = ctx;
+    if (--s->parts > 0)
+        return;
+    codes_destroy(s->front.codes);
+    vercel_destroy(s->front.vercel);
+    jobs_destroy(s->front.jobs); /* tells the last ends */
+    ledger_close(s->front.ledger);
+    tasks_destroy(s->front.tasks);
+}
+
+static void on_sandboxes_closed(void *ctx) {
+    struct front_server *s = ctx;
+    fd_close(&s->siblings.starter_fd);
+    on_part_ended(s);
+}
+
+static void on_drained(void *ctx) {
+    struct front_server *s = ctx;
+    http_server_destroy(s->front.http);
+    tasks_end_jobs(s->front.tasks);
+    agents_destroy(s->front.agents);
+    reload_close(s->front.reload);
+    executes_close(s->front.executes);
+    codes_close(s->front.codes);
+    door_close(s->front.door);
+    models_close(s->front.models, NULL, NULL);
+    workers_destroy(s->front.workers);
+    tails_close(s->front.tails);
+    s->parts = 2;
+    runner_stop(s->front.runner, on_part_ended, s);
+    sandboxes_close(s->front.sandboxes, on_sandboxes_closed, s);
+    for (size_t i = 0; i < ARRAY_LEN(s->signals); i++)
+        uv_close((uv_handle_t *)&s->signals[i], NULL);
+    caretaker_close(s->caretaker);
+}
+
+static void on_signal(uv_signal_t *h, int signo) {
+    struct front_server *s = h->data;
+    struct err err;
+    if (signo == SIGHUP) {
+        if (reload_now(s->front.reload, NULL, &err) < 0)
+            log_error("config.reload", "error", err.message);
+        return;
+    }
+    if (s->stopping)
+        _exit(128 + signo); /* asked twice: do not wait */
+    s->stopping = s->siblings.ending = true;
+    log_info("server.stopping", "signal", signo);
+    tasks_stop(s->front.tasks);
+    http_server_drain(s->front.http, s->config->drain_timeout_ms, on_drained, s);
+}
+
+static int watch_signals(struct front_server *s, struct err *err) {
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
+    (void)err;
+    for (size_t i = 0; i < ARRAY_LEN(signals); i++) {
+        (void)uv_signal_init(&s->loop, &s->signals[i]);
+        s->signals[i].data = s;
+        (void)uv_signal_start(&s->signals[i], on_signal, signals[i]);
+    }
+    return 0;
+}
+
+static int work(struct front_server *s, struct err *err) {
+    static step *const rooms[] = {open_runner,         open_models,    open_agents, open_door,
+                                  read_time,           open_sandboxes, open_coders, open_executor,
+                                  warn_unused_secrets, open_http,      open_reload, watch_signals,
+                                  open_tasks};
+    int rc = take(rooms, ARRAY_LEN(rooms), s, err);
+    if (rc < 0)
+        return rc;
+    s->opt->on_ready(&s->front);
+    (void)uv_run(&s->loop, UV_RUN_DEFAULT);
+    siblings_stop_spawner(&s->siblings);
+    (void)uv_run(&s->loop, UV_RUN_DEFAULT);
+    return 0;
+}
+
+static struct front_server *create(const struct front_options *options) {
+    struct front_server *s = xcalloc(1, sizeof(*s));
+    s->opt = options;
+    s->config = options->config;
+    s->web_fd = s->lock_fd = -1;
+    siblings_init(&s->siblings);
+    server_user_find(&s->user, s->config->user);
+    (void)uv_loop_init(&s->loop);
+    struct front *f = &s->front;
+    f->loop = &s->loop;
+    f->config = s->config;
+    f->secrets = &s->secrets;
+    f->metrics = metrics_create();
+    f->sessions = sessions_create();
+    f->started_ms = clock_mono_ms();
+    f->facet_open = (struct facet_open){.file = (char *)"data.db", .idle_ms = FACET_IDLE_MS};
+    features_probe(&f->features, options->programs_dir, false);
+    return s;
+}
+
+static void destroy(struct front_server *s) {
+    struct front *f = &s->front;
+    siblings_stop_spawner(&s->siblings);
+    (void)uv_loop_close(&s->loop); /* unless something was begun and could not be ended */
+    json_decref(f->door_script);
+    json_decref(f->private_upstreams);
+    store_close(f->store);
+    keyring_destroy(f->keys);
+    ledger_db_close(f->ledger_db);
+    metrics_destroy(f->metrics);
+    sessions_destroy(f->sessions);
+    listeners_finish(&f->listeners);
+    isolate_group_close(&s->isolates, !s->user.change); /* else the starter, which has the right */
+    fd_close(&s->web_fd);
+    fd_close(&s->lock_fd);
+    siblings_finish(&s->siblings);
+    agent_defs_free(s->agent_defs);
+    coder_defs_free(s->coder_defs);
+    secrets_finish(&s->secrets);
+    free(s);
+}
+
+int front_serve(const struct front_options *options, struct err *err) {
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    (void)sigaction(SIGPIPE, &ignore, NULL);
+    (void)umask(077); /* what is made here is nobody else's to read */
+    struct front_server *s = create(options);
+    int rc = prepare(s, err);
+    if (rc == 0)
+        rc = work(s, err);
+    destroy(s);
+    return rc;
+}
+
+/* --- what the endpoints ask --- */
+
+void front_children(const struct front *f,
+                    void (*on_child)(void *ctx, const struct keeper_info *info), void *ctx) {
+    struct keeper_info isolate = pool_info(f->runner->pool);
+    compiler_children(f->runner->compiler, on_child, ctx);
+    on_child(ctx, &isolate);
+    sandboxes_children(f->sandboxes, on_child, ctx);
+}
+
+void front_model(const struct front *f, const char **ret_provider, const char **ret_name) {
+    const struct model_info *info = NULL;
+    bool found = models_find(f->models, f->config->model, &info, NULL) == 0;
+    *ret_provider = found ? model_provider_name(info->provider) : "none";
+    *ret_name = found ? info->id : f->config->model;
+}
