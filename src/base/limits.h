@@ -22,7 +22,8 @@
 #define LIMIT_JOB_EVENTS_BYTES  (1024 * 1024) /* of a job that does not store its events */
 
 /* The store: keys under "store" in cay.json, in lower case without "LIMIT_STORE_". Its log is kept
- * below LIMIT_STORE_LOG_BYTES while it is written to without a pause. */
+ * below LIMIT_STORE_LOG_BYTES while it is written to without a pause, on a disk that syncs within
+ * a second or two. */
 #define LIMIT_STORE_LOG_BYTES     (64 * 1024 * 1024)
 #define LIMIT_STORE_KEEP_RUNS     1000000
 #define LIMIT_STORE_KEEP_S        2592000

@@ -56,7 +56,7 @@ test('the log of the store stays short while runs come one after the other', asy
     longest = Math.max(longest, statSync(join(cay.dataDir, 'cay.db-wal')).size);
   };
   for (let i = 0; i < 400; i++) await one();
-  assert.ok(longest > 20e6 && longest < 64e6, `${longest} bytes`);
+  assert.ok(longest > 10e6 && longest < 64e6, `${longest} bytes`);
 });
 
 /** A server whose data folder is a small disk of its own, and what fills and frees that. */

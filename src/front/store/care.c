@@ -12,11 +12,11 @@
 /* PASSES over what has been written since the one before get the rest below a page or two; LOCK_US
  * is how long one waits at a time for the other connection's lock. */
 enum { PASSES = 3, LOCK_US = 100, CARE_LOCK_TRIES = 50, LOOP_LOCK_TRIES = 50000 };
-/* At half of the limit: writing goes on while the log is put away. */
-enum { LOG_PAGES = LIMIT_STORE_LOG_BYTES / 2 / 4096 };
-/* A disk that does not keep up slows down who writes: by that much for each page beyond three
- * quarters of the limit. */
-enum { SLOWER_US = 2, SLOWEST_US = 10000 };
+/* At a quarter of the limit: writing goes on while the log is put away. */
+enum { MOST_PAGES = LIMIT_STORE_LOG_BYTES / 4096, LOG_PAGES = MOST_PAGES / 4 };
+/* A disk that does not keep up slows down who writes, from half of the limit on: hardly at first,
+ * and so much near the limit that seconds of the disk's are only a few more pages. */
+enum { SLOW_PAGES = MOST_PAGES / 2, SLOWER = 1200, SLOWEST_US = 50000 };
 /* One step of deleting keeps others out for about a millisecond; then they have as long. */
 enum { STEP_RUNS = 32, STEP_BYTES = 1 << 20, GIVE_WAY_US = 1000 };
 
@@ -117,15 +117,15 @@ bool store_wants_care(struct store *s) {
 }
 
 bool store_log_is_stuck(const struct store *s) {
-    return s->log_pages > 2 * LOG_PAGES;
+    return s->log_pages > MOST_PAGES;
 }
 
 void store_care_give_way(struct store *s) {
-    int beyond = s->log_pages - LOG_PAGES / 2 * 3;
+    int64_t beyond = s->log_pages - SLOW_PAGES;
     if (atomic_load_explicit(&s->care_waits, memory_order_relaxed))
         (void)usleep(2 * LOCK_US);
     else if (beyond > 0 && atomic_load_explicit(&s->care_moves, memory_order_relaxed))
-        (void)usleep((useconds_t)MIN(beyond * SLOWER_US, SLOWEST_US));
+        (void)usleep((useconds_t)MIN(beyond * beyond / SLOWER, SLOWEST_US));
 }
 
 void store_care_end(struct store *s) {
