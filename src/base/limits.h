@@ -3,23 +3,25 @@
  * of the same name in lower case under "limits" in cay.json, a test that reaches it, and an error
  * that names it. */
 
-#define LIMIT_HEAD_BYTES        (16 * 1024)
-#define LIMIT_BODY_BYTES        (10 * 1024 * 1024)
-#define LIMIT_CONNECTIONS       4096
-#define LIMIT_DESCRIPTORS_MIN   256 /* a server does not start with fewer */
-#define LIMIT_HEADER_TIMEOUT_MS 10000
-#define LIMIT_BODY_TIMEOUT_MS   30000
-#define LIMIT_IDLE_TIMEOUT_MS   75000
-#define LIMIT_WRITE_TIMEOUT_MS  30000
-#define LIMIT_DRAIN_TIMEOUT_MS  10000
-#define LIMIT_WS_MESSAGE_BYTES  (4 * 1024 * 1024)
-#define LIMIT_WS_QUEUE_BYTES    (8 * 1024 * 1024)
-#define LIMIT_WRITE_HIGH_BYTES  (256 * 1024)
-#define LIMIT_WRITE_LOW_BYTES   (64 * 1024)
-#define LIMIT_BODY_PACE_BYTES   4096               /* each second, over five of them */
-#define LIMIT_HELD_BYTES        (64 * 1024 * 1024) /* of bodies that are not whole, and answers */
-#define LIMIT_PAGE_ROWS         100
-#define LIMIT_JOB_EVENTS_BYTES  (1024 * 1024) /* of a job that does not store its events */
+#define LIMIT_HEAD_BYTES         (16 * 1024)
+#define LIMIT_BODY_BYTES         (10 * 1024 * 1024)
+#define LIMIT_CONNECTIONS        4096
+#define LIMIT_DESCRIPTORS_MIN    256 /* a server does not start with fewer */
+#define LIMIT_HEADER_TIMEOUT_MS  10000
+#define LIMIT_BODY_TIMEOUT_MS    30000
+#define LIMIT_IDLE_TIMEOUT_MS    75000
+#define LIMIT_WRITE_TIMEOUT_MS   30000
+#define LIMIT_DRAIN_TIMEOUT_MS   10000
+#define LIMIT_RATE_PLACES        8192 /* callers that are told apart */
+#define LIMIT_ADDRESS_PER_MINUTE 1200 /* requests without a key, of one address beyond loopback */
+#define LIMIT_WS_MESSAGE_BYTES   (4 * 1024 * 1024)
+#define LIMIT_WS_QUEUE_BYTES     (8 * 1024 * 1024)
+#define LIMIT_WRITE_HIGH_BYTES   (256 * 1024)
+#define LIMIT_WRITE_LOW_BYTES    (64 * 1024)
+#define LIMIT_BODY_PACE_BYTES    4096               /* each second, over five of them */
+#define LIMIT_HELD_BYTES         (64 * 1024 * 1024) /* of bodies that are not whole, and answers */
+#define LIMIT_PAGE_ROWS          100
+#define LIMIT_JOB_EVENTS_BYTES   (1024 * 1024) /* of a job that does not store its events */
 
 /* The store: keys under "store" in cay.json, in lower case without "LIMIT_STORE_". Its log is kept
  * below LIMIT_STORE_LOG_BYTES while it is written to without a pause, on a disk that syncs within

@@ -2,9 +2,12 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/mem.h"
 #include "base/rand.h"
+#include "front/caller.h"
 #include "front/http/fields.h"
+#include "front/rate.h"
 
 #include <arpa/inet.h>
 #include <openssl/crypto.h>
@@ -16,7 +19,6 @@
 
 enum {
     SESSIONS_MAX = 256,
-    BUCKETS_MAX = 1024,
     SESSION_MS = 12 * 3600 * 1000,
     PASS_MS = 60 * 1000,
     TOKEN_BYTES = 24,
@@ -31,26 +33,46 @@ struct session {
     int64_t expires_ms;
 };
 
-/* A token bucket per key: full at rate_per_minute, refilled evenly. */
-struct rate_bucket {
-    char key_id[ID_SIZE];
-    double tokens;
-    int64_t filled_ms;
-};
-
 struct sessions {
     struct session items[SESSIONS_MAX];
     size_t next; /* the oldest goes first */
-    struct rate_bucket buckets[BUCKETS_MAX];
-    size_t nbuckets;
+    struct rates *rates;
 };
 
 struct sessions *sessions_create(void) {
-    return xcalloc(1, sizeof(struct sessions));
+    struct sessions *s = xcalloc(1, sizeof(*s));
+    s->rates = rates_create(LIMIT_RATE_PLACES);
+    return s;
 }
 
 void sessions_destroy(struct sessions *s) {
+    if (s)
+        rates_destroy(s->rates);
     free(s);
+}
+
+/* --- where from --- */
+
+struct origin_address {
+    char text[HTTP_PEER_SIZE];
+    bool local; /* on this machine: loopback, or a Unix socket */
+};
+
+static struct origin_address address_of(const struct front *f, const struct http_req *req) {
+    const struct config *c = f->config;
+    struct origin_address a = {.local = http_req_is_local(req)};
+    if (a.local && c->nproxies == 0)
+        return a;
+    char peer[HTTP_PEER_SIZE];
+    caller_address(http_req_peer(req, peer), http_req_header(req, "x-forwarded-for"), c->proxies,
+                   c->nproxies, a.text, sizeof(a.text));
+    a.local = a.local && caller_is_local(a.text);
+    return a;
+}
+
+/* Whoever is on this machine is the operator, where no key is asked for. */
+static bool is_operator(const struct front *f, const struct origin_address *from) {
+    return from->local && !front_requires_key(f);
 }
 
 static bool refuse(struct http_req *req, enum err_code code, const char *message) {
@@ -227,8 +249,8 @@ static struct session *session_find(struct front *f, const struct http_req *req,
 }
 
 /* 1: found; 0: the request names nobody; negative: it names somebody who is not valid. */
-static int identify(struct front *f, const struct http_req *req, struct identity *who,
-                    struct err *err) {
+static int identify(struct front *f, const struct http_req *req, const struct origin_address *from,
+                    struct identity *who, struct err *err) {
     const char *auth = http_req_header(req, "authorization");
     if (auth && !is_nobody(auth)) {
         const char *key = field_bearer(auth);
@@ -242,43 +264,47 @@ static int identify(struct front *f, const struct http_req *req, struct identity
         int rc = key_identity(f->keys, s->key_id, who, err);
         return rc < 0 ? rc : 1;
     }
-    if (http_req_is_local(req) && !front_requires_key(f)) {
+    if (is_operator(f, from)) {
         *who = (struct identity){.operator_ = true, .name = "operator", .scope = KEY_SCOPE_ADMIN};
         return 1;
     }
     return 0;
 }
 
-/* ERR_RATE if the key has had its requests; *ret_wait_s is how long it has to wait then. */
-static int take_token(struct front *f, const struct identity *who, int64_t *ret_wait_s,
+/* What a caller is held to; no limit: per_minute is 0. */
+struct rate_policy {
+    const char *name; /* as the fields of the answer have it */
+    int64_t per_minute;
+    unsigned char who[ID_SIZE];
+    size_t len;
+};
+
+static struct rate_policy policy_of_key(const struct front *f, const struct identity *who) {
+    struct rate_policy p = {.name = "key", .len = strlen(who->key_id)};
+    memcpy(p.who, who->key_id, p.len);
+    if (!who->operator_)
+        p.per_minute = who->rate_per_minute > 0 ? who->rate_per_minute : f->config->key_per_minute;
+    return p;
+}
+
+static struct rate_policy policy_of_address(const struct front *f,
+                                            const struct origin_address *from) {
+    struct rate_policy p = {.name = "address"};
+    if (from->local)
+        return p;
+    p.len = caller_name(from->text, p.who);
+    p.per_minute = f->config->address_per_minute;
+    return p;
+}
+
+/* ERR_RATE if they have had their requests. */
+static int take_token(struct front *f, const struct rate_policy *p, struct rate_left *ret_left,
                       struct err *err) {
-    if (who->rate_per_minute <= 0)
+    if (p->per_minute <= 0 ||
+        rates_take(f->sessions->rates, p->who, p->len, p->per_minute, clock_mono_ms(), ret_left))
         return 0;
-    struct sessions *s = f->sessions;
-    struct rate_bucket *b = NULL;
-    int64_t now = clock_mono_ms();
-    for (size_t i = 0; i < s->nbuckets && !b; i++)
-        if (strcmp(s->buckets[i].key_id, who->key_id) == 0)
-            b = &s->buckets[i];
-    if (!b) {
-        /* More keys than that at a time: the first bucket is used again, which only costs it a
-         * fresh start. */
-        b = &s->buckets[s->nbuckets < BUCKETS_MAX ? s->nbuckets++ : 0];
-        *b = (struct rate_bucket){.tokens = (double)who->rate_per_minute, .filled_ms = now};
-        memcpy(b->key_id, who->key_id, sizeof(b->key_id));
-    }
-    double per_ms = (double)who->rate_per_minute / 60000.0;
-    b->tokens += (double)(now - b->filled_ms) * per_ms;
-    if (b->tokens > (double)who->rate_per_minute)
-        b->tokens = (double)who->rate_per_minute;
-    b->filled_ms = now;
-    if (b->tokens < 1) {
-        *ret_wait_s = (int64_t)((1 - b->tokens) / per_ms / 1000) + 1;
-        return err_set(err, ERR_RATE, "this key may send %lld requests a minute",
-                       (long long)who->rate_per_minute);
-    }
-    b->tokens -= 1;
-    return 0;
+    return err_set(err, ERR_RATE, "this %s may send %lld requests a minute: wait %lld s", p->name,
+                   (long long)p->per_minute, (long long)ret_left->wait_s);
 }
 
 int guard_check_key(struct front *f, const char *key_id, struct err *err) {
@@ -288,10 +314,16 @@ int guard_check_key(struct front *f, const char *key_id, struct err *err) {
 
 int guard_admit(struct front *f, const char *key_id, int64_t *ret_wait_s, struct err *err) {
     struct identity who;
+    struct rate_left left = {0};
     if (!*key_id)
         return 0;
     int rc = key_identity(f->keys, key_id, &who, err);
-    return rc < 0 ? rc : take_token(f, &who, ret_wait_s, err);
+    if (rc < 0)
+        return rc;
+    struct rate_policy p = policy_of_key(f, &who);
+    rc = take_token(f, &p, &left, err);
+    *ret_wait_s = left.wait_s;
+    return rc;
 }
 
 void guard_respond_rate(struct http_req *req, int64_t wait_s, const struct err *err) {
@@ -334,7 +366,8 @@ static bool is_own_doing(const struct http_req *req) {
 /* Guests' content has its own origin: it sees none of our credentials, and of its own only one that
  * looks like a key of ours is looked at, which it does not get to see. Who asks for what they may
  * not reach is told that it is not there, by the handler. */
-static void identify_guest(struct front *f, struct http_req *req) {
+static void identify_guest(struct front *f, struct http_req *req,
+                           const struct origin_address *from) {
     struct identity who;
     const char *auth = http_req_header(req, "authorization");
     const struct session *pass =
@@ -345,35 +378,61 @@ static void identify_guest(struct front *f, struct http_req *req) {
     } else if (pass) {
         if (key_identity(f->keys, pass->key_id, &who, NULL) == 0)
             set_identity(req, &who);
-    } else if (http_req_is_local(req) && !front_requires_key(f)) {
+    } else if (is_operator(f, from)) {
         who = (struct identity){.operator_ = true, .name = "operator", .scope = KEY_SCOPE_ADMIN};
         set_identity(req, &who);
     }
 }
 
-/* Answered if the caller has had its requests. */
-static bool take_request(struct front *f, struct http_req *req) {
+/* Answered if the caller has had its requests. The fields are those of the IETF's draft
+ * (httpapi-ratelimit-headers): what holds, and what is left of it. */
+static bool take_request(struct front *f, struct http_req *req, const struct rate_policy *p) {
     struct err err;
-    int64_t wait_s = 0;
-    if (take_token(f, front_identity(req), &wait_s, &err) == 0)
+    struct rate_left left;
+    char text[64];
+    if (p->per_minute <= 0)
         return true;
-    guard_respond_rate(req, wait_s, &err);
+    int rc = take_token(f, p, &left, &err);
+    (void)snprintf(text, sizeof(text), "\"%s\";q=%lld;w=60", p->name, (long long)p->per_minute);
+    http_res_header(req, "RateLimit-Policy", text);
+    (void)snprintf(text, sizeof(text), "\"%s\";r=%lld;t=%lld", p->name, (long long)left.requests,
+                   (long long)left.wait_s);
+    http_res_header(req, "RateLimit", text);
+    if (rc == 0)
+        return true;
+    guard_respond_rate(req, left.wait_s, &err);
     return false;
+}
+
+/* Who has no key is counted by where they come from; also who has a wrong one, so that keys cannot
+ * be guessed at. */
+static bool take_stranger(struct front *f, struct http_req *req,
+                          const struct origin_address *from) {
+    struct rate_policy p = policy_of_address(f, from);
+    return take_request(f, req, &p);
+}
+
+static bool take_known(struct front *f, struct http_req *req) {
+    struct rate_policy p = policy_of_key(f, front_identity(req));
+    return take_request(f, req, &p);
 }
 
 bool guard_request(struct http_req *req, unsigned flags, void *front) {
     struct front *f = front;
+    struct origin_address from = address_of(f, req);
     if (flags & HTTP_ROUTE_GUEST) {
-        identify_guest(f, req);
+        identify_guest(f, req, &from);
         /* What a stranger asks for is the owner's to pay: the handler finds out whose. */
-        return !front_identity(req) || take_request(f, req);
+        return front_identity(req) ? take_known(f, req) : take_stranger(f, req, &from);
     }
     if (!check_site(req, f, (flags & HTTP_ROUTE_PAGE) != 0))
         return false;
     bool public = (flags & (FRONT_ROUTE_PUBLIC | HTTP_ROUTE_PAGE)) != 0;
     struct err err;
     struct identity who;
-    int rc = identify(f, req, &who, &err);
+    int rc = identify(f, req, &from, &who, &err);
+    if (rc <= 0 && !take_stranger(f, req, &from))
+        return false;
     if (rc < 0 && !public) {
         http_respond_err(req, &err);
         return false;
@@ -389,7 +448,7 @@ bool guard_request(struct http_req *req, unsigned flags, void *front) {
         return true;
     if (!check_scope(req, &who, flags))
         return false;
-    return take_request(f, req);
+    return take_known(f, req);
 }
 
 bool front_requires_key(const struct front *f) {

@@ -45,6 +45,8 @@ static bool take_key(const struct taking *t, const char *key) {
         swap_list(&now->hosts, &now->nhosts, &next->hosts, &next->nhosts);
     else if (strcmp(key, "origins") == 0)
         swap_list(&now->origins, &now->norigins, &next->origins, &next->norigins);
+    else if (strcmp(key, "proxies") == 0)
+        swap_list(&now->proxies, &now->nproxies, &next->proxies, &next->nproxies);
     else if (strcmp(key, "require_key") == 0)
         now->require_key = next->require_key;
     else if (strcmp(key, "log_level") == 0)

@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "front/caller.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +27,8 @@ void config_init(struct config *c) {
                          .store = store_settings_default(),
                          .tasks = task_settings_default(),
                          .execute = execute_settings_default(),
-                         .drain_timeout_ms = LIMIT_DRAIN_TIMEOUT_MS};
+                         .drain_timeout_ms = LIMIT_DRAIN_TIMEOUT_MS,
+                         .address_per_minute = LIMIT_ADDRESS_PER_MINUTE};
 }
 
 static void free_list(char **list, size_t n) {
@@ -39,6 +41,7 @@ void config_finish(struct config *c) {
     free_list(c->listen, c->nlisten);
     free_list(c->hosts, c->nhosts);
     free_list(c->origins, c->norigins);
+    free_list(c->proxies, c->nproxies);
     free_list(c->tail_origins, c->ntail_origins);
     task_settings_finish(&c->tasks);
     free(c->data_dir);
@@ -133,6 +136,8 @@ static size_t limits_table(struct config *c, struct setting out[SETTINGS_MAX]) {
         SETTING("idle_timeout_ms", c->http.idle_timeout_ms, 100, 3600000),
         SETTING("write_timeout_ms", c->http.write_timeout_ms, 100, 3600000),
         SETTING("drain_timeout_ms", c->drain_timeout_ms, 0, 3600000),
+        SETTING("address_per_minute", c->address_per_minute, 0, 1000000000),
+        SETTING("key_per_minute", c->key_per_minute, 0, 1000000000),
         SETTING("agent_turns", c->agents.turns, 1, 10000),
         SETTING("agent_message_bytes", c->agents.message_bytes, 1024, 1 << 30),
         SETTING("agent_history_bytes", c->agents.history_bytes, 1024, 1 << 30),
@@ -206,10 +211,10 @@ static int read_coders(struct config *c, json_t *coders, struct err *err) {
 }
 
 const char *const config_keys[] = {
-    "listen", "data_dir",   "web_dir",      "agents_dir", "models_file", "model",     "user",
-    "hosts",  "origins",    "tail_origins", "limits",     "require_key", "log_level", "sandboxes",
-    "store",  "coders_dir", "coders",       "execute",    "tasks",       "$schema",   "call_filter",
-    NULL};
+    "listen",    "data_dir",  "web_dir",     "agents_dir",   "models_file", "model",
+    "user",      "hosts",     "origins",     "tail_origins", "limits",      "require_key",
+    "log_level", "sandboxes", "store",       "coders_dir",   "coders",      "execute",
+    "tasks",     "$schema",   "call_filter", "proxies",      NULL};
 
 int config_read_tree(struct config *c, const json_t *root, struct err *err) {
     int rc = json_check_keys(root, "the settings", config_keys, err);
@@ -220,6 +225,11 @@ int config_read_tree(struct config *c, const json_t *root, struct err *err) {
         rc = read_strings(root, "hosts", &c->hosts, &c->nhosts, err);
     if (rc == 0)
         rc = read_strings(root, "origins", &c->origins, &c->norigins, err);
+    if (rc == 0)
+        rc = read_strings(root, "proxies", &c->proxies, &c->nproxies, err);
+    for (size_t i = 0; rc == 0 && i < c->nproxies; i++)
+        if ((rc = caller_net_check(c->proxies[i], err)) < 0)
+            rc = err_wrap(err, "\"proxies\"");
     if (rc == 0)
         rc = read_strings(root, "tail_origins", &c->tail_origins, &c->ntail_origins, err);
     for (size_t i = 0; rc == 0 && i < c->ntail_origins; i++)

@@ -33,6 +33,8 @@ struct config {
     size_t nhosts;
     char **origins; /* pages of other origins that may call the API */
     size_t norigins;
+    char **proxies; /* whose X-Forwarded-For is believed: addresses and ranges */
+    size_t nproxies;
     char **tail_origins; /* where traces of runs may go */
     size_t ntail_origins;
     bool require_key;
@@ -46,6 +48,8 @@ struct config {
     struct task_settings tasks;
     struct execute_settings execute;
     unsigned drain_timeout_ms;
+    int64_t address_per_minute; /* requests of a caller without a key; 0: no limit */
+    int64_t key_per_minute;     /* of a key that has no rate of its own; 0: no limit */
 };
 
 void config_init(struct config *c);
