@@ -24,6 +24,7 @@ struct channel {
     uv_poll_t poll;
     uv_timer_t kick; /* frames are here already: no event of the socket will tell */
     int handles;
+    int armed; /* the events that the loop waits for */
     int fd;
     struct channel_options opt;
     struct wire_reader reader;
@@ -48,8 +49,9 @@ static void drop_pending(struct pending *p) {
 
 static void arm(struct channel *c) {
     int events = (c->paused || c->ended ? 0 : UV_READABLE) | (c->first ? UV_WRITABLE : 0);
-    if (c->closing)
+    if (c->closing || events == c->armed) /* to start it again would be two system calls */
         return;
+    c->armed = events;
     if (events)
         (void)uv_poll_start(&c->poll, events, on_poll);
     else
@@ -135,8 +137,9 @@ static void receive(struct channel *c) {
         struct wire_frame f;
         int rc = wire_next(&c->reader, &f, &err);
         if (rc == 0) {
-            if (reads++ == READS_PER_TURN)
+            if (reads > 0 && (c->reader.drained || reads == READS_PER_TURN))
                 return;
+            reads++;
             rc = wire_recv(&c->reader, c->fd, &err);
             if (rc == 0)
                 return;
@@ -155,8 +158,10 @@ static void receive(struct channel *c) {
 static void on_poll(uv_poll_t *p, int status, int events) {
     struct channel *c = p->data;
     /* A hang-up counts as readable: what came before it is read first, then its end. */
-    if (status < 0)
+    if (status < 0) {
         events = UV_READABLE | UV_WRITABLE;
+        c->armed = 0; /* the loop has stopped waiting by itself */
+    }
     if (events & UV_WRITABLE)
         flush(c);
     if (!c->closing && !c->ended && (events & UV_READABLE))

@@ -107,6 +107,7 @@ int wire_recv(struct wire_reader *r, int fd, struct err *err) {
         return err_set(err, ERR_CANCELLED, "peer closed the channel");
     if (n < 0)
         return err_sys(err, "receive");
+    r->drained = (size_t)n < room && msg.msg_controllen == 0; /* descriptors end a read early */
     int rc = 0;
     size_t nfds = 0;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c))

@@ -27,6 +27,7 @@ struct wire_frame {
 };
 
 struct wire_reader {
+    bool drained; /* the last read took all that was there */
     struct buf in;
     size_t used;      /* bytes of `in` that were handed out already */
     size_t max_bytes; /* the largest payload that is accepted */
