@@ -1,6 +1,6 @@
 // The command line: help, keys, doctor, and what is said about wrong words.
 import assert from 'node:assert/strict';
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { createKey, runCay, tempDir } from '../lib/cay.mjs';
@@ -116,6 +116,14 @@ test('a data folder that cannot be is named', async (t) => {
   const other = await runCay(['serve', '--listen', '127.0.0.1:0', '--data-dir', join(dir, 'd')]);
   assert.equal(other.code, 74);
   assert.match(other.stderr, /file is not a database/);
+});
+
+test('a data folder below one that the server may not pass says what to do', { skip: process.getuid() !== 0 && 'needs root' }, async (t) => {
+  const dir = tempDir(t);
+  chmodSync(dir, 0o700);
+  const done = await runCay(['serve', '--listen', '127.0.0.1:0', '--data-dir', join(dir, 'd')]);
+  assert.equal(done.code, 74);
+  assert.match(done.stderr, /data folder .*: user \d+, as whom the server runs, may not enter it: .*chmod o\+x/);
 });
 
 test('doctor: one line per feature, or JSON', async () => {

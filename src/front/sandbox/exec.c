@@ -419,6 +419,9 @@ static int read_plan(const struct sandbox *s, const json_t *body, struct exec_re
     int64_t rows = 24;
     bool background = false;
     int rc = json_check_keys(body, "the request", keys, err);
+    if (rc == 0 && json_is_array(json_object_get(body, "command")))
+        rc = err_set(err, ERR_BAD_REQUEST,
+                     "\"command\" is a text for sh: a list of words is \"argv\"");
     if (rc == 0)
         rc = json_get_str(body, "command", &command, err);
     if (rc == 0 && !command == !json_object_get(body, "argv"))

@@ -62,6 +62,12 @@ int data_dir_make(const char *dir, const struct server_user *user, struct err *e
 int data_dir_lock(const char *dir, int *ret_fd, struct err *err) {
     _cleanup_(free) char *file = path_join(dir, "lock");
     _cleanup_(close) int fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0 && errno == EACCES)
+        return err_set(err, ERR_IO,
+                       "data folder %s: user %u, as whom the server runs, may not enter it: make "
+                       "the folders above it passable (chmod o+x), or choose another with "
+                       "--data-dir",
+                       dir, (unsigned)geteuid());
     if (fd < 0)
         return err_sys(err, "data folder %s: open lock", dir);
     char text[32];
