@@ -77,13 +77,9 @@ static int write_request(const struct exec_plan *p, struct spawn_request *q, str
         .nfds = (uint32_t)p->nfds, .njoins = (uint32_t)p->njoins, .parent = (int32_t)p->parent};
     if (p->drop || p->njoins > SPAWN_JOINS_MAX || p->nfds > SPAWN_GIVEN_MAX)
         return err_set(err, ERR_INTERNAL, "a program that the spawner cannot start");
-    for (; p->argv[q->nargs]; q->nargs++) {
-        size_t n = strlen(p->argv[q->nargs]) + 1;
-        if (q->nargs == SPAWN_ARGS_MAX || n > SPAWN_TEXT_MAX - q->text_len)
+    for (size_t i = 0; p->argv[i]; i++)
+        if (!spawn_request_add_arg(q, p->argv[i]))
             return err_set(err, ERR_INTERNAL, "too many arguments");
-        memcpy(q->text + q->text_len, p->argv[q->nargs], n);
-        q->text_len += (uint32_t)n;
-    }
     for (size_t i = 0; i < p->nfds; i++)
         q->given |= p->fds[i] >= 0 ? 1U << i : 0;
     return 0;

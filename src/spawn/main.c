@@ -42,25 +42,10 @@ static size_t take_fds(struct msghdr *msg, int fds[SPAWN_FDS_MAX]) {
     return n;
 }
 
-static bool split_args(const struct spawn_request *q, char *argv[SPAWN_ARGS_MAX + 1]) {
-    size_t at = 0;
-    for (uint32_t i = 0; i < q->nargs; i++) {
-        const char *end = at < q->text_len ? memchr(q->text + at, 0, q->text_len - at) : NULL;
-        if (!end)
-            return false;
-        argv[i] = (char *)(uintptr_t)(q->text + at);
-        at = (size_t)(end - q->text) + 1;
-    }
-    argv[q->nargs] = NULL;
-    return at == q->text_len;
-}
-
 /* Puts the plan together; false for a request that contradicts itself. */
 static bool read_request(const struct spawn_request *q, const int *fds, size_t nfds, char **argv,
                          struct exec_plan *p) {
-    if (q->nargs == 0 || q->nargs > SPAWN_ARGS_MAX || q->text_len > SPAWN_TEXT_MAX ||
-        q->nfds > SPAWN_GIVEN_MAX || q->njoins > SPAWN_JOINS_MAX || q->given >> q->nfds != 0 ||
-        nfds != 2 + (size_t)__builtin_popcount(q->given) + q->njoins || !split_args(q, argv))
+    if (!spawn_request_read(q, nfds, argv))
         return false;
     *p = (struct exec_plan){.argv = argv,
                             .exec_fd = fds[1],

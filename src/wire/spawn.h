@@ -5,6 +5,8 @@
  * /dev/null), then the files of control groups that it joins. The new process is the front's child,
  * not the spawner's. */
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define SPAWN_SOCKET_FD 4
@@ -31,3 +33,8 @@ struct spawn_answer {
     int32_t pid;
     int32_t error; /* errno, if there is no pid */
 };
+
+/* False: it does not fit. */
+bool spawn_request_add_arg(struct spawn_request *q, const char *arg);
+/* Whether it is of one piece and goes with so many descriptors; then argv leads into it. */
+bool spawn_request_read(const struct spawn_request *q, size_t nfds, char *argv[SPAWN_ARGS_MAX + 1]);

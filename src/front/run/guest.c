@@ -490,10 +490,13 @@ static void on_compiled(void *ctx, struct program *program, const char *error_js
         return;
     }
     _cleanup_(json) json_t *error = NULL;
-    if (error_json && json_parse(error_json, strlen(error_json), "", &error, NULL) == 0)
+    if (error_json)
+        (void)json_parse(error_json, strlen(error_json), "", &error, NULL);
+    if (json_is_object(error)) {
         (void)json_object_set_new(error, "kind", json_string("load"));
-    for (struct guest_call *c = error ? g->calls : NULL; c; c = c->next)
-        c->error = json_incref(error);
+        for (struct guest_call *c = g->calls; c; c = c->next)
+            c->error = json_incref(error);
+    }
     end_guest(g, err);
 }
 
