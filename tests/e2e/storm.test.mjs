@@ -1,10 +1,13 @@
-// Random sequences over every operation of openapi.json, on connections that are pipelined, cut into pieces, half
-// closed, given up and never read: the server stays up, answers, and ends in order (under a sanitizer too).
+// Random sequences over every operation of openapi.json and of the Vercel wire, on connections that are pipelined, cut
+// into pieces, half closed, given up and never read: the server stays up, answers, and ends in order (under a sanitizer
+// too).
 // CAY_STORM_S sets how long it blows, CAY_STORM_SEED repeats one.
 import assert from 'node:assert/strict';
+import { readdirSync, readFileSync } from 'node:fs';
 import { connect } from 'node:net';
+import { join } from 'node:path';
 import { test } from 'node:test';
-import { request, slow, sleep, until, withCay } from '../lib/cay.mjs';
+import { request, root, slow, sleep, until, withCay } from '../lib/cay.mjs';
 
 const SECONDS = Number(process.env.CAY_STORM_S ?? 6);
 const SEED = Number(process.env.CAY_STORM_SEED ?? (Date.now() ^ (process.pid << 8)) >>> 0);
@@ -20,6 +23,19 @@ function generator(seed) {
     return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
   };
 }
+
+/** What @vercel/sandbox says; openapi.json is silent about it. */
+const VERCEL = [
+  ...['v1', 'v2', 'v3'].map((v) => `POST /api/${v}/sandboxes`),
+  ...['', '/sessions', '/drives', '/snapshots', '/snapshots/tree', '/{name}', '/snapshots/{snapshot}'].map((p) => `GET /api/v2/sandboxes${p}`),
+  ...['/drives/{drive}', '/{name}', '/snapshots/{snapshot}'].map((p) => `DELETE /api/v2/sandboxes${p}`),
+  'POST /api/v2/sandboxes/drives/{drive}', 'POST /api/v2/sandboxes/{name}/fork', 'PATCH /api/v2/sandboxes/{name}',
+  'GET /api/v1/sandboxes', 'GET /api/v1/sandboxes/snapshots', 'POST /api/v1/sandboxes/{id}/{cmd}/kill', 'POST /api/v2/sandboxes/sessions/{id}/cmd/{cmd}/kill',
+  ...['/api/v2/sandboxes/sessions/{id}', '/api/v1/sandboxes/{id}'].flatMap((base) => [
+    ...['', '/cmd/{cmd}', '/cmd/{cmd}/logs'].map((p) => `GET ${base}${p}`),
+    ...['/cmd', '/cmd', '/cmd', '/interactive', '/fs/mkdir', '/fs/read', '/fs/write', '/stop', '/snapshot', '/extend-timeout', '/network-policy'].map((p) => `POST ${base}${p}`),
+  ]),
+].map((line) => ({ method: line.split(' ')[0], path: line.split(' ')[1] }));
 
 class Storm {
   constructor(cay, operations, seed) {
@@ -72,7 +88,14 @@ class Storm {
     if (path === '/v1/run' || path.startsWith('/v1/workers')) return json(this.program());
     if (path.endsWith('/messages'))
       return json({ text: this.one(['hello', 'Count customers by tier', 'Add a task', 'Talk for a while', 'Run forever', 'Drop the customers table']) });
-    if (path === '/v1/code') return json(this.one([{ spec: 'hello world' }, { command: 'echo a; sleep 3', timeout_ms: 1500 }, { command: 'yes | head -c 2000000' }, { spec: '' }]));
+    if (path.startsWith('/api/')) return this.vercelBody(path);
+    if (path === '/v1/code') {
+      const sandbox = this.random() < 0.3 ? { sandbox: this.one([...this.ids.sandbox.slice(-3), 'sbx_none']) } : {};
+      const keep = this.random() < 0.3 ? { keep: this.random() < 0.5 } : {};
+      return json({ ...this.one([{ spec: 'hello world' }, { command: 'echo a; sleep 3', timeout_ms: 1500 }, { command: 'yes | head -c 2000000' }, { spec: '' }, { spec: 'x', repo: 'http://127.0.0.1:9/none' }]), ...sandbox, ...keep });
+    }
+    if (path === '/execute') return json({ task: this.one(['Create a hello world Python script', 'Fix the failing test', '']), options: this.one([{}, { permission_mode: 'plan' }, { max_turns: 1 }, { timeout_ms: 1000 }, { nonsense: 1 }]) });
+    if (path === '/execute/sdk') return json({ prompt: this.one(['What is 2 + 2? Just give me the number.', 'Make a list of things to do', '']), options: this.one([{}, { max_turns: 1 }, { allowed_tools: ['RunCode'] }, { allowed_tools: [5] }]) });
     if (path === '/v1/sandboxes') return json({ timeout_ms: 20000, ...this.one([{}, { files: { '/home/user/a': 'x' } }, { nonsense: 1 }]) });
     if (path.endsWith('/exec'))
       return json({ command: this.one([['sh', '-c', 'echo hello; sleep 0.2; echo bye'], ['cat'], ['sleep', '30'], ['sh', '-c', 'yes | head -c 3000000'], ['nothing']]), detach: this.random() < 0.5, timeout_ms: 500 + this.below(2000) });
@@ -85,9 +108,29 @@ class Storm {
     return 'x'.repeat(this.below(100_000));
   }
 
+  vercelBody(path) {
+    const json = (v) => JSON.stringify(v);
+    const policy = () => this.one([{ mode: 'deny-all' }, { mode: 'allow-all' }, { allow: ['example.com'] }, { allow: { 'a.example.com': [{ transform: [{ headers: { authorization: 'k' } }] }] } }, { allow: 5 }]);
+    if (/^\/api\/v\d\/sandboxes$/.test(path) || path.endsWith('/fork') || /^\/api\/v2\/sandboxes\/n\d$/.test(path))
+      return json({
+        timeout: 20000,
+        ...this.one([{}, { persistent: false }, { networkPolicy: policy() }, { ports: [3000] }, { source: { type: 'snapshot', snapshotId: this.one([...this.ids.snapshot.slice(-2), 'snap_none']) } }, { source: { type: 'git', url: 'https://127.0.0.1:9/none' } }]),
+        ...(this.random() < 0.6 && { name: `n${this.below(4)}` }),
+      });
+    if (path.endsWith('/cmd'))
+      return json({ command: 'sh', args: ['-c', this.one(['echo hello; sleep 0.2; echo bye', 'sleep 30', 'yes | head -c 3000000', 'exit 3'])], wait: this.random() < 0.6, logs: this.random() < 0.7, sudo: this.random() < 0.1, ...(this.random() < 0.3 && { timeout: 300 }) });
+    if (path.endsWith('/kill')) return json({ signal: this.one([9, 15, 0, 99]) });
+    if (path.endsWith('/network-policy')) return json(policy());
+    if (path.endsWith('/extend-timeout')) return json({ duration: this.one([1000, 0, 1e15]) });
+    if (path.includes('/fs/m') || path.includes('/fs/r')) return json({ path: this.one(['a', '/etc/passwd', '../../x', 'b/c']) });
+    if (path.endsWith('/fs/write')) return 'x'.repeat(this.below(100_000));
+    return this.one(['', '{}']);
+  }
+
   fill(path) {
     return path.replace(/\{(\w+)\}/g, (_, name) => {
       if (this.random() < 0.05) return this.one(['nothing', '%00', '..', '%ff', 'x'.repeat(300)]);
+      if (path.startsWith('/api/')) return this.vercelName(name);
       if (name === 'agent') return this.one(['sandbox-agent', 'todo-agent']);
       if (name === 'name') return `a${this.below(3)}`;
       if (name === 'turn') return `turn_${this.below(3)}`;
@@ -98,6 +141,13 @@ class Storm {
       if (path.startsWith('/v1/runs')) return this.one([...this.ids.run.slice(-3), 'run_none']);
       return `w${this.below(3)}`;
     });
+  }
+
+  vercelName(name) {
+    if (name === 'name') return `n${this.below(4)}`;
+    if (name === 'cmd') return this.one([...this.ids.exec.slice(-4), 'exec_none']);
+    if (name === 'snapshot') return this.one([...this.ids.snapshot.slice(-3), 'snap_none']);
+    return this.one([...this.ids.sandbox.slice(-3), 'sbx_none']);
   }
 
   text(method, path, host, body, headers = {}) {
@@ -124,9 +174,10 @@ class Storm {
       });
     const { method, path } = this.one(this.operations);
     const filled = this.fill(path);
-    const query = path.includes('/files') || path.endsWith('/tar') ? `?path=${this.one(['/home/user', '/home/user/a', '/tmp', '/', 'x'])}` : '';
+    const query = path.startsWith('/api/') ? this.one(['', '?teamId=t', '?resume=true', '?wait=true', '?name=n1', '?limit=2&cursor=1'])
+      : path.includes('/files') || path.endsWith('/tar') ? `?path=${this.one(['/home/user', '/home/user/a', '/tmp', '/', 'x'])}` : '';
     const headers = this.random() < 0.3 ? { Accept: this.one(['text/event-stream', 'application/json']) } : {};
-    return this.text(method, filled + query, 'localhost', ['POST', 'PUT'].includes(method) ? this.body(filled) : undefined, headers);
+    return this.text(method, filled + query, 'localhost', ['POST', 'PUT', 'PATCH'].includes(method) ? this.body(filled) : undefined, headers);
   }
 
   learn(text) {
@@ -178,7 +229,9 @@ test(`${SECONDS} seconds of anything, in any order`, { timeout: (SECONDS + 90) *
   const operations = Object.entries(api.paths).flatMap(([path, methods]) =>
     Object.keys(methods).filter((m) => /^(get|post|put|delete|patch)$/.test(m)).map((m) => ({ method: m.toUpperCase(), path })));
   assert.ok(operations.length > 50);
-  const storm = new Storm(cay, operations, SEED);
+  const routes = readdirSync(join(root, 'src/front/vercel')).flatMap((name) => [...readFileSync(join(root, 'src/front/vercel', name), 'utf8').matchAll(/vercel_route\(v, "[A-Z,]+", (?:base )?"([^"]+)"/g)]);
+  for (const [, end] of routes) assert.ok(VERCEL.some((o) => o.path.endsWith(end)), `the storm leaves ${end} out`);
+  const storm = new Storm(cay, [...operations, ...VERCEL], SEED);
   const until_ms = Date.now() + SECONDS * 1000;
   await Promise.all(Array.from({ length: CONNECTIONS }, async () => {
     while (Date.now() < until_ms && cay.isRunning()) await storm.connection();

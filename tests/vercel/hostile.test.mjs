@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { connect } from 'node:net';
+import { availableParallelism } from 'node:os';
 import { after, before, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 
@@ -272,7 +273,11 @@ test('requests that are wrong', async () => {
     ['/v3/sandboxes', { image: 'no-such-image' }], ['/v3/sandboxes', { mounts: { '/d': { drive: 'd' } } }], ['/v3/sandboxes', { networkId: 'n' }],
     ['/v3/sandboxes', { source: { type: 'ftp', url: 'ftp://x' } }], ['/v3/sandboxes', { source: 'x' }], ['/v3/sandboxes', { networkPolicy: { mode: 'custom' } }],
     ['/v3/sandboxes', { networkPolicy: { allow: { 'a.com': [{ transform: [{ headers: { 'x-y': '${ANTHROPIC_API_KEY}' } }] }] } } }],
-    ['/v3/sandboxes', '{'], ['/v3/sandboxes', '[]'],
+    ['/v3/sandboxes', '{'], ['/v3/sandboxes', '[]'], ['/v3/sandboxes', { name: '..' }], ['/v3/sandboxes', { name: '.' }],
+    ...[{ transform: 5 }, { transform: [5] }, { transform: [{}] }, { transform: [{ headers: { a: 'b' }, path: '/x' }] }].map((rule) => ['/v3/sandboxes', { networkPolicy: { allow: { 'a.com': [rule] } } }]),
+    ...[5, { deny: 5 }, { deny: [5] }, { allow: 'all' }].map((subnets) => ['/v3/sandboxes', { networkPolicy: { allow: ['a.com'], subnets } }]),
+    ...[{ revision: 'x'.repeat(900_000) }, { username: 'x', password: 'x'.repeat(900_000) }, { revision: '--upload-pack=id' }].map((more) => ['/v3/sandboxes', { source: { type: 'git', url: 'https://a.com/x', ...more } }]),
+    ...['ext::sh -c id', '--upload-pack=id', 'file:///etc', 'https://me:you@a.com/x', 'ssh://a.com/x', 'https://a.com/x y'].map((url) => ['/v3/sandboxes', { source: { type: 'git', url } }]),
     [`${box.at}/cmd`, {}], [`${box.at}/cmd`, { command: '', args: [] }], [`${box.at}/cmd`, { command: 'x', args: 'y' }], [`${box.at}/cmd`, { command: 'x', args: [5] }],
     [`${box.at}/cmd`, { command: 'x', args: [], timeout: 0 }], [`${box.at}/cmd`, { command: 'x', args: [], env: 5 }], [`${box.at}/fs/read`, {}], [`${box.at}/fs/mkdir`, { path: '' }],
     [`${box.at}/extend-timeout`, {}], [`${box.at}/extend-timeout`, { duration: 'x' }], [`${box.at}/network-policy`, { allow: 5 }],
@@ -286,7 +291,12 @@ test('requests that are wrong', async () => {
   assert.equal((await ask('POST', '/v3/sandboxes', large)).status, 413);
   assert.ok((await ask('POST', `${box.at}/extend-timeout`, { duration: 1e11 })).status >= 400);
   assert.equal((await ask('GET', '/v2/sandboxes?limit=x')).status, 400);
-  assert.equal(await living(), 1);
+  // What could not be resumed with is not kept either.
+  for (const body of [{ networkPolicy: { allow: 5 } }, { env: { A: 5 } }, { env: { 'A=B': 'x' } }]) assert.equal((await ask('PATCH', `/v2/sandboxes/${box.sandbox.name}`, body)).status, 400, JSON.stringify(body));
+  const many = await ask('POST', '/v3/sandboxes', { persistent: false, name: 'many', resources: { vcpus: 1024 } });
+  assert.ok(many.json.session.vcpus <= availableParallelism(), 'it has what the machine has');
+  await ask('DELETE', '/v2/sandboxes/many');
+  await until(async () => (await living()) === 1, 'the other');
   await box.stop();
 });
 

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import { tmpdir } from 'node:os';
@@ -19,10 +19,12 @@ let upstream;
 let tls;
 let port;
 let tlsPort;
+const asked = [];
 const dir = mkdtempSync(join(tmpdir(), 'cay-vercel-'));
 
 before(async () => {
   const work = join(dir, 'work');
+  chmodSync(dir, 0o755); // a server that is started as root becomes somebody else, and reads cert.pem
   mkdirSync(work);
   const git = (...args) => execFileSync('git', ['-C', work, '-c', 'user.name=t', '-c', 'user.email=t@t', ...args], { stdio: 'ignore' });
   git('init', '-b', 'main');
@@ -37,6 +39,9 @@ before(async () => {
   execFileSync('tar', ['-C', work, '-czf', join(dir, 'work.tgz'), 'README']);
   execFileSync('openssl', ['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost', '-keyout', join(dir, 'key.pem'), '-out', join(dir, 'cert.pem')], { stdio: 'ignore' });
   const serve = (req, res) => {
+    asked.push(req);
+    if (req.url.startsWith('/echo')) return res.end(JSON.stringify(req.headers));
+    if (req.url.startsWith('/ask')) return res.end('asked');
     if (req.url.startsWith('/closed/') && req.headers.authorization !== `Basic ${btoa('me:s3same')}`) return res.writeHead(401, { 'www-authenticate': 'Basic' }).end();
     try {
       return res.end(readFileSync(join(dir, new URL(req.url, 'http://x').pathname.replace('/closed/', '/'))));
@@ -52,7 +57,7 @@ before(async () => {
   ({ cay, env } = await startVercel({
     config: {
       require_key: true,
-      sandboxes: { pool: 1, allow: [`localhost:${tlsPort}`, `tcp://localhost:${port}`, 'api.example.com', 'example.com', '*.example.org'], private: [`localhost:${port}`, `localhost:${tlsPort}`] },
+      sandboxes: { pool: 1, allow: [`localhost:${tlsPort}`, `tcp://localhost:${port}`, 'api.example.com', 'example.com', '*.example.org'], private: [`localhost:${port}`, `localhost:${tlsPort}`], ca_file: join(dir, 'cert.pem') },
     },
   }));
 });
@@ -237,6 +242,33 @@ test('more time, network, update', async () => {
   assert.match(sandbox.domain(5000), /^https:\/\/5000-/);
   assert.equal(sandbox.currentSession().timeout, 120_000);
   await sandbox.stop();
+});
+
+test('headers of a transform are put on outside, on requests by the route and on no others', async () => {
+  const host = `localhost:${tlsPort}`;
+  const route = `http://127.0.0.1:3128/_/localhost-${tlsPort}`;
+  const policy = { allow: { [host]: [{ transform: [{ headers: { authorization: 'Bearer s3same', 'x-team': 'blue' } }] }] } };
+  const sandbox = await Sandbox.create({ name: 'transformed', networkPolicy: policy });
+  const run = async (command) => (await sandbox.runCommand('sh', ['-c', command])).stdout();
+  const curl = async (url, more = '') => run(`curl -s -m 20 ${more} ${url}`);
+  assert.equal(await curl(`${route}/ask?a=1`, '-X PUT -d x -H "authorization: Bearer mine" -H "x-own: 1"'), 'asked');
+  const { url, method, headers } = asked.at(-1);
+  assert.deepEqual([url, method, headers.authorization, headers['x-team'], headers['x-own'], headers.host], ['/ask?a=1', 'PUT', 'Bearer s3same', 'blue', '1', host]);
+  assert.doesNotMatch(await curl(`${route}/echo`), /s3same/, 'an answer that has it is cut');
+  assert.equal(await curl(`https://${host}/ask`, '-k --noproxy "" -x http://127.0.0.1:3128'), 'asked');
+  assert.deepEqual([asked.at(-1).headers.authorization, asked.at(-1).headers['x-team']], [undefined, undefined], 'TLS is not opened');
+  assert.equal(await curl(`http://127.0.0.1:3128/_/example-com/ask -o /dev/null -w '%{http_code}'`), '403', 'no other route is there');
+  assert.doesNotMatch(await run('env; cat /proc/*/environ 2>/dev/null'), /s3same/);
+  // Two hosts with one name of a route: the headers of one would be sent to the other.
+  await assert.rejects(sandbox.updateNetworkPolicy({ allow: Object.fromEntries(['a.b.example.org', 'a-b.example.org'].map((h) => [h, policy.allow[host]])) }), /the same route/);
+  await assert.rejects(sandbox.updateNetworkPolicy({ allow: { [host]: [{ transform: [{ headers: { authorization: '${ANTHROPIC_API_KEY}' } }] }] } }), /secret/);
+  await assert.rejects(sandbox.updateNetworkPolicy({ allow: { [host]: [{ transform: [{ headers: { 'x-a': 'b\r\nx-c: d' } }] }] } }), /header/);
+  await sandbox.stop();
+  assert.equal(await curl(`${route}/ask`), 'asked');
+  assert.equal(asked.at(-1).headers.authorization, 'Bearer s3same', 'the next session has it too');
+  await sandbox.updateNetworkPolicy({ allow: [host] });
+  assert.equal(await curl(`${route}/ask -o /dev/null -w '%{http_code}'`), '403');
+  await sandbox.delete();
 });
 
 test('snapshot: the session ends, others begin from it', async () => {

@@ -104,17 +104,42 @@ static int check_part(const char *key, const json_t *v, struct err *err) {
     return 0;
 }
 
-/* Read when a session begins; here only so far that it can be kept. */
+/* A sandbox whose policy cannot be read could not be resumed. What the operator allows is asked when
+ * a session begins. */
+static int check_policy(const json_t *v, struct err *err) {
+    struct policy p = {0};
+    int rc = policy_read(v, NULL, &p, err);
+    policy_finish(&p);
+    return rc;
+}
+
+static int check_env(const json_t *env, struct err *err) {
+    const char *name;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)env, name, v) {
+        if (!*name || strchr(name, '=') || !json_is_string(v) ||
+            strlen(json_string_value(v)) != json_string_length(v))
+            return err_set(err, ERR_BAD_REQUEST,
+                           "\"env\": names have no \"=\", values are strings without NUL");
+    }
+    return 0;
+}
+
 static int read_parts(const json_t *body, json_t *config, struct err *err) {
-    static const char *const parts[] = {"networkPolicy", "env"};
+    static const struct {
+        const char *key;
+        int (*check)(const json_t *v, struct err *err);
+    } parts[] = {{"networkPolicy", check_policy}, {"env", check_env}};
     for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
-        json_t *v = json_object_get(body, parts[i]);
+        json_t *v = json_object_get(body, parts[i].key);
         if (!v || json_is_null(v))
             continue;
-        int rc = check_part(parts[i], v, err);
+        int rc = check_part(parts[i].key, v, err);
+        if (rc == 0)
+            rc = parts[i].check(v, err);
         if (rc < 0)
             return rc;
-        (void)json_object_set(config, parts[i], v);
+        (void)json_object_set(config, parts[i].key, v);
     }
     return 0;
 }

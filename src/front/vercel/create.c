@@ -288,7 +288,8 @@ static bool answer_known(struct vercel *v, struct http_req *req, const char *nam
 }
 
 static int check_name(const char *name, struct err *err) {
-    static const char *const reserved[] = {"sessions", "snapshots", "drives"};
+    /* In a path these are something else. */
+    static const char *const reserved[] = {"sessions", "snapshots", "drives", ".", ".."};
     for (size_t i = 0; i < ARRAY_LEN(reserved); i++)
         if (strcmp(name, reserved[i]) == 0)
             return err_set(err, ERR_BAD_REQUEST, "a sandbox cannot be called \"%s\"", name);

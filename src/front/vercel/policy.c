@@ -28,7 +28,7 @@ static void allow_all(struct policy *p, const json_t *all) {
     }
 }
 
-static void allow(struct policy *p, const char *domain, const json_t *all) {
+static void add_allowed(struct policy *p, const char *domain, const json_t *all) {
     if (strcmp(domain, "*") == 0)
         allow_all(p, all);
     else
@@ -52,6 +52,11 @@ static int add_route(struct policy *p, const char *domain, const json_t *headers
         return err_set(err, ERR_BAD_REQUEST, "a network policy has transforms for at most %d hosts",
                        EGRESS_ROUTES_MAX);
     route_name(domain, name);
+    for (size_t i = 0; i < p->nroutes; i++)
+        if (strcmp(p->routes[i].name, name) == 0)
+            return err_set(err, ERR_BAD_REQUEST,
+                           "\"%.100s\" and \"%.100s\" would have the same route, %s", domain,
+                           p->routes[i].url + strlen("https://"), name);
     _cleanup_(json) json_t *url = json_sprintf("https://%s", domain);
     _cleanup_(json) json_t *route =
         json_pack("{s:O,s:O,s:[s,s,s,s,s,s,s]}", "url", url, "headers", headers, "methods", "GET",
@@ -73,23 +78,35 @@ static int add_route(struct policy *p, const char *domain, const json_t *headers
     return 0;
 }
 
-static int add_rule(struct policy *p, const char *domain, const json_t *rule, json_t *headers,
-                    struct err *err) {
+static int add_transform(const char *domain, const json_t *transform, json_t *headers,
+                         struct err *err) {
+    static const char *const keys[] = {"headers", NULL};
+    const json_t *set = json_object_get(transform, "headers");
+    if (!json_is_object(set) || json_check_keys(transform, "a transform", keys, err) < 0)
+        return err_set(err, ERR_BAD_REQUEST,
+                       "\"%.100s\": a transform has \"headers\", an object, and nothing else",
+                       domain);
+    (void)json_object_update(headers, (json_t *)(uintptr_t)set);
+    return 0;
+}
+
+static int add_rule(const char *domain, const json_t *rule, json_t *headers, struct err *err) {
     static const char *const keys[] = {"transform", NULL};
+    const json_t *transforms = json_object_get(rule, "transform");
     size_t i;
     const json_t *t;
-    (void)p;
     if (!json_is_object(rule))
         return err_set(err, ERR_BAD_REQUEST, "a rule of \"%.100s\" must be an object", domain);
     if (json_check_keys(rule, "a rule", keys, err) < 0)
         return err_set(
             err, ERR_BAD_REQUEST,
             "\"%.100s\": of the rules only \"transform\" with \"headers\" is served here", domain);
-    json_array_foreach(json_object_get(rule, "transform"), i, t) {
-        const json_t *set = json_object_get(t, "headers");
-        if (set && !json_is_object(set))
-            return err_set(err, ERR_BAD_REQUEST, "\"headers\" must be an object");
-        (void)json_object_update(headers, (json_t *)(uintptr_t)set);
+    if (transforms && !json_is_array(transforms))
+        return err_set(err, ERR_BAD_REQUEST, "\"%.100s\": \"transform\" must be a list", domain);
+    json_array_foreach(transforms, i, t) {
+        int rc = add_transform(domain, t, headers, err);
+        if (rc < 0)
+            return rc;
     }
     return 0;
 }
@@ -102,11 +119,11 @@ static int add_domain(struct policy *p, const char *domain, const json_t *rules,
     if (!json_is_array(rules))
         return err_set(err, ERR_BAD_REQUEST, "the rules of \"%.100s\" must be a list", domain);
     json_array_foreach(rules, i, rule) {
-        int rc = add_rule(p, domain, rule, headers, err);
+        int rc = add_rule(domain, rule, headers, err);
         if (rc < 0)
             return rc;
     }
-    allow(p, domain, all);
+    add_allowed(p, domain, all);
     if (json_object_size(headers) == 0)
         return 0;
     if (strchr(domain, '*'))
@@ -119,12 +136,16 @@ static int add_domain(struct policy *p, const char *domain, const json_t *rules,
 static int check_subnets(const json_t *subnets, struct err *err) {
     static const char *const denied[] = {"10.",     "192.168.", "127.",  "169.254.", "172.16.",
                                          "100.64.", "fc00:",    "fe80:", "::1"};
+    const json_t *allow = json_object_get(subnets, "allow");
+    const json_t *deny = json_object_get(subnets, "deny");
     size_t i;
     const json_t *v;
-    if (json_array_size(json_object_get(subnets, "allow")) > 0)
+    if (subnets && (!json_is_object(subnets) || (deny && !json_is_array(deny))))
+        return err_set(err, ERR_BAD_REQUEST, "\"subnets\" is an object with a list, \"deny\"");
+    if (allow && (!json_is_array(allow) || json_array_size(allow) > 0))
         return err_set(err, ERR_BAD_REQUEST,
                        "subnets.allow is not served here: name hosts in \"allow\"");
-    json_array_foreach(json_object_get(subnets, "deny"), i, v) {
+    json_array_foreach(deny, i, v) {
         const char *text = json_string_value(v);
         bool known = false;
         for (size_t k = 0; text && k < sizeof(denied) / sizeof(*denied); k++)
@@ -154,7 +175,7 @@ static int read_allow(struct policy *p, const json_t *list, const json_t *all, s
     json_array_foreach((json_t *)(uintptr_t)list, i, v) {
         if (!json_is_string(v))
             return err_set(err, ERR_BAD_REQUEST, "\"allow\" is a list of hosts");
-        allow(p, json_string_value(v), all);
+        add_allowed(p, json_string_value(v), all);
     }
     return 0;
 }

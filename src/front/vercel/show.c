@@ -69,7 +69,8 @@ static void add_usage(json_t *o, const json_t *usage) {
 
 static json_int_t processors(const json_t *limits) {
     double cpus = json_number_value(json_object_get(limits, "cpus"));
-    return cpus >= 1 ? (json_int_t)cpus : (json_int_t)sysconf(_SC_NPROCESSORS_ONLN);
+    json_int_t has = (json_int_t)sysconf(_SC_NPROCESSORS_ONLN);
+    return cpus >= 1 ? MIN((json_int_t)cpus, has) : has;
 }
 
 static void add_times(json_t *o, const struct store_record *r, int64_t expires_ms) {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SAID_BYTES = 400, URL_BYTES = 2048 };
+enum { SAID_BYTES = 400, URL_BYTES = 2048, REVISION_BYTES = 250, CREDENTIAL_BYTES = 8 << 10 };
 
 struct source {
     void (*cb)(void *ctx, const struct err *err);
@@ -78,8 +78,13 @@ static int read_git(const json_t *j, const char *url, struct source_plan *p, str
         rc = json_get_str(j, "revision", &revision, err);
     if (rc == 0)
         rc = json_get_int(j, "depth", 1, 1000000000, &depth, err);
-    if (rc == 0 && revision && (*revision == '-' || strchr(revision, ':')))
+    if (rc == 0 && revision &&
+        (*revision == '-' || strchr(revision, ':') || strlen(revision) > REVISION_BYTES))
         rc = err_set(err, ERR_BAD_REQUEST, "source.revision is a branch, a tag or a commit");
+    if (rc == 0 &&
+        (user ? strlen(user) : 0) + (password ? strlen(password) : 0) > CREDENTIAL_BYTES)
+        rc = err_set(err, ERR_BAD_REQUEST, "source: username and password have at most %d bytes",
+                     CREDENTIAL_BYTES);
     if (rc < 0)
         return rc;
     char digits[24] = "";
@@ -94,7 +99,7 @@ static int read_git(const json_t *j, const char *url, struct source_plan *p, str
 
 static void read_tarball(const char *url, struct source_plan *p) {
     static const char script[] = "set -e; f=/tmp/.source.$$; trap 'rm -f \"$f\"' EXIT\n"
-                                 "curl -fsSLp --proto =http,https -o \"$f\" -- \"$1\"\n"
+                                 "curl -gfsSLp --proto =http,https -o \"$f\" -- \"$1\"\n"
                                  "tar -xf \"$f\" --no-same-owner";
     p->argv = json_pack("[s,s,s,s,s]", "sh", "-c", script, "tarball", url);
     p->env = json_object();
