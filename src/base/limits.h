@@ -106,6 +106,9 @@
 
 /* The executor: "max", "timeout_ms" and "fetch_timeout_ms" are keys under "execute" in cay.json. A
  * job that says more than its transcript may hold is ended. */
+/* What a model's answer is believed to have used, of tokens or searches: a server that says more
+ * must not make sums overflow. */
+#define LIMIT_MODEL_USED               100000000
 #define LIMIT_EXECUTE_MAX              256
 #define LIMIT_EXECUTE_TIMEOUT_MS       300000
 #define LIMIT_EXECUTE_FETCH_TIMEOUT_MS 20000
@@ -168,6 +171,7 @@
 #define LIMIT_CODER_RETRY_WAIT_MS      500
 #define LIMIT_CODER_RETRY_MAX_MS       30000 /* longer is not waited */
 #define LIMIT_CODER_CONTEXT_BYTES      (256 * 1024)
+#define LIMIT_SHELL_COMMAND_BYTES      (128 * 1024) /* no argument may be longer */
 #define LIMIT_CODER_SPEC_BYTES         (64 * 1024)
 #define LIMIT_CODER_PROMPT_BYTES       (64 * 1024)
 #define LIMIT_CODER_ANSWER_BYTES       (4 * 1024 * 1024) /* of the model's server */

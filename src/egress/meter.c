@@ -14,7 +14,7 @@ enum {
 static void read_count(const json_t *usage, const char *key, uint64_t *ret) {
     const json_t *v = json_object_get(usage, key);
     if (json_is_integer(v) && json_integer_value(v) >= 0)
-        *ret = (uint64_t)json_integer_value(v);
+        *ret = MIN((uint64_t)json_integer_value(v), (uint64_t)LIMIT_MODEL_USED);
 }
 
 static void read_usage(struct spend_meter *m, const json_t *usage, bool final) {

@@ -73,6 +73,10 @@ describe('the coder', () => {
     await bad({ spec: 'x', nonsense: 1 }, /nonsense/);
     await bad({ spec: 'x', files: [{ path: 'a' }] }, /content/);
     await bad({ spec: 'x', network: { routes: ['nothing'] } }, /route/);
+    await bad({ command: 'true', files: [{ path: 'a\0b', content: '' }] }, /NUL/);
+    await bad({ command: 'x'.repeat(131073) }, /"command" exceeds 131072/);
+    await bad({ spec: 'x', timeout_ms: 86_400_000 }, /"timeout_ms" may be 86340000 at most/);
+    await bad({ spec: 'x', files: Array(1001).fill({ path: 'a', content: '' }) }, /1000 files/);
     await nothingLeft();
   });
 

@@ -136,7 +136,9 @@ describe('a task', () => {
     await bad({ task: 'x', options: { max_budget_usd: -1 } }, 400, /max_budget_usd/);
     await bad({ task: 'x', options: { timeout_ms: 10 } }, 400, /timeout_ms/);
     await bad({ task: 'x', options: { timeout_ms: 300001 } }, 400, /timeout_ms/);
-    await bad({ task: 'x', options: { model: 'gpt-nothing' } }, 401, /OPENAI_API_KEY/);
+    await bad({ task: 'x', options: { model: 'gpt-nothing' } }, 400, /no model "gpt-nothing" here.*OPENAI_API_KEY/);
+    await bad({ task: 'x', options: { max_budget_usd: 10001 } }, 400, /at most 10000/);
+    await bad({ task: '', options: null }, 400, /"task"/);
     await bad({ task: 'x', options: { agent: 'nobody' } }, 400, /no agent/);
     await bad({ task: 'x', options: { system_prompt: 'x'.repeat(65537) } }, 413, /system_prompt/);
     await bad({ task: 'x', repo: 'ftp://x' }, 400, /"repo"/);
@@ -222,7 +224,7 @@ test('a budget is held by the way out; MAX_EXECUTION_TIME bounds a task', async 
   assert.equal(asked.length, 1, 'the second request was not let out');
   const unpriced = await post(cay, { task: 'x', options: { model: 'claude-unknown-9', max_budget_usd: 1 } });
   assert.equal(unpriced.http, 400);
-  assert.match(unpriced.error.message, /no price/);
+  assert.match(unpriced.error.message, /the price of "claude-unknown-9" is not known/);
   assert.match((await post(cay, { task: 'x', options: { timeout_ms: 20001 } })).error.message, /timeout_ms/);
   await nothingLeft(cay);
 });

@@ -394,7 +394,11 @@ describe('searching', () => {
     assert.match(told.message.content[0].content, /Palms grow on sand\.\n\n1\. Palms\n {3}https:\/\/www\.example\.org\/palms/);
     assert.deepEqual(told.tool_use_result.results[0].content, [{ title: 'Palms', url: 'https://www.example.org/palms', snippet: 'May 2026' }]);
     assert.equal(told.tool_use_result.searchCount, 1);
-    assert.equal(got.messages.at(-1).usage.server_tool_use.web_search_requests, 1);
+    const result = got.messages.at(-1);
+    assert.equal(result.usage.server_tool_use.web_search_requests, 1);
+    assert.equal(Object.values(result.modelUsage)[0].webSearchRequests, 1);
+    const tokens = (result.usage.input_tokens * 3 + result.usage.output_tokens * 15) / 1e6;
+    assert.ok(Math.abs(got.metadata.total_cost_usd - tokens - 0.01) < 1e-9, `${got.metadata.total_cost_usd}: a search costs a cent, besides ${tokens}`);
   });
 });
 

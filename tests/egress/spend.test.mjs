@@ -146,6 +146,15 @@ test('every spelling of how long an answer may get is bounded, or refused', asyn
   }
 });
 
+test('a server that says it used more than there is does not make the next request free', async (t) => {
+  // Times its price that is a little more than the largest number: a few thousandths of a dollar.
+  const lie = '{"usage":{"input_tokens":6148914691236518000,"output_tokens":1}}';
+  const { port } = await start(t, { caps: { cost_nusd: 1_000_000_000 }, handler: (request, response) => response.end(lie) });
+  assert.equal((await post(port, '/v1/messages', message())).status, 200);
+  const { status, text } = await post(port, '/v1/messages', message());
+  assert.equal(status, 429, text);
+});
+
 test('texts and schemas that name a limit are the guest\'s own business', async (t) => {
   const { port } = await start(t, { caps: { tokens: 3000 }, handler: (request, response) => response.end('{"usage":{"input_tokens":1,"output_tokens":1,"prompt_tokens":1,"completion_tokens":1}}') });
   const schema = { type: 'object', properties: { max_tokens: { type: 'integer', maximum: 900_000 } } };

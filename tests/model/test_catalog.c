@@ -104,6 +104,10 @@ static void test_costs_are_exact(void **state) {
     assert_int_equal(model_usage_tokens(&m.usage), 4000000);
     assert_int_equal(m.streams, 1000000);
     assert_false(m.unpriced);
+    model_meter_add(&m, &(struct model_price){.search = 10000000, .known = true},
+                    &(struct model_usage){.searches = 3});
+    assert_int_equal(m.cost_nusd, 22050LL * 1000000 + 30000000);
+    m.cost_nusd -= 30000000;
     model_meter_add(&m, &(struct model_price){.known = false}, &u);
     assert_int_equal(m.cost_nusd, 22050LL * 1000000);
     assert_true(m.unpriced);

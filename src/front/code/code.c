@@ -11,6 +11,7 @@
 #include "front/code/request.h"
 #include "front/code/route.h"
 #include "front/code/tree.h"
+#include "front/model/ask.h"
 #include "front/sandbox/exec.h"
 #include "front/store/artifacts.h"
 #include "wire/coder.h"
@@ -145,8 +146,8 @@ json_t *codes_open_network(const struct codes *all, const json_t *grants) {
                      "routes", routes);
 }
 
-bool codes_have_demo_only(const struct codes *all) {
-    return models_default_provider(all->opt.models) == MODEL_DEMO;
+const char *codes_model_name(const struct codes *all, const char *name) {
+    return model_ask_name(all->opt.models, name);
 }
 
 int64_t codes_task_ms(const struct codes *all) {
@@ -309,6 +310,7 @@ static void clone_failed(const struct code_job *c, struct err *err) {
         {"The requested URL returned error: 403", ERR_FORBIDDEN,
          "it is not open to us, or at an address that sandboxes may not reach (setting "
          "sandboxes.private)"},
+        {"The requested URL returned error: 502", ERR_UPSTREAM, "its server cannot be reached"},
         {"not found", ERR_NOT_FOUND, "there is no such repository"},
         {"couldn't find remote ref", ERR_NOT_FOUND, "the repository has no such \"ref\""},
         {"No space left", ERR_LIMIT, does_not_fit},
@@ -676,17 +678,34 @@ static int repo_route(struct code_job *c, struct egress_route *ret, struct err *
     return code_route_repo(c->clone_route, c->ask.repo, granted, ret, err);
 }
 
+/* How long the sandbox is needed. */
+static int life_of(const struct code_job *c, int64_t *ret_s, struct err *err) {
+    int64_t most = sandboxes_settings(c->all->opt.sandboxes)->max_timeout_s;
+    int64_t around = SPARE_S + (c->ask.repo ? CLONE_S : 0);
+    if (c->ask.timeout_ms / 1000 + around > most)
+        return err_set(err, ERR_LIMIT,
+                       "\"timeout_ms\" may be %lld at most here: a sandbox lives %lld s (setting "
+                       "sandboxes.max_timeout_s), of which %lld are for what is around the agent",
+                       (long long)MAX((most - around) * 1000, (int64_t)0), (long long)most,
+                       (long long)around);
+    *ret_s = c->ask.timeout_ms / 1000 + around;
+    return 0;
+}
+
 static int make_sandbox(struct code_job *c, const struct code_ask *ask, struct err *err) {
     struct egress_route routes[2] = {{0}};
     size_t n = 0;
-    int rc = model_route(c, &routes[n], err);
+    int64_t life;
+    int rc = life_of(c, &life, err);
+    if (rc < 0)
+        return rc;
+    rc = model_route(c, &routes[n], err);
     n += rc == 0;
     if (rc == 0 && c->ask.repo) {
         rc = repo_route(c, &routes[n], err);
         n += rc == 0;
     }
     _cleanup_(free) char *path = coder_def_bind_path(c->ask.def);
-    int64_t life = c->ask.timeout_ms / 1000 + SPARE_S + (c->ask.repo ? CLONE_S : 0);
     _cleanup_(json) json_t *body = code_request_sandbox(&c->ask, job_id(c->job), life);
     struct sandbox_extra extra = {.bind_fd = c->ask.def->fd,
                                   .bind_path = path,
@@ -726,12 +745,12 @@ static int use_sandbox(struct code_job *c, const struct code_ask *ask, struct er
                        *s->agent ? "\"" : "", c->ask.def->name);
     if (!s->line)
         return err_set(err, ERR_UNSUPPORTED, "the sandbox has no network");
-    int64_t life = c->ask.timeout_ms / 1000 + SPARE_S;
-    if (s->expires_ms < clock_wall_ms() + life * 1000) {
-        int rc = sandbox_extend(s, life * 1000, err);
-        if (rc < 0)
-            return rc;
-    }
+    int64_t life;
+    int rc = life_of(c, &life, err);
+    if (rc == 0 && s->expires_ms < clock_wall_ms() + life * 1000)
+        rc = sandbox_extend(s, life * 1000, err);
+    if (rc < 0)
+        return rc;
     memcpy(c->sandbox_id, s->id, sizeof(c->sandbox_id));
     c->borrowed = true;
     return 0;
@@ -766,12 +785,7 @@ static int take_terms(struct code_job *c, const struct code_terms *t, struct err
                        "\"plan\" needs Landlock, which the kernel of this machine does not have");
     if (c->terms.max_usd > 0 && c->ask.model->provider == MODEL_DEMO)
         c->terms.max_usd = 0; /* it costs nothing */
-    if (c->terms.max_usd > 0 && !c->ask.model->price.known)
-        return err_set(err, ERR_BAD_REQUEST,
-                       "no price of \"%.100s\" is known: add it to models.json, or leave the "
-                       "budget out",
-                       c->ask.model->id);
-    return 0;
+    return model_ask_check_budget(c->ask.model, c->terms.max_usd, err);
 }
 
 static struct code_request_rules rules_of(const struct codes *all) {

@@ -60,8 +60,8 @@ int code_start(struct codes *all, const struct code_ask *ask, char ret_id[ID_SIZ
 /* What the operator lets sandboxes reach at most, as "network" of a request: the hosts and the
  * routes that the key has, but for those to models. */
 json_t *codes_open_network(const struct codes *all, const json_t *grants);
-/* There is no key of a model. */
-bool codes_have_demo_only(const struct codes *all);
+/* As model_ask_name(). */
+const char *codes_model_name(const struct codes *all, const char *name);
 int64_t codes_task_ms(const struct codes *all);
 /* {"agents":[...]}: the kinds there are, and which of them can be used; a new reference. */
 json_t *codes_show_agents(const struct codes *all);

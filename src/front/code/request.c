@@ -6,6 +6,7 @@
 #include "base/utf8.h"
 #include "front/code/route.h"
 #include "front/code/tree.h"
+#include "front/model/ask.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +48,10 @@ static int check_task(const struct code_request *r, struct err *err) {
     if (r->spec && strlen(r->spec) > LIMIT_CODER_SPEC_BYTES)
         return err_set(err, ERR_TOO_LARGE, "\"spec\" exceeds %d bytes: put it into a file",
                        LIMIT_CODER_SPEC_BYTES);
+    if (r->command && strlen(r->command) > LIMIT_SHELL_COMMAND_BYTES)
+        return err_set(err, ERR_TOO_LARGE,
+                       "\"command\" exceeds %d bytes: write it into a file and run that",
+                       LIMIT_SHELL_COMMAND_BYTES);
     return 0;
 }
 
@@ -130,7 +135,7 @@ int code_request_read(const struct code_request_rules *rules, const json_t *body
     if (rc == 0)
         rc = choose_agent(&r, rules, agent, err);
     if (rc == 0)
-        rc = models_find(rules->models, model, &r.model, err);
+        rc = model_ask_find(rules->models, model, &r.model, err);
     if (rc == 0)
         rc = choose_dialect(&r, err);
     if (rc < 0)
@@ -153,8 +158,10 @@ json_t *code_request_sandbox(const struct code_request *r, const char *job, int6
     json_t *f;
     json_array_foreach(given, i, f) {
         json_t *copy = json_copy(f);
-        const char *path = json_string_value(json_object_get(f, "path"));
-        if (path && *path != '/')
+        const json_t *name = json_object_get(f, "path");
+        const char *path = json_string_value(name);
+        /* One with a NUL is left as it is, and refused there. */
+        if (path && *path != '/' && strlen(path) == json_string_length(name))
             (void)json_object_set_new(copy, "path", json_sprintf(CODE_DIR "/%s", path));
         (void)json_array_append_new(files, copy);
     }

@@ -3,6 +3,7 @@
 #include "base/cleanup.h"
 #include "base/limits.h"
 #include "base/mem.h"
+#include "front/model/ask.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,16 +24,6 @@ struct task_request {
     int64_t max_turns;
     int64_t timeout_ms;
 };
-
-static int read_budget(const json_t *o, double *ret, struct err *err) {
-    const json_t *v = json_object_get(o, "max_budget_usd");
-    if (!v || json_is_null(v))
-        return 0;
-    *ret = json_is_number(v) ? json_number_value(v) : 0;
-    if (!(*ret > 0 && *ret <= 1e6))
-        return err_set(err, ERR_BAD_REQUEST, "\"max_budget_usd\" must be a number above 0");
-    return 0;
-}
 
 static int check_prompt(const char *what, const char *text, struct err *err) {
     if (text && strlen(text) > PROMPT_BYTES)
@@ -76,7 +67,7 @@ static int read_options(struct task_request *t, const json_t *o, int64_t most_ms
         rc = json_get_int(o, "max_turns", 1, MAX_TURNS_MAX, &t->max_turns, err);
     if (rc == 0)
         rc = json_get_int(o, "timeout_ms", 1000, most_ms, &t->timeout_ms, err);
-    return rc < 0 ? rc : read_budget(o, &k->max_usd, err);
+    return rc < 0 ? rc : model_ask_budget(o, &k->max_usd, err);
 }
 
 static int read_body(struct task_request *t, const json_t *body, int64_t most_ms, struct err *err) {
@@ -92,7 +83,10 @@ static int read_body(struct task_request *t, const json_t *body, int64_t most_ms
         rc = err_set(err, ERR_BAD_REQUEST, "say in \"task\" what is to be done");
     if (rc == 0 && strlen(t->task) > LIMIT_CODER_SPEC_BYTES)
         rc = err_set(err, ERR_TOO_LARGE, "\"task\" exceeds %d bytes", LIMIT_CODER_SPEC_BYTES);
-    return rc < 0 ? rc : read_options(t, json_object_get(body, "options"), most_ms, err);
+    const json_t *options = json_object_get(body, "options");
+    if (json_is_null(options))
+        options = NULL;
+    return rc < 0 ? rc : read_options(t, options, most_ms, err);
 }
 
 /* What the mode lets out of the sandbox besides the model. */
@@ -109,13 +103,6 @@ static int set_mode(struct task_request *t, struct codes *all, const json_t *gra
     return 0;
 }
 
-/* Without a key the demo answers for the three names; a full id is meant as it is. */
-static const char *model_name(const struct codes *all, const char *name) {
-    bool alias = name && (strcmp(name, "opus") == 0 || strcmp(name, "sonnet") == 0 ||
-                          strcmp(name, "haiku") == 0);
-    return alias && codes_have_demo_only(all) ? "demo" : name;
-}
-
 int code_task_start(struct codes *all, const struct code_ask *ask, char ret_id[ID_SIZE],
                     struct err *err) {
     struct task_request t = {.mode = "acceptEdits",
@@ -127,8 +114,8 @@ int code_task_start(struct codes *all, const struct code_ask *ask, char ret_id[I
         return rc;
     _cleanup_(json) json_t *request = json_pack(
         "{s:s,s:s,s:s*,s:s*,s:s*,s:s*,s:I,s:I}", "spec", t.task, "agent", t.agent, "repo", t.repo,
-        "ref", t.ref, "credential", t.credential, "model", model_name(all, t.model), "max_steps",
-        (json_int_t)t.max_turns, "timeout_ms", (json_int_t)t.timeout_ms);
+        "ref", t.ref, "credential", t.credential, "model", codes_model_name(all, t.model),
+        "max_steps", (json_int_t)t.max_turns, "timeout_ms", (json_int_t)t.timeout_ms);
     rc = set_mode(&t, all, ask->grants, request, err);
     if (rc < 0)
         return rc;

@@ -6,6 +6,7 @@
 #include "base/utf8.h"
 #include "front/execute/execute.h"
 #include "front/execute/transcript.h"
+#include "front/model/ask.h"
 #include "front/share.h"
 #include "front/web/reader.h"
 #include "loop/fetch.h"
@@ -14,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_TURNS = 10, MAX_TURNS_MAX = 200, TITLE_BYTES = 80, BUDGET_MAX_USD = 10000 };
+enum { MAX_TURNS = 10, MAX_TURNS_MAX = 200, TITLE_BYTES = 80 };
 
 extern const char execute_prompt[];    /* made from prompt.md */
 extern const char execute_demo_json[]; /* made from demo.json */
@@ -71,32 +72,17 @@ struct executes {
 
 /* --- the request --- */
 
-static bool is_alias(const char *name) {
-    return strcmp(name, "opus") == 0 || strcmp(name, "sonnet") == 0 || strcmp(name, "haiku") == 0;
-}
-
-/* Without a key the demo answers for the three names; a full id is meant as it is. */
 static int find_model(struct sdk *x, const char *name, struct err *err) {
     struct models *models = x->all->opt.models;
-    enum model_provider usual = models_default_provider(models);
-    struct err why;
     if (!name)
-        name = x->all->opt.model ? x->all->opt.model : usual == MODEL_OPENAI ? NULL : "sonnet";
-    if (usual == MODEL_DEMO && is_alias(name))
-        name = "demo";
-    int rc = models_find(models, name, &x->model, &why);
-    if (rc == -ERR_UNAUTHORIZED)
-        return err_set(
-            err, ERR_BAD_REQUEST,
-            "there is no model \"%.100s\" here; ask for opus, sonnet, haiku or a full id "
-            "whose provider has a key (%s)",
-            name ? name : "", why.message);
-    if (rc < 0) {
-        *err = why;
-        return rc;
-    }
-    x->shown = name ? name : x->model->id;
-    return 0;
+        name = x->all->opt.model                                 ? x->all->opt.model
+               : models_default_provider(models) == MODEL_OPENAI ? NULL
+                                                                 : "sonnet";
+    name = model_ask_name(models, name);
+    int rc = model_ask_find(models, name, &x->model, err);
+    if (rc == 0)
+        x->shown = name ? name : x->model->id;
+    return rc;
 }
 
 static const struct sdk_tool *find_tool(const char *name) {
@@ -148,24 +134,6 @@ static int read_tools(struct sdk *x, const json_t *names, struct err *err) {
     return rc;
 }
 
-static int read_budget(struct sdk *x, const json_t *options, struct err *err) {
-    const json_t *v = json_object_get(options, "max_budget_usd");
-    if (!v || json_is_null(v))
-        return 0;
-    double usd = json_number_value(v);
-    if (!json_is_number(v) || !(usd > 0 && usd <= BUDGET_MAX_USD))
-        return err_set(err, ERR_BAD_REQUEST,
-                       "\"max_budget_usd\" must be a number above 0 and at most %d",
-                       BUDGET_MAX_USD);
-    if (!x->model->price.known)
-        return err_set(err, ERR_BAD_REQUEST,
-                       "\"max_budget_usd\": the price of \"%.100s\" is not known; put it into "
-                       "models.json, or leave the budget out",
-                       x->model->id);
-    x->budget_usd = usd;
-    return 0;
-}
-
 static int read_options(struct sdk *x, const json_t *o, struct err *err) {
     static const char *const keys[] = {
         "max_turns",      "model", "system_prompt", "append_system_prompt", "allowed_tools",
@@ -187,7 +155,9 @@ static int read_options(struct sdk *x, const json_t *o, struct err *err) {
     if (rc == 0)
         rc = read_tools(x, json_object_get(o, "allowed_tools"), err);
     if (rc == 0)
-        rc = read_budget(x, o, err);
+        rc = model_ask_budget(o, &x->budget_usd, err);
+    if (rc == 0)
+        rc = model_ask_check_budget(x->model, x->budget_usd, err);
     x->system = xasprintf("%s%s%s", system, append ? "\n\n" : "", append ? append : "");
     return rc;
 }

@@ -16,7 +16,6 @@ struct transcript {
     int64_t begun_ms;
     int64_t step_ms; /* when the present step began; 0: none runs */
     int64_t api_ms;
-    int64_t searches; /* that the provider made */
     bool overflown;
     char *said; /* the text of the last answer that had one */
 };
@@ -65,14 +64,14 @@ void transcript_begin(struct transcript *t, const struct dialog *dialog) {
 /* --- an answer --- */
 
 /* Every key is there, as the published type asks. */
-static json_t *usage_json(const struct model_usage *u, int64_t searches) {
+static json_t *usage_json(const struct model_usage *u) {
     return json_pack(
         "{s:I,s:I,s:I,s:I,s:{s:i,s:I},s:{s:I,s:i},s:{s:i},s:s,s:s,s:[],s:s,s:n}", "input_tokens",
         (json_int_t)u->input_tokens, "output_tokens", (json_int_t)u->output_tokens,
         "cache_creation_input_tokens", (json_int_t)u->cache_write_tokens, "cache_read_input_tokens",
         (json_int_t)u->cache_read_tokens, "cache_creation", "ephemeral_1h_input_tokens", 0,
         "ephemeral_5m_input_tokens", (json_int_t)u->cache_write_tokens, "server_tool_use",
-        "web_search_requests", (json_int_t)searches, "web_fetch_requests", 0,
+        "web_search_requests", (json_int_t)u->searches, "web_fetch_requests", 0,
         "output_tokens_details", "thinking_tokens", 0, "service_tier", "standard", "inference_geo",
         "", "iterations", "speed", "standard", "fallback_credit");
 }
@@ -149,7 +148,7 @@ static void on_answer(void *ctx, const struct dialog_answer *answer) {
         json_pack("{s:s,s:s,s:s,s:s,s:o,s:s?,s:n,s:n,s:n,s:n,s:n,s:o}", "id", id_new("msg", id),
                   "type", "message", "role", "assistant", "model", t->opt.model->id, "content",
                   content, "stop_reason", stop, "stop_sequence", "stop_details", "container",
-                  "context_management", "diagnostics", "usage", usage_json(&answer->usage, 0));
+                  "context_management", "diagnostics", "usage", usage_json(&answer->usage));
     json_t *told =
         json_pack("{s:s,s:o,s:n}", "type", "assistant", "message", message, "parent_tool_use_id");
     if (!answer->whole)
@@ -169,7 +168,6 @@ static json_t *text_of(const json_t *output) {
 static void on_tool_result(void *ctx, const struct dialog_result *r) {
     struct transcript *t = ctx;
     json_t *shown = (json_t *)(uintptr_t)(r->detail ? r->detail : r->output);
-    t->searches += json_integer_value(json_object_get(r->detail, "searchCount"));
     tell(t, json_pack("{s:s,s:{s:s,s:[{s:s,s:s,s:o,s:b}]},s:n,s:O}", "type", "user", "message",
                       "role", "user", "content", "type", "tool_result", "tool_use_id", r->id,
                       "content", text_of(r->output), "is_error", (int)r->failed,
@@ -226,7 +224,7 @@ static json_t *model_usage(const struct transcript *t, const struct model_meter 
                      (json_int_t)u->input_tokens, "outputTokens", (json_int_t)u->output_tokens,
                      "cacheReadInputTokens", (json_int_t)u->cache_read_tokens,
                      "cacheCreationInputTokens", (json_int_t)u->cache_write_tokens,
-                     "webSearchRequests", (json_int_t)t->searches, "costUSD",
+                     "webSearchRequests", (json_int_t)u->searches, "costUSD",
                      (double)m->cost_nusd / NANO_USD_PER_USD, "contextWindow",
                      (json_int_t)t->opt.model->context_tokens, "maxOutputTokens",
                      (json_int_t)t->opt.model->max_output_tokens);
@@ -244,8 +242,8 @@ static void on_end(void *ctx, const struct dialog_end *end) {
         e.subtype, "is_error", e.code != NULL, "duration_ms",
         (json_int_t)(clock_mono_ms() - t->begun_ms), "duration_api_ms", (json_int_t)t->api_ms,
         "num_turns", (json_int_t)turns, "stop_reason", stop_reason(end->stop), "total_cost_usd",
-        (double)m->cost_nusd / NANO_USD_PER_USD, "usage", usage_json(&m->usage, t->searches),
-        "modelUsage", model_usage(t, m), "permission_denials", "terminal_reason", e.reason);
+        (double)m->cost_nusd / NANO_USD_PER_USD, "usage", usage_json(&m->usage), "modelUsage",
+        model_usage(t, m), "permission_denials", "terminal_reason", e.reason);
     if (strcmp(e.subtype, "success") != 0)
         (void)json_object_set_new(message, "errors", json_pack("[O]", e.error));
     else if (e.error)

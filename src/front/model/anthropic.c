@@ -1,5 +1,6 @@
 /* The Messages API: https://api.anthropic.com/v1/messages and what speaks like it. */
 
+#include "base/limits.h"
 #include "front/model/internal.h"
 #include "front/model/messages.h"
 
@@ -173,7 +174,7 @@ static size_t headers(const struct models *m, struct fetch_header *out, struct b
 static void read_count(const json_t *usage, const char *key, int64_t *ret) {
     const json_t *v = json_object_get(usage, key);
     if (json_is_integer(v) && json_integer_value(v) >= 0)
-        *ret = json_integer_value(v);
+        *ret = MIN((int64_t)json_integer_value(v), (int64_t)LIMIT_MODEL_USED);
 }
 
 static int on_usage(struct model_stream *s, const json_t *usage, bool final) {
@@ -183,6 +184,8 @@ static int on_usage(struct model_stream *s, const json_t *usage, bool final) {
     read_count(usage, "output_tokens", &s->usage.output_tokens);
     read_count(usage, "cache_read_input_tokens", &s->usage.cache_read_tokens);
     read_count(usage, "cache_creation_input_tokens", &s->usage.cache_write_tokens);
+    read_count(json_object_get(usage, "server_tool_use"), "web_search_requests",
+               &s->usage.searches);
     s->input_known = true;
     s->output_known = final;
     return stream_usage(s);

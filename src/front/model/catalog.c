@@ -11,6 +11,8 @@
 #include <string.h>
 
 enum { FILE_MAX_BYTES = 1 << 20, NAME_MAX_BYTES = 200, UNLISTED_MAX = 256 };
+/* Billionths of a dollar. */
+enum { PER_MILLION = 1000, PER_THOUSAND = 1000000 };
 
 extern const char models_json[];
 
@@ -42,15 +44,16 @@ static bool parse_provider(const char *text, size_t len, enum model_provider *re
     return false;
 }
 
-static int read_price(const json_t *obj, const char *key, int64_t *ret, struct err *err) {
+static int read_price(const json_t *obj, const char *key, double nusd_per_usd, int64_t *ret,
+                      struct err *err) {
     const json_t *v = json_object_get(obj, key);
     if (!v)
         return 0;
     double usd = json_number_value(v);
     if (!json_is_number(v) || !(usd >= 0 && usd <= 1000000))
-        return err_set(err, ERR_BAD_REQUEST,
-                       "\"usd_per_million\": \"%s\" must be a number from 0 to 1000000", key);
-    *ret = llround(usd * 1000);
+        return err_set(err, ERR_BAD_REQUEST, "a price: \"%s\" must be a number from 0 to 1000000",
+                       key);
+    *ret = llround(usd * nusd_per_usd);
     return 0;
 }
 
@@ -61,15 +64,17 @@ static int read_prices(const json_t *model, struct model_price *p, struct err *e
         return 0;
     int rc = json_check_keys(obj, "\"usd_per_million\"", keys, err);
     if (rc == 0)
-        rc = read_price(obj, "input", &p->input, err);
+        rc = read_price(obj, "input", PER_MILLION, &p->input, err);
     if (rc == 0)
-        rc = read_price(obj, "output", &p->output, err);
+        rc = read_price(obj, "output", PER_MILLION, &p->output, err);
     /* A cache that has no price of its own costs what input costs. */
     p->cache_read = p->cache_write = p->input;
     if (rc == 0)
-        rc = read_price(obj, "cache_read", &p->cache_read, err);
+        rc = read_price(obj, "cache_read", PER_MILLION, &p->cache_read, err);
     if (rc == 0)
-        rc = read_price(obj, "cache_write", &p->cache_write, err);
+        rc = read_price(obj, "cache_write", PER_MILLION, &p->cache_write, err);
+    if (rc == 0)
+        rc = read_price(model, "usd_per_thousand_searches", PER_THOUSAND, &p->search, err);
     p->known = true;
     return rc;
 }
@@ -82,8 +87,15 @@ static struct entry *add(struct model_catalog *c) {
 }
 
 static int read_model(struct model_catalog *c, const json_t *m, struct err *err) {
-    static const char *const keys[] = {"id",      "provider",   "aliases", "usd_per_million",
-                                       "context", "max_output", "extra",   "note",
+    static const char *const keys[] = {"id",
+                                       "provider",
+                                       "aliases",
+                                       "usd_per_million",
+                                       "usd_per_thousand_searches",
+                                       "context",
+                                       "max_output",
+                                       "extra",
+                                       "note",
                                        NULL};
     int rc = json_check_keys(m, "a model", keys, err);
     const char *id = NULL;

@@ -7,6 +7,7 @@
  *    "models": [{"id": "claude-x", "provider": "anthropic", "aliases": ["sonnet"],
  *                "usd_per_million": {"input": 3, "output": 15, "cache_read": 0.3,
  *                                    "cache_write": 3.75},
+ *                "usd_per_thousand_searches": 10,
  *                "context": 200000, "max_output": 64000, "extra": {}}]}
  *
  * `extra` is merged into each request's body: what a model wants and no other. */

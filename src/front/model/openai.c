@@ -184,19 +184,24 @@ static size_t headers(const struct models *m, struct fetch_header *out, struct b
 
 /* --- the answer --- */
 
+/* Negative: it does not say. */
+static int64_t count_of(const json_t *usage, const char *key) {
+    const json_t *v = json_object_get(usage, key);
+    return json_is_integer(v) ? MIN((int64_t)json_integer_value(v), (int64_t)LIMIT_MODEL_USED) : -1;
+}
+
 static int on_usage(struct model_stream *s, const json_t *usage) {
-    const json_t *in = json_object_get(usage, "prompt_tokens");
-    const json_t *out = json_object_get(usage, "completion_tokens");
-    if (!json_is_integer(in) || !json_is_integer(out) || json_integer_value(in) < 0 ||
-        json_integer_value(out) < 0)
-        return 0;
     const json_t *details = json_object_get(usage, "prompt_tokens_details");
-    int64_t cached = json_integer_value(json_object_get(details, "cached_tokens"));
-    if (cached < 0 || cached > json_integer_value(in))
+    int64_t in = count_of(usage, "prompt_tokens");
+    int64_t out = count_of(usage, "completion_tokens");
+    int64_t cached = count_of(details, "cached_tokens");
+    if (in < 0 || out < 0)
+        return 0;
+    if (cached < 0 || cached > in)
         cached = 0;
-    s->usage.input_tokens = json_integer_value(in) - cached;
+    s->usage.input_tokens = in - cached;
     s->usage.cache_read_tokens = cached;
-    s->usage.output_tokens = json_integer_value(out);
+    s->usage.output_tokens = out;
     s->input_known = s->output_known = true;
     return stream_usage(s);
 }

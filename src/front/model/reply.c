@@ -154,6 +154,13 @@ int reply_server(struct reply *r, json_t *raw, struct err *err) {
     return 0;
 }
 
+size_t reply_count(const struct reply *r, enum reply_type type) {
+    size_t n = 0;
+    for (size_t i = 0; i < r->count; i++)
+        n += r->blocks[i].type == type;
+    return n;
+}
+
 static struct reply_block *find_tool(const struct reply *r, int64_t index) {
     for (size_t i = r->count; i-- > 0;)
         if (r->blocks[i].type == REPLY_TOOL && r->blocks[i].open && r->blocks[i].index == index)

@@ -49,6 +49,8 @@ int reply_reasoning(struct reply *r, const char *text, size_t len, struct err *e
 int reply_reasoning_open(struct reply *r, json_t *raw, struct err *err);
 /* What a tool of the provider's own gave; raw is stolen. */
 int reply_server(struct reply *r, json_t *raw, struct err *err);
+/* How many blocks of a type there are. */
+size_t reply_count(const struct reply *r, enum reply_type type);
 /* The reasoning block that is open, or NULL. */
 struct reply_block *reply_open_reasoning(struct reply *r);
 /* id NULL or one that the conversation has already: a new one is made. */

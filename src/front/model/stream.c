@@ -97,6 +97,7 @@ struct model_usage model_stream_usage(const struct model_stream *s) {
         u.output_tokens = MAX(u.output_tokens, came);
         u.estimated = true;
     }
+    u.searches = MAX(u.searches, (int64_t)reply_count(&s->reply, REPLY_SERVER));
     return u;
 }
 

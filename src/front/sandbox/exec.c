@@ -427,10 +427,10 @@ static int read_plan(const struct sandbox *s, const json_t *body, struct exec_re
     if (rc == 0 && !command == !json_object_get(body, "argv"))
         rc = err_set(err, ERR_BAD_REQUEST,
                      "say what to run: either \"command\" (for sh) or \"argv\" (a list)");
-    if (rc == 0 && command && strlen(command) > ARGS_BYTES / 4)
+    if (rc == 0 && command && strlen(command) > LIMIT_SHELL_COMMAND_BYTES)
         rc = err_set(err, ERR_TOO_LARGE,
                      "\"command\" exceeds %d bytes: write it into a file and run that",
-                     ARGS_BYTES / 4);
+                     LIMIT_SHELL_COMMAND_BYTES);
     if (rc == 0 && command) {
         sandbox_strv_add(&x->argv, "sh");
         sandbox_strv_add(&x->argv, "-c");

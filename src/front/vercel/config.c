@@ -104,8 +104,8 @@ static int check_part(const char *key, const json_t *v, struct err *err) {
     return 0;
 }
 
-/* A sandbox whose policy cannot be read could not be resumed. What the operator allows is asked when
- * a session begins. */
+/* A sandbox whose policy cannot be read could not be resumed. What the operator allows is asked
+ * when a session begins. */
 static int check_policy(const json_t *v, struct err *err) {
     struct policy p = {0};
     int rc = policy_read(v, NULL, &p, err);

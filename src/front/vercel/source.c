@@ -81,8 +81,7 @@ static int read_git(const json_t *j, const char *url, struct source_plan *p, str
     if (rc == 0 && revision &&
         (*revision == '-' || strchr(revision, ':') || strlen(revision) > REVISION_BYTES))
         rc = err_set(err, ERR_BAD_REQUEST, "source.revision is a branch, a tag or a commit");
-    if (rc == 0 &&
-        (user ? strlen(user) : 0) + (password ? strlen(password) : 0) > CREDENTIAL_BYTES)
+    if (rc == 0 && (user ? strlen(user) : 0) + (password ? strlen(password) : 0) > CREDENTIAL_BYTES)
         rc = err_set(err, ERR_BAD_REQUEST, "source: username and password have at most %d bytes",
                      CREDENTIAL_BYTES);
     if (rc < 0)
