@@ -25,7 +25,6 @@ struct route_metric {
 struct metrics {
     struct route_metric routes[ROUTES_MAX];
     size_t n;
-    uint64_t requests;
 };
 
 struct metrics *metrics_create(void) {
@@ -58,11 +57,6 @@ void metrics_request(struct metrics *m, const char *route, int status, int64_t d
         }
     r->count++;
     r->sum_s += (double)duration_us / 1e6;
-    m->requests++;
-}
-
-uint64_t metrics_requests(const struct metrics *m) {
-    return m->requests;
 }
 
 void metrics_write(const struct metrics *m, struct buf *out) {

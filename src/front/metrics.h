@@ -14,6 +14,5 @@ void metrics_destroy(struct metrics *m);
 void metrics_request(struct metrics *m, const char *route, int status, int64_t duration_us);
 /* Prometheus text of what was counted, appended. */
 void metrics_write(const struct metrics *m, struct buf *out);
-uint64_t metrics_requests(const struct metrics *m);
 /* Resident memory of a process in bytes, 0 if it cannot be read. */
 int64_t metrics_process_memory(int pid);

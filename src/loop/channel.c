@@ -22,8 +22,6 @@ struct pending {
 
 struct channel {
     uv_poll_t poll;
-    uv_timer_t kick; /* frames are here already: no event of the socket will tell */
-    int handles;
     int armed; /* the events that the loop waits for */
     int fd;
     struct channel_options opt;
@@ -31,7 +29,6 @@ struct channel {
     struct pending *first;
     struct pending **last;
     size_t queued;
-    bool paused;
     bool broken; /* the socket takes no more; its reading side will tell the end */
     bool ended;
     bool closing;
@@ -48,7 +45,7 @@ static void drop_pending(struct pending *p) {
 }
 
 static void arm(struct channel *c) {
-    int events = (c->paused || c->ended ? 0 : UV_READABLE) | (c->first ? UV_WRITABLE : 0);
+    int events = (c->ended ? 0 : UV_READABLE) | (c->first ? UV_WRITABLE : 0);
     if (c->closing || events == c->armed) /* to start it again would be two system calls */
         return;
     c->armed = events;
@@ -128,12 +125,12 @@ static void flush(struct channel *c) {
     }
 }
 
-/* Takes frames until none is left, the channel was paused or closed, or others should have a turn:
+/* Takes frames until none is left, the channel was closed, or others should have a turn:
  * that is only between reads, since no event comes for frames that have been read. */
 static void receive(struct channel *c) {
     struct err err;
     int reads = 0;
-    while (!c->paused && !c->closing && !c->ended) {
+    while (!c->closing && !c->ended) {
         struct wire_frame f;
         int rc = wire_next(&c->reader, &f, &err);
         if (rc == 0) {
@@ -183,9 +180,6 @@ int channel_create(uv_loop_t *loop, int fd, const struct channel_options *option
         free(c);
         return err_set(err, ERR_IO, "watch a channel: %s", uv_strerror(rc));
     }
-    (void)uv_timer_init(loop, &c->kick);
-    c->kick.data = c;
-    c->handles = 2;
     arm(c);
     *ret_channel = c;
     return 0;
@@ -231,38 +225,12 @@ bool channel_send(struct channel *c, const struct wire_out *out) {
     return true;
 }
 
-size_t channel_queued(const struct channel *c) {
-    return c->queued;
-}
-
-void channel_pause(struct channel *c) {
-    c->paused = true;
-    arm(c);
-}
-
 static void on_closed(uv_handle_t *h) {
     struct channel *c = h->data;
-    if (--c->handles > 0)
-        return;
     wire_reader_finish(&c->reader);
     drop_queue(c);
     fd_close(&c->fd);
     free(c);
-}
-
-static void on_kick(uv_timer_t *t) {
-    struct channel *c = t->data;
-    receive(c);
-    arm(c);
-}
-
-void channel_resume(struct channel *c) {
-    if (!c->paused)
-        return;
-    c->paused = false;
-    if (!c->closing && !c->ended)
-        (void)uv_timer_start(&c->kick, on_kick, 0, 0);
-    arm(c);
 }
 
 void channel_close(struct channel *c) {
@@ -271,5 +239,4 @@ void channel_close(struct channel *c) {
     c->closing = true;
     (void)uv_poll_stop(&c->poll);
     uv_close((uv_handle_t *)&c->poll, on_closed);
-    uv_close((uv_handle_t *)&c->kick, on_closed);
 }

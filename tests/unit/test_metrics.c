@@ -1,6 +1,7 @@
 #include "front/metrics.h"
 #include "unit/unit.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -12,7 +13,6 @@ static void test_requests_are_counted_by_route_and_class(void **state) {
     metrics_request(m, "/a", 404, 20000000);
     metrics_request(m, "/b", 799, 1);
     metrics_request(m, "/b", -1, 1);
-    assert_int_equal(metrics_requests(m), 5);
     struct buf b;
     buf_init(&b, 100000);
     metrics_write(m, &b);
@@ -43,7 +43,15 @@ static void test_more_routes_than_fit_are_still_counted(void **state) {
         names[i][1] = (char)('a' + i % 26);
         metrics_request(m, names[i], 200, 1);
     }
-    assert_int_equal(metrics_requests(m), 300);
+    struct buf b;
+    buf_init(&b, 1000000);
+    metrics_write(m, &b);
+    long sum = 0;
+    static const char line[] = "\ncay_http_request_seconds_count";
+    for (const char *at = b.data; (at = strstr(at, line)); at++)
+        sum += strtol(strchr(at, '}') + 1, NULL, 10);
+    assert_int_equal(sum, 300);
+    buf_finish(&b);
     metrics_destroy(m);
 }
 

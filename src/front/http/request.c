@@ -188,10 +188,6 @@ int http_req_json(const struct http_req *req, json_t **ret_json, struct err *err
     return json_parse(req->body.data, req->body.len, "the request body", ret_json, err);
 }
 
-void *http_req_ctx(const struct http_req *req) {
-    return req->route->ctx;
-}
-
 void http_req_set_user(struct http_req *req, void *user, void (*free_user)(void *)) {
     req->user = user;
     req->free_user = free_user;

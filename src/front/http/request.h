@@ -69,8 +69,7 @@ const char *http_req_id(const struct http_req *req);
 const char *http_req_body(const struct http_req *req, size_t *ret_len);
 /* The body as JSON; an empty body is an error. */
 int http_req_json(const struct http_req *req, json_t **ret_json, struct err *err);
-/* The route's own pointer, and one that the guard may set (the caller's identity). */
-void *http_req_ctx(const struct http_req *req);
+/* What the guard may set (the caller's identity). */
 void http_req_set_user(struct http_req *req, void *user, void (*free_user)(void *));
 void *http_req_user(const struct http_req *req);
 /* True when the peer is on this machine: loopback, or a Unix socket. */

@@ -73,7 +73,6 @@ struct jobs {
     struct job *list;
     struct job_follow *follows;
     struct later_queue later;
-    size_t running;
 };
 
 struct jobs *jobs_create(uv_loop_t *loop, struct store *store) {
@@ -91,10 +90,6 @@ void jobs_destroy(struct jobs *all) {
     if (!all)
         return;
     later_queue_close(&all->later, on_later_closed, all);
-}
-
-size_t jobs_running(const struct jobs *all) {
-    return all->running;
 }
 
 static struct keeping *keeping_create(void) {
@@ -145,7 +140,6 @@ int job_begin(struct jobs *all, const struct job_spec *spec, struct job **ret_jo
     if (j->next)
         j->next->at = &j->next;
     all->list = j;
-    all->running++;
     *ret_job = j;
     return 0;
 }
@@ -258,7 +252,6 @@ void job_end(struct job *j, const struct store_run_end *end) {
     *j->at = j->next;
     if (j->next)
         j->next->at = j->at;
-    all->running--;
     keeping_unref(j->keeping);
     free(j);
 }

@@ -78,5 +78,3 @@ void job_unwatch(struct job_watch *w);
 /* The next job that is begun without an id gets this one. NULL: none. For those who have to know it
  * before (a task writes it down first), around a call that begins one. */
 void jobs_expect(struct jobs *all, const char *id);
-/* How many run. */
-size_t jobs_running(const struct jobs *all);

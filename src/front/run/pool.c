@@ -415,18 +415,6 @@ int64_t isolate_allow(struct pool_isolate *i, size_t calls) {
     return now;
 }
 
-void isolate_pause(struct pool_isolate *i) {
-    channel_pause(i->channel);
-}
-
-void isolate_resume(struct pool_isolate *i) {
-    channel_resume(i->channel);
-}
-
-pid_t isolate_pid(const struct pool_isolate *i) {
-    return i->pid;
-}
-
 /* Freed when nobody owns it and the zygote has reported its end. */
 static void maybe_free(struct pool_isolate *i) {
     if (i->taken || !i->exited)

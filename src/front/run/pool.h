@@ -78,9 +78,6 @@ int isolate_work(struct pool_isolate *i, const struct pool_want *want,
 
 void isolate_watch(struct pool_isolate *i, const struct isolate_callbacks *callbacks, void *ctx);
 bool isolate_send(struct pool_isolate *i, const struct wire_out *out);
-void isolate_pause(struct pool_isolate *i);
-void isolate_resume(struct pool_isolate *i);
-pid_t isolate_pid(const struct pool_isolate *i);
 /* Processor time that it used since its start. */
 int64_t isolate_cpu_ns(const struct pool_isolate *i);
 /* A call begins: as many as that are at work on it now, each of which may use the limit. Returns

@@ -344,8 +344,3 @@ void run_cancel(struct run *run) {
     if (run->call)
         guest_call_cancel(run->call);
 }
-
-void run_abandon(struct run *run) {
-    run->cb = (struct run_callbacks){0};
-    run_cancel(run);
-}

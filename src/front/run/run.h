@@ -45,8 +45,6 @@ struct run *run_on_guest(struct guest *g, struct jobs *jobs, const struct run_re
                          struct err *err);
 /* Its on_done comes soon, with "cancelled". */
 void run_cancel(struct run *run);
-/* The same, and no callback comes any more. */
-void run_abandon(struct run *run);
 /* Like run_start(), but gives the guest for a warm isolate. */
 struct run *run_start_warm(struct runner *r, struct jobs *jobs, const struct run_request *q,
                            void (*on_end)(void *ctx), void *end_ctx, struct guest **ret_guest,

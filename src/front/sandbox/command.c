@@ -81,11 +81,6 @@ void job_set_start_by_ms(struct sandbox_command *j, int64_t by_ms) {
     j->start_by_ms = by_ms;
 }
 
-void command_mute(struct sandbox_command *j) {
-    j->callbacks = (struct sandbox_command_callbacks){0};
-    j->paused = false;
-}
-
 static void release(struct sandbox_command *j) {
     if (j->handles > 0 || !j->told || j->busy)
         return;

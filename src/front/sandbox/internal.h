@@ -27,5 +27,3 @@ const char *command_frame(struct sandbox_command *j, struct wire_frame *f);
 void command_lost(struct sandbox_command *j, const struct err *err);
 /* The box of an ended one is gone. */
 void command_box_gone(struct sandbox_command *j);
-/* No callback comes any more. */
-void command_mute(struct sandbox_command *j);

@@ -257,21 +257,6 @@ static void box_broken(struct sandbox_box *b, const char *what) {
     sandbox_box_destroy(b);
 }
 
-void sandbox_box_abandon(struct sandbox_box *b) {
-    if (!b)
-        return;
-    b->callbacks = (struct sandbox_box_callbacks){0};
-    for (struct sandbox_call *c = b->calls; c; c = c->next)
-        c->cb = NULL;
-    for (struct sandbox_command *j = b->commands; j; j = command_next(j))
-        command_mute(j);
-    sandbox_box_destroy(b);
-}
-
-bool sandbox_box_is_ready(const struct sandbox_box *b) {
-    return b->state == BOX_READY && !b->destroying;
-}
-
 /* --- what init says --- */
 
 static void on_ready(struct sandbox_box *b, struct wire_frame *f) {

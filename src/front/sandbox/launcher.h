@@ -65,10 +65,6 @@ struct sandbox_box *sandbox_box_create(struct sandbox_launcher *h, const struct 
                                        struct err *err);
 /* Ends it: on_exited (or on_failed) comes later, when every process is gone. */
 void sandbox_box_destroy(struct sandbox_box *b);
-/* No callback of the box, its commands or calls comes any more; it is ended if it is not. NULL is
- * allowed. */
-void sandbox_box_abandon(struct sandbox_box *b);
-bool sandbox_box_is_ready(const struct sandbox_box *b);
 
 /* --- requests: each answered once, in a callback that comes later --- */
 

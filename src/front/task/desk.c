@@ -91,10 +91,6 @@ void desk_destroy(struct desk *d) {
     free(d);
 }
 
-size_t desk_held(const struct desk *d) {
-    return d->nheld;
-}
-
 static int64_t now_of(const struct desk *d) {
     return d->opt.now_ms(d->opt.ctx);
 }

@@ -15,7 +15,6 @@ enum {
     DESK_REAP_MS = 5000,
     DESK_POLL_MS = 1000,
     DESK_RETRY_MS = 1000,
-    DESK_TIMEOUT_GRACE_MS = 10000,
 };
 
 struct desk;
@@ -60,5 +59,3 @@ void desk_ended(struct desk *d, const char *task, int64_t attempt, const struct 
 /* Nothing is claimed any more. What is stopped from now on, other than by its owner, is to be tried
  * again. */
 void desk_close(struct desk *d);
-/* At work, or not acknowledged. */
-size_t desk_held(const struct desk *d);

@@ -241,10 +241,6 @@ void tasks_hint(struct tasks *t, const char *cancelled) {
     hooks_hint(t->hooks);
 }
 
-size_t tasks_running(const struct tasks *t) {
-    return desk_held(t->desk);
-}
-
 void tasks_stop(struct tasks *t) {
     if (!t)
         return;

@@ -30,7 +30,6 @@ void tasks_destroy(struct tasks *t);
 
 /* Something was queued, or asked to end. */
 void tasks_hint(struct tasks *t, const char *cancelled);
-size_t tasks_running(const struct tasks *t);
 
 /* Part of its owner. */
 struct task_listener {
