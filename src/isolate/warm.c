@@ -52,7 +52,10 @@ static int answer(struct driver *d, struct err *err) {
         if (wire_send(d->facet, &out) < 0)
             return err_sys(err, "warm-up: answer");
     }
-    return rc == -ERR_CANCELLED ? 0 : rc;
+    if (rc != -ERR_CANCELLED)
+        return rc;
+    d->facet = -1; /* it is closed: nothing more comes, and poll() is not to say so all the time */
+    return 0;
 }
 
 static int listen_to(struct driver *d, struct err *err) {

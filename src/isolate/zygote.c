@@ -8,8 +8,9 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/sm.h"
 #include "isolate/embed.h"
-#include "isolate/heap.h"
+#include "isolate/gather.h"
 #include "isolate/isolate.h"
 #include "isolate/lever.h"
 #include "isolate/probe.h"
@@ -52,13 +53,27 @@ struct zygote_config {
     uint32_t levers;
     uint64_t memory_max_bytes;
     uint32_t cpu_max_s;
+    struct buf plan; /* for gather_begin() */
 };
+
+enum forked_state {
+    FORKED_LOCKING,   /* it locks itself down */
+    FORKED_SERVING,   /* it has, and is the front's */
+    FORKED_OVERDRAWN, /* it used more than it was allowed, and was killed */
+};
+
+static const struct sm_state forked_states[] = {
+    [FORKED_LOCKING] = {"locking", SM_TO(FORKED_SERVING) | SM_TO(FORKED_OVERDRAWN)},
+    [FORKED_SERVING] = {"serving", SM_TO(FORKED_OVERDRAWN)},
+    [FORKED_OVERDRAWN] = {"overdrawn", 0},
+};
+static const struct sm forked_sm = {"forked isolate", forked_states, ARRAY_LEN(forked_states)};
 
 struct forked {
     pid_t pid;
     uint32_t number;
+    enum forked_state state;
     int64_t allowed_ns;  /* of processor time, from its start */
-    bool overdrawn;      /* it used more and was killed */
     uint64_t base_bytes; /* in memory when it began, as it said */
     int channel;         /* held until the isolate said that it is locked down, then the front's */
 };
@@ -83,8 +98,6 @@ struct zygote {
     uint32_t levers;           /* that hold */
     struct lever_pages *pages; /* NULL: not populated */
     struct reset *reset;       /* NULL: isolates do not reset */
-    struct heap_plan plan;     /* empty: to be learnt */
-    struct heap_plan *learnt;  /* by rehearsals; shared with them */
     char lever_note[256];      /* why a lever does not hold */
     uint64_t size_bytes;
     int signal_fd;
@@ -109,10 +122,9 @@ static int read_config(struct zygote *z, struct err *err) {
     c.cpu_max_s = unpack_u32(&u);
     size_t plan_len;
     const char *plan = unpack_bytes(&u, &plan_len);
-    if (plan && plan_len <= sizeof(z->plan.name)) {
-        memcpy(z->plan.name, plan, plan_len);
-        z->plan.count = (uint32_t)(plan_len / sizeof(z->plan.name[0]));
-    }
+    buf_init(&c.plan, GATHER_PLAN_MAX * sizeof(uint32_t));
+    if (plan)
+        (void)buf_add(&c.plan, plan, plan_len);
     wire_frame_finish(&f);
     if (f.type != ISOLATE_CONFIG || !unpack_ok(&u))
         return err_set(err, ERR_PROTOCOL, "the first message is no configuration");
@@ -176,7 +188,7 @@ static int note_engine_fds(struct zygote *z, const int *before, int nbefore, str
 
 /* ---- in the child ---- */
 
-enum purpose { TO_SERVE, TO_LEARN_PAGES, TO_LEARN_HEAP };
+enum purpose { TO_SERVE, TO_LEARN_PAGES, TO_GATHER };
 
 static bool replace_fd(int fresh, int old) {
     if (fresh < 0)
@@ -227,8 +239,8 @@ static void be_trained(struct zygote *z, enum purpose purpose) {
     struct err err;
     while (isolate_step(&z->isolate, -1)) {
     }
-    int rc = purpose == TO_LEARN_HEAP ? heap_learn(z->learnt, &err)
-                                      : lever_pages_learn(z->pages, z->lock.proc_fd, &err);
+    int rc = purpose == TO_GATHER ? gather_note(&err)
+                                  : lever_pages_learn(z->pages, z->lock.proc_fd, &err);
     _exit(rc < 0 ? ISOLATE_EXIT_SETUP : ISOLATE_EXIT_OK);
 }
 
@@ -258,7 +270,7 @@ static void be_isolate(struct zygote *z, int channel, enum purpose purpose)
 
 static void be_isolate(struct zygote *z, int channel, enum purpose purpose) {
     struct err err;
-    if (purpose == TO_LEARN_HEAP && heap_watch(&err) < 0)
+    if (purpose == TO_GATHER && gather_watch(&err) < 0)
         _exit(ISOLATE_EXIT_SETUP);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     sigset_t none;
@@ -302,6 +314,10 @@ static int64_t used_ns(const struct forked *c) {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+static void forked_move(struct forked *c, enum forked_state to) {
+    c->state = (enum forked_state)sm_next(&forked_sm, c->state, to);
+}
+
 /* Kills those that used more than they were allowed. Returns in how many milliseconds the next can
  * have: none can use its time faster than it passes. */
 static int check_allowances(struct zygote *z) {
@@ -309,10 +325,10 @@ static int check_allowances(struct zygote *z) {
     for (size_t i = 0; i < z->nchildren; i++) {
         struct forked *c = &z->children[i];
         int64_t left = c->allowed_ns - used_ns(c);
-        if (c->overdrawn)
+        if (c->state == FORKED_OVERDRAWN)
             continue;
         if (left <= 0) {
-            c->overdrawn = true;
+            forked_move(c, FORKED_OVERDRAWN);
             (void)kill(c->pid, SIGKILL);
         } else {
             soonest = MIN(soonest, left);
@@ -370,8 +386,9 @@ static void hand_over(struct forked *c) {
     uint8_t hello[WIRE_HEAD_SIZE];
     ssize_t n = fd_read_all(c->channel, hello, sizeof(hello));
     _cleanup_(close) int channel = steal_fd(&c->channel);
-    if (n != sizeof(hello))
+    if (n != sizeof(hello) || c->state != FORKED_LOCKING)
         return; /* it died: EXITED says so */
+    forked_move(c, FORKED_SERVING);
     c->base_bytes = wire_head_id(hello);
     _cleanup_(close) int pidfd = (int)syscall(SYS_pidfd_open, c->pid, 0);
     char space[16];
@@ -391,7 +408,7 @@ static void child_exited(struct zygote *z, pid_t pid, int status, const struct r
         char space[64];
         struct buf b = {.data = space, .cap = sizeof(space), .max = sizeof(space) - 1};
         pack_u32(&b, c->number);
-        pack_u32(&b, c->overdrawn ? ISOLATE_EXIT_CPU << 8 : (uint32_t)status);
+        pack_u32(&b, c->state == FORKED_OVERDRAWN ? ISOLATE_EXIT_CPU << 8 : (uint32_t)status);
         pack_u64(&b, (uint64_t)ru->ru_utime.tv_sec * 1000000u + (uint64_t)ru->ru_utime.tv_usec);
         pack_u64(&b, (uint64_t)ru->ru_stime.tv_sec * 1000000u + (uint64_t)ru->ru_stime.tv_usec);
         pack_u64(&b, (uint64_t)ru->ru_maxrss);
@@ -559,14 +576,15 @@ static void lever_done(struct zygote *z, enum isolate_lever lever, int rc, const
         (void)snprintf(z->lever_note, sizeof(z->lever_note), "%.200s", err->message);
 }
 
-static void begin_heap(struct zygote *z) {
+static void begin_gathering(struct zygote *z) {
     struct err err;
-    bool gathers = (z->config.levers & ISOLATE_LEVER_GATHER) && z->plan.count > 0;
-    if (!gathers && !(z->config.flags & ISOLATE_CONFIG_LEARN))
+    bool scouts = z->config.flags & ISOLATE_CONFIG_LEARN;
+    if (!scouts && !(z->config.levers & ISOLATE_LEVER_GATHER))
         return;
-    int rc = heap_begin(gathers ? &z->plan : NULL, &err);
-    if (gathers || rc < 0)
-        lever_done(z, ISOLATE_LEVER_GATHER, rc, &err);
+    int rc = gather_begin(z->config.plan.data, z->config.plan.len, scouts, &err);
+    if (rc != 0)
+        lever_done(z, ISOLATE_LEVER_GATHER, MIN(rc, 0), &err);
+    buf_finish(&z->config.plan);
 }
 
 static void pull_levers(struct zygote *z) {
@@ -576,33 +594,25 @@ static void pull_levers(struct zygote *z) {
         lever_done(z, ISOLATE_LEVER_TEXT, lever_text(proc_fd, &err), &err);
 }
 
+static int rehearse_to_gather(void *ctx, const char *program, struct err *err) {
+    return rehearse(ctx, TO_GATHER, program, err);
+}
+
 /* A later zygote can have what this one learns. */
-static void learn_heap(struct zygote *z) {
+static void scout(struct zygote *z) {
     struct err why;
-    struct heap_plan *plan =
-        mmap(NULL, sizeof(*plan), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (plan == MAP_FAILED)
-        return;
-    z->learnt = plan;
-    static const char *const programs[] = {isolate_short_js, isolate_warm_js, isolate_other_js};
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(programs); i++)
-        rc = rehearse(z, TO_LEARN_HEAP, programs[i], &why);
-    if (rc < 0)
+    _cleanup_(buf) struct buf plan;
+    buf_init(&plan, GATHER_PLAN_MAX * sizeof(uint32_t));
+    if (gather_scout(rehearse_to_gather, z, &plan, &why) < 0)
         (void)snprintf(z->lever_note, sizeof(z->lever_note), "%.200s", why.message);
-    heap_plan_sort(plan);
-    struct buf b = {.data = (char *)plan->name, .len = plan->count * sizeof(plan->name[0])};
-    if (b.len > 0)
-        (void)send_control(ISOLATE_PLAN, &b, NULL, 0);
-    z->learnt = NULL;
-    (void)munmap(plan, sizeof(*plan));
-    heap_forget();
+    if (plan.len > 0)
+        (void)send_control(ISOLATE_PLAN, &plan, NULL, 0);
 }
 
 /* Behind the walls, as every isolate will run: an engine that cannot do this must not serve. */
 static int rehearse_all(struct zygote *z, struct err *err) {
     if (z->config.flags & ISOLATE_CONFIG_LEARN)
-        learn_heap(z);
+        scout(z);
     if (z->config.levers & ISOLATE_LEVER_POPULATE) {
         struct err why;
         int rc = lever_pages_create(&z->pages, &why);
@@ -647,7 +657,7 @@ static int bring_up(struct zygote *z, struct err *err) {
     /* The engine says on standard error what its options already say. */
     _cleanup_(close) int error_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 64);
     (void)dup2(z->lock.null_fd, STDERR_FILENO);
-    begin_heap(z);
+    begin_gathering(z);
     rc = isolate_init(&z->isolate, err);
     (void)dup2(error_fd, STDERR_FILENO);
     if (rc < 0)
@@ -665,7 +675,7 @@ static int bring_up(struct zygote *z, struct err *err) {
     if (rc == 0)
         rc = warm_up(&z->isolate, isolate_short_js, z->levers & ISOLATE_LEVER_WARM ? SHORT_RUNS : 1,
                      err);
-    heap_end();
+    gather_end();
     if (rc < 0)
         return rc;
     rc = note_engine_fds(z, before, nbefore, err);

@@ -16,7 +16,7 @@
  *   zygote -> front
  *     FEATURES JSON object: which locks and levers are active, and why one is not. Comes once, when
  *              the zygote is ready to fork; "error" in it says that a strict CONFIG was refused.
- *     PLAN     u32 each: where a later zygote should put its allocations (src/isolate/heap.h).
+ *     PLAN     u32 each: where a later zygote should put its allocations (src/isolate/gather.h).
  *              Comes before FEATURES after ISOLATE_CONFIG_LEARN, if it can be had.
  *     READY    u32 number, u32 pid; descriptors: the isolate's channel, a pidfd. The isolate is
  *              locked down, populated and waits for RUN.

@@ -788,6 +788,12 @@ static void a_plan_gathers_what_a_run_writes(void **state) {
     front_outcome_finish(&o);
     front_drop(&iso);
     front_stop(&second);
+    /* Switched off, a plan changes nothing. */
+    front_start_planned(&second, getenv("CAY_ISOLATE"), 0,
+                        ISOLATE_LEVER_ALL & ~(uint32_t)ISOLATE_LEVER_GATHER, &first.plan);
+    assert_non_null(strstr(second.features, "\"gather\":false"));
+    assert_true(pages_of(&second) > pages_of(&first) * 8 / 10);
+    front_stop(&second);
     front_stop(&first);
 }
 

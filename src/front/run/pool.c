@@ -7,6 +7,7 @@
 #include "base/id.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/sm.h"
 #include "front/share.h"
 #include "wire/isolate.h"
 #include "wire/pack.h"
@@ -24,49 +25,82 @@ enum {
     REST_MS = 10000,
     RESET_WAIT_MS = 2000,
     QUIET_MS = 25,
-    PLAN_BYTES = 1 << 14,
-    HEIR_FORKS = 100, /* of the first zygote, before a plan is looked for... */
-    HEIR_MS = 3000,   /* ...or so long without a run */
+    SETTLED_FORKS = 100, /* of the first zygote, before the scout goes... */
+    SETTLED_MS = 3000,   /* ...or so long without a run */
     ALLOW_AFTER_NS = 500000000,
 };
 
-/* One life of cay-isolate. There are two or more while one takes over from the other. */
+enum zygote_state {
+    ZYGOTE_STARTING,
+    ZYGOTE_SERVING, /* it said what it can: it takes work */
+    ZYGOTE_RETIRED, /* another follows it; it goes when its last isolate has */
+    ZYGOTE_LEAVING, /* its process is about to end, for good */
+};
+
+static const struct sm_state zygote_states[] = {
+    [ZYGOTE_STARTING] = {"starting",
+                         SM_TO(ZYGOTE_SERVING) | SM_TO(ZYGOTE_RETIRED) | SM_TO(ZYGOTE_LEAVING)},
+    [ZYGOTE_SERVING] = {"serving",
+                        SM_TO(ZYGOTE_STARTING) | SM_TO(ZYGOTE_RETIRED) | SM_TO(ZYGOTE_LEAVING)},
+    [ZYGOTE_RETIRED] = {"retired", SM_TO(ZYGOTE_LEAVING)},
+    [ZYGOTE_LEAVING] = {"leaving", 0},
+};
+static const struct sm zygote_sm = {"zygote", zygote_states, ARRAY_LEN(zygote_states)};
+
+/* One keeper of cay-isolate. There are two or more while one takes over from the other. */
 struct pool_zygote {
     struct pool_zygote *next;
     struct pool *pool;
-    struct keeper *keeper;
+    enum zygote_state state;
+    struct keeper *keeper;         /* NULL when it leaves */
     struct pool_isolate *isolates; /* all that it forked and that have not ended */
     unsigned forks;
     size_t asked; /* isolates that it owes us */
-    bool up;      /* it said what it can: it takes work */
     bool planned; /* it knew a plan when it began */
-    bool scout;   /* it is there to find one */
-    bool lost;    /* its process ended without being asked to */
-    bool retired;
 };
+
+enum pooled_state {
+    POOLED_NEW,
+    POOLED_READY,     /* in the pool's list */
+    POOLED_WORKING,   /* somebody owns it, and has a place among those at work */
+    POOLED_IDLE,      /* owned, with nothing to do */
+    POOLED_OVER,      /* owned, and it has ended: that was told, it can only be released */
+    POOLED_RESETTING, /* given back by its domain: puts its memory back */
+    POOLED_PRISTINE,  /* as new, waits for its domain */
+    POOLED_DROPPED,   /* nobody's any more; freed when the zygote has reported its end */
+};
+
+static const struct sm_state pooled_states[] = {
+    [POOLED_NEW] = {"new", SM_TO(POOLED_READY) | SM_TO(POOLED_DROPPED)},
+    [POOLED_READY] = {"ready", SM_TO(POOLED_WORKING) | SM_TO(POOLED_DROPPED)},
+    [POOLED_WORKING] = {"working", SM_TO(POOLED_IDLE) | SM_TO(POOLED_OVER) |
+                                       SM_TO(POOLED_RESETTING) | SM_TO(POOLED_DROPPED)},
+    [POOLED_IDLE] = {"idle", SM_TO(POOLED_WORKING) | SM_TO(POOLED_OVER) | SM_TO(POOLED_DROPPED)},
+    [POOLED_OVER] = {"over", SM_TO(POOLED_DROPPED)},
+    [POOLED_RESETTING] = {"resetting", SM_TO(POOLED_PRISTINE) | SM_TO(POOLED_DROPPED)},
+    [POOLED_PRISTINE] = {"pristine", SM_TO(POOLED_WORKING) | SM_TO(POOLED_DROPPED)},
+    [POOLED_DROPPED] = {"dropped", 0},
+};
+static const struct sm pooled_sm = {"isolate", pooled_states, ARRAY_LEN(pooled_states)};
 
 struct pool_isolate {
     struct pool_isolate *next; /* of the zygote */
     struct pool_isolate *next_ready;
     struct pool_zygote *zygote;
+    enum pooled_state state;
     struct channel *channel;
     uint32_t number;
     pid_t pid;
     int pidfd;
     struct isolate_callbacks callbacks;
     void *ctx;
-    struct isolate_end end;
-    bool ready;          /* in the pool's list */
-    bool taken;          /* somebody owns it */
-    bool idle;           /* ...and has nothing to do for it: it is not at work */
     char owner[ID_SIZE]; /* whose work it does */
-    bool hung_up;        /* its channel ended */
-    bool told;           /* on_end was called */
     char *domain;        /* whom it served, in a pool that resets */
-    bool resting;        /* given back, waiting for its domain */
-    bool pristine;       /* it has put its memory back */
-    int64_t rest_ms;
-    bool exited; /* the zygote reported its end */
+    int64_t rest_ms;     /* since when it waits for that */
+    /* Its end is known whole when both have come. */
+    bool hung_up; /* its channel ended */
+    bool exited;  /* the zygote reported it */
+    struct isolate_end end;
     /* What it may use of the processor: see isolate_allow(). */
     int64_t allowed_from_ns;
     bool used; /* it has had a call */
@@ -91,8 +125,6 @@ struct pool {
     struct pool_zygote *zygotes; /* all that have not ended */
     struct pool_zygote *current; /* the one that forks */
     struct pool_zygote *heir;    /* on its way up, to follow it */
-    struct buf plan;             /* what a scout said of its heap, for all that follow */
-    bool scouted;
     struct pool_isolate *ready;
     struct pool_ticket *waiting;
     struct shares working; /* isolates at work, by key */
@@ -108,7 +140,6 @@ struct pool {
     void *stopped_ctx;
 };
 
-static struct pool_zygote *zygote_create(struct pool *p, bool scout);
 static void check_retired(struct pool_zygote *z);
 static void go_on(struct pool *p);
 
@@ -121,16 +152,48 @@ static void free_isolate(struct pool_isolate *i) {
     free(i);
 }
 
-static void unlink_ready(struct pool_isolate *i) {
-    struct pool *p = i->zygote->pool;
-    if (!i->ready)
-        return;
-    i->ready = false;
-    p->stats.ready--;
+static void link_ready(struct pool *p, struct pool_isolate *i) {
+    i->next_ready = p->ready; /* the newest is used first: its memory is in the caches */
+    p->ready = i;
+}
+
+static void unlink_ready(struct pool *p, struct pool_isolate *i) {
     struct pool_isolate **at = &p->ready;
     while (*at != i)
         at = &(*at)->next_ready;
     *at = i->next_ready;
+}
+
+/* The lists and numbers that go with a state. */
+static void account(struct pool *p, struct pool_isolate *i, enum pooled_state state, bool enters) {
+    size_t one = enters ? 1 : SIZE_MAX;
+    if (state == POOLED_READY) {
+        p->stats.ready += one;
+        (enters ? link_ready : unlink_ready)(p, i);
+    } else if (state == POOLED_WORKING) {
+        p->stats.busy += one;
+        (enters ? shares_add : shares_remove)(&p->working, i->owner);
+    } else if (state == POOLED_RESETTING || state == POOLED_PRISTINE) {
+        p->stats.resting += one;
+    }
+}
+
+static void pooled_move(struct pool_isolate *i, enum pooled_state to) {
+    struct pool *p = i->zygote->pool;
+    enum pooled_state from = i->state;
+    i->state = (enum pooled_state)sm_next(&pooled_sm, from, to);
+    if (i->state != to)
+        return;
+    account(p, i, from, false);
+    account(p, i, to, true);
+}
+
+static bool is_owned(const struct pool_isolate *i) {
+    return i->state == POOLED_WORKING || i->state == POOLED_IDLE || i->state == POOLED_OVER;
+}
+
+static bool is_resting(const struct pool_isolate *i) {
+    return i->state == POOLED_RESETTING || i->state == POOLED_PRISTINE;
 }
 
 static void kill_isolate(struct pool_isolate *i) {
@@ -138,38 +201,46 @@ static void kill_isolate(struct pool_isolate *i) {
         (void)syscall(SYS_pidfd_send_signal, i->pidfd, SIGKILL, NULL, 0);
 }
 
-static void tell_end(struct pool_isolate *i) {
-    if (!i->taken || i->told)
-        return;
-    i->told = true;
-    if (i->callbacks.on_end)
-        i->callbacks.on_end(i->ctx, &i->end);
+/* One that nobody owns is done with. */
+static void drop(struct pool_isolate *i) {
+    if (!is_owned(i) && i->state != POOLED_DROPPED)
+        pooled_move(i, POOLED_DROPPED);
+    kill_isolate(i);
 }
 
-/* The channel ended and the zygote told how: only then is the end known whole. */
+static void maybe_free(struct pool_isolate *i) {
+    if (i->state != POOLED_DROPPED || !i->exited)
+        return;
+    struct pool_zygote *z = i->zygote;
+    struct pool_isolate **at = &z->isolates;
+    while (*at && *at != i)
+        at = &(*at)->next;
+    if (*at)
+        *at = i->next;
+    free_isolate(i);
+    check_retired(z);
+}
+
+/* The zygote or the channel told its end. It is freed, or its owner is told when both have: only
+ * then is it known whole. He may release it in there. */
 static void check_end(struct pool_isolate *i) {
-    if (i->hung_up && i->exited)
-        tell_end(i);
+    if (!is_owned(i)) {
+        maybe_free(i);
+    } else if (i->hung_up && i->exited && i->state != POOLED_OVER) {
+        pooled_move(i, POOLED_OVER);
+        if (i->callbacks.on_end)
+            i->callbacks.on_end(i->ctx, &i->end);
+    }
 }
 
 static void on_frame(void *ctx, struct wire_frame *f) {
     struct pool_isolate *i = ctx;
-    if (i->resting && !i->taken) {
-        if (f->type == ISOLATE_RESET_READY) {
-            i->pristine = true;
-            go_on(i->zygote->pool);
-        }
-        return;
-    }
-    if (i->taken && !i->told && i->callbacks.on_frame)
+    if (i->state == POOLED_RESETTING && f->type == ISOLATE_RESET_READY) {
+        pooled_move(i, POOLED_PRISTINE);
+        go_on(i->zygote->pool);
+    } else if ((i->state == POOLED_WORKING || i->state == POOLED_IDLE) && i->callbacks.on_frame) {
         i->callbacks.on_frame(i->ctx, f);
-}
-
-static void stop_resting(struct pool_isolate *i) {
-    if (!i->resting)
-        return;
-    i->resting = false;
-    i->zygote->pool->stats.resting--;
+    }
 }
 
 static void on_hang_up(void *ctx, const struct err *err) {
@@ -178,25 +249,16 @@ static void on_hang_up(void *ctx, const struct err *err) {
         log_warn("isolate.protocol", "isolate", (int64_t)i->number, "error", err->message);
     struct pool *p = i->zygote->pool;
     i->hung_up = true;
-    unlink_ready(i);
-    stop_resting(i);
-    kill_isolate(i);
-    check_end(i); /* its owner may release it in there */
+    drop(i);
+    check_end(i);
     go_on(p);
 }
 
 /* --- at work --- */
 
 static void begin_work(struct pool *p, struct pool_isolate *i) {
-    i->idle = false;
-    p->stats.busy++;
+    pooled_move(i, POOLED_WORKING);
     p->busy_ms = clock_mono_ms();
-    shares_add(&p->working, i->owner);
-}
-
-static void end_work(struct pool *p, struct pool_isolate *i) {
-    p->stats.busy--;
-    shares_remove(&p->working, i->owner);
 }
 
 /* Whether the key may have one more isolate at work now. */
@@ -207,11 +269,7 @@ static bool has_place(const struct pool *p, const char *owner) {
 
 static struct pool_isolate *hand_out(struct pool *p, struct pool_isolate *i, const char *owner,
                                      const char *domain) {
-    p->stats.reused += i->resting;
-    unlink_ready(i);
-    stop_resting(i);
-    i->pristine = false;
-    i->taken = true;
+    p->stats.reused += is_resting(i);
     if (domain && !i->domain)
         i->domain = xstrdup(domain);
     (void)snprintf(i->owner, sizeof(i->owner), "%s", owner);
@@ -224,7 +282,8 @@ static struct pool_isolate *hand_out(struct pool *p, struct pool_isolate *i, con
 static struct pool_isolate *choose(const struct pool *p, const char *domain) {
     for (const struct pool_zygote *z = domain ? p->zygotes : NULL; z; z = z->next)
         for (struct pool_isolate *i = z->isolates; i; i = i->next)
-            if (i->resting && i->pristine && !z->retired && strcmp(i->domain, domain) == 0)
+            if (i->state == POOLED_PRISTINE && z->state == ZYGOTE_SERVING &&
+                strcmp(i->domain, domain) == 0)
                 return i;
     return p->ready;
 }
@@ -352,10 +411,9 @@ int pool_take(struct pool *p, const struct pool_want *want, struct pool_isolate 
 
 void isolate_idle(struct pool_isolate *i) {
     struct pool *p = i->zygote->pool;
-    if (i->idle)
+    if (i->state != POOLED_WORKING)
         return;
-    end_work(p, i);
-    i->idle = true;
+    pooled_move(i, POOLED_IDLE);
     go_on(p);
 }
 
@@ -415,36 +473,15 @@ int64_t isolate_allow(struct pool_isolate *i, size_t calls) {
     return now;
 }
 
-/* Freed when nobody owns it and the zygote has reported its end. */
-static void maybe_free(struct pool_isolate *i) {
-    if (i->taken || !i->exited)
-        return;
-    struct pool_zygote *z = i->zygote;
-    struct pool_isolate **at = &z->isolates;
-    while (*at && *at != i)
-        at = &(*at)->next;
-    if (*at)
-        *at = i->next;
-    free_isolate(i);
-    check_retired(z);
-}
-
 void isolate_kill(struct pool_isolate *i) {
     kill_isolate(i);
 }
 
-static void give_back(struct pool *p, struct pool_isolate *i) {
-    i->taken = false;
-    if (!i->idle)
-        end_work(p, i);
-    i->idle = false;
-    go_on(p);
-}
-
 void isolate_release(struct pool_isolate *i) {
-    if (!i || !i->taken)
+    if (!i || !is_owned(i))
         return;
-    give_back(i->zygote->pool, i);
+    pooled_move(i, POOLED_DROPPED);
+    go_on(i->zygote->pool);
     kill_isolate(i);
     channel_close(i->channel);
     i->channel = NULL;
@@ -453,17 +490,15 @@ void isolate_release(struct pool_isolate *i) {
 
 void isolate_rest(struct pool_isolate *i) {
     struct pool *p = i->zygote->pool;
-    if (!p->opt.reset || i->hung_up || i->exited || i->zygote->retired || p->stopping ||
-        p->stats.resting >= p->opt.max) {
+    if (!p->opt.reset || i->hung_up || i->exited || i->zygote->state != ZYGOTE_SERVING ||
+        p->stopping || i->state != POOLED_WORKING || p->stats.resting >= p->opt.max) {
         isolate_release(i);
         return;
     }
-    give_back(p, i);
-    i->told = false;
+    pooled_move(i, POOLED_RESETTING);
     i->callbacks = (struct isolate_callbacks){0};
-    p->stats.resting++;
-    i->resting = true;
     i->rest_ms = clock_mono_ms();
+    go_on(p);
 }
 
 /* Ends those that nobody came back for, and those that do not get ready again. */
@@ -471,34 +506,31 @@ static void end_resting(struct pool *p) {
     int64_t now = clock_mono_ms();
     for (struct pool_zygote *z = p->zygotes; z; z = z->next)
         for (struct pool_isolate *i = z->isolates; i; i = i->next)
-            if (i->resting && now - i->rest_ms > (i->pristine ? REST_MS : RESET_WAIT_MS)) {
-                stop_resting(i);
-                kill_isolate(i);
-            }
+            if (is_resting(i) &&
+                now - i->rest_ms > (i->state == POOLED_PRISTINE ? REST_MS : RESET_WAIT_MS))
+                drop(i);
 }
 
 /* --- zygotes --- */
 
+static void zygote_move(struct pool_zygote *z, enum zygote_state to) {
+    z->state = (enum zygote_state)sm_next(&zygote_sm, z->state, to);
+}
+
 /* The process is gone, and all that it forked with it. */
 static void zygote_lost(struct pool_zygote *z) {
     z->asked = 0;
-    z->up = false;
+    if (z->state == ZYGOTE_SERVING)
+        zygote_move(z, ZYGOTE_STARTING);
     /* Owners may release theirs while they are told: begin again at the head each time. */
     struct pool_isolate *i = z->isolates;
     while (i) {
         // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what is freed is out of the list before
         i->exited = i->hung_up = true;
-        unlink_ready(i);
-        stop_resting(i);
-        if (i->taken && !i->told) {
-            tell_end(i);
-            i = z->isolates;
-        } else if (!i->taken) {
-            maybe_free(i);
-            i = z->isolates;
-        } else {
-            i = i->next;
-        }
+        drop(i);
+        bool known = i->state == POOLED_OVER;
+        check_end(i);
+        i = known ? i->next : z->isolates;
     }
 }
 
@@ -509,7 +541,6 @@ static void on_quiet_closed(uv_handle_t *h) {
     shares_finish(&p->working);
     shares_finish(&p->queued);
     free(p->features);
-    buf_finish(&p->plan);
     free(p);
 }
 
@@ -541,20 +572,23 @@ static void on_zygote_stopped(void *ctx) {
     }
 }
 
+static void zygote_leave(struct pool_zygote *z) {
+    zygote_move(z, ZYGOTE_LEAVING);
+    keeper_stop(steal_ptr(&z->keeper), on_zygote_stopped, z);
+}
+
 static void check_retired(struct pool_zygote *z) {
-    if (z->retired && !z->isolates && z->keeper)
-        keeper_stop(steal_ptr(&z->keeper), on_zygote_stopped, z);
+    if (z->state == ZYGOTE_RETIRED && !z->isolates)
+        zygote_leave(z);
 }
 
 /* One that an earlier zygote forked makes room for one of its heir's. */
 static void end_outdated(struct pool *p) {
     struct pool_isolate *i = p->ready;
-    while (i && !i->zygote->retired)
+    while (i && i->zygote->state != ZYGOTE_RETIRED)
         i = i->next_ready;
-    if (!i)
-        return;
-    unlink_ready(i);
-    kill_isolate(i);
+    if (i)
+        drop(i);
 }
 
 static void on_ready(struct pool_zygote *z, struct wire_frame *f) {
@@ -585,19 +619,16 @@ static void on_ready(struct pool_zygote *z, struct wire_frame *f) {
                                 .on_frame = on_frame,
                                 .on_end = on_hang_up,
                                 .ctx = i};
-    if (channel_create(p->opt.loop, steal_fd(&channel), &o, &i->channel, &err) < 0) {
+    if (channel_create(p->opt.zygote.loop, steal_fd(&channel), &o, &i->channel, &err) < 0) {
         log_error("isolate.channel", "error", err.message);
-        kill_isolate(i);
+        drop(i);
         return;
     }
-    if (z->retired || p->stopping) {
-        kill_isolate(i);
+    if (z->state != ZYGOTE_SERVING || p->stopping) {
+        drop(i);
         return;
     }
-    i->ready = true;
-    i->next_ready = p->ready; /* the newest is used first: its memory is in the caches */
-    p->ready = i;
-    p->stats.ready++;
+    pooled_move(i, POOLED_READY);
     end_outdated(p);
     go_on(p);
 }
@@ -627,48 +658,47 @@ static void on_exited(struct pool_zygote *z, struct wire_frame *f) {
         return;
     }
     z->pool->stats.ended++;
-    unlink_ready(i);
-    stop_resting(i);
     i->exited = true;
     i->end = end;
-    /* Its owner is told when the last frames have been read; it may release it in there. */
-    if (i->taken)
-        check_end(i);
-    else
-        maybe_free(i);
+    drop(i);
+    check_end(i); /* its owner is told when the last frames have been read */
     go_on(p);
 }
 
 static void on_zygote_start(void *ctx, struct channel *channel) {
     struct pool_zygote *z = ctx;
     const struct pool_options *o = &z->pool->opt;
-    _cleanup_(buf) struct buf b;
-    buf_init(&b, 256 + PLAN_BYTES);
-    pack_u32(&b, ISOLATE_VERSION);
-    pack_u32(&b, (o->reset ? ISOLATE_CONFIG_RESET : 0) | (z->scout ? ISOLATE_CONFIG_LEARN : 0));
-    pack_u32(&b, o->levers);
-    pack_u64(&b, o->memory_max_bytes);
-    pack_u32(&b, o->cpu_max_s);
-    pack_bytes(&b, z->pool->plan.data, z->pool->plan.len);
-    z->planned = z->pool->plan.len > 0;
-    (void)channel_send(channel,
-                       &(struct wire_out){.type = ISOLATE_CONFIG, .pieces = {{b.data, b.len}}});
+    const struct buf *plan = scout_plan(o->scout);
+    z->planned = plan->len > 0;
     z->forks = 0;
+    zygote_configure(channel, &o->zygote, o->reset ? ISOLATE_CONFIG_RESET : 0, plan);
 }
 
 /* What waits of the earlier one's is ended one by one, as the heir has its own ready. */
 static void take_over(struct pool_zygote *z) {
     struct pool *p = z->pool;
-    struct pool_zygote *old = z->scout ? z : p->current;
+    struct pool_zygote *old = p->current;
     p->heir = NULL;
-    p->scouted = p->scouted || z->scout;
-    if (!z->scout)
-        p->current = z;
+    p->current = z;
     if (!old)
         return;
-    old->retired = true;
+    zygote_move(old, ZYGOTE_RETIRED);
     log_debug("isolate.retire", "forks", old->forks);
     check_retired(old);
+}
+
+static void on_features(struct pool_zygote *z, const struct wire_frame *f) {
+    struct pool *p = z->pool;
+    if (z->state == ZYGOTE_STARTING)
+        zygote_move(z, ZYGOTE_SERVING);
+    if (z == p->heir)
+        take_over(z);
+    if (z != p->current)
+        return;
+    free(p->features);
+    p->features = xstrndup((const char *)f->data, f->len);
+    log_debug("isolate.features", "features", p->features);
+    go_on(p);
 }
 
 static void on_zygote_frame(void *ctx, struct wire_frame *f) {
@@ -681,19 +711,7 @@ static void on_zygote_frame(void *ctx, struct wire_frame *f) {
         on_exited(z, f);
         break;
     case ISOLATE_FEATURES:
-        z->up = true;
-        if (z == z->pool->heir)
-            take_over(z);
-        if (z != z->pool->current)
-            break;
-        free(z->pool->features);
-        z->pool->features = xstrndup((const char *)f->data, f->len);
-        log_debug("isolate.features", "features", z->pool->features);
-        go_on(z->pool);
-        break;
-    case ISOLATE_PLAN:
-        if (z->pool->plan.len == 0)
-            (void)buf_add(&z->pool->plan, f->data, f->len);
+        on_features(z, f);
         break;
     default:
         break;
@@ -702,49 +720,33 @@ static void on_zygote_frame(void *ctx, struct wire_frame *f) {
 
 static void on_zygote_end(void *ctx) {
     struct pool_zygote *z = ctx;
-    z->lost = true;
     if (z == z->pool->heir && z->planned)
-        buf_clear(&z->pool->plan); /* it may have been the plan: the next try goes without */
+        scout_forget(z->pool->opt.scout); /* the next try goes without */
     zygote_lost(z);
 }
 
-static struct pool_zygote *zygote_create(struct pool *p, bool scout) {
+static struct pool_zygote *zygote_create(struct pool *p) {
     struct pool_zygote *z = xcalloc(1, sizeof(*z));
     z->pool = p;
-    z->scout = scout;
     z->next = p->zygotes;
     p->zygotes = z;
-    z->keeper = keeper_create(p->opt.loop, &(struct keeper_options){
-                                               .name = "cay-isolate",
-                                               .exec_fd = p->opt.exec_fd,
-                                               .joins = p->opt.joins,
-                                               .njoins = p->opt.njoins,
-                                               .drop = p->opt.drop,
-                                               .uid = p->opt.uid,
-                                               .gid = p->opt.gid,
-                                               .max_frame_bytes = 65536,
-                                               .max_queue_bytes = 65536,
-                                               .on_start = on_zygote_start,
-                                               .on_frame = on_zygote_frame,
-                                               .on_end = on_zygote_end,
-                                               .ctx = z,
-                                           });
+    z->keeper =
+        zygote_keep(&p->opt.zygote,
+                    &(struct zygote_callbacks){on_zygote_start, on_zygote_frame, on_zygote_end, z});
     return z;
 }
 
-/* A zygote that has forked enough is followed by a fresh one, and the first one soon by one that
- * knows its plan. It serves until then, and goes when its last isolate has. */
+/* A zygote that has forked enough is followed by a fresh one, and the first one by one that knows
+ * the plan, once the scout is back. It serves until then, and goes when its last isolate has. */
 static void look_for_heir(struct pool *p) {
     const struct pool_zygote *z = p->current;
-    if (p->heir && p->heir->scout && p->heir->lost)
-        take_over(p->heir); /* it failed: there will be no plan */
-    if (!z || !z->up || p->heir || p->stopping)
+    if (!z || z->state != ZYGOTE_SERVING || p->heir || p->stopping)
         return;
+    if (z->forks >= SETTLED_FORKS || clock_mono_ms() - p->busy_ms >= SETTLED_MS)
+        scout_send(p->opt.scout);
     bool worn = p->opt.retire_forks && z->forks >= p->opt.retire_forks;
-    bool settled = z->forks >= HEIR_FORKS || clock_mono_ms() - p->busy_ms >= HEIR_MS;
-    bool scouts = !p->scouted && settled && (p->opt.levers & ISOLATE_LEVER_GATHER);
-    if (worn || scouts || (p->plan.len > 0 && !z->planned))
-        p->heir = zygote_create(p, scouts);
+    if (worn || (scout_plan(p->opt.scout)->len > 0 && !z->planned))
+        p->heir = zygote_create(p);
 }
 
 static void on_quiet(uv_timer_t *t);
@@ -752,7 +754,7 @@ static void on_quiet(uv_timer_t *t);
 /* How many the newest zygote is to fork: none while it cannot. */
 static size_t missing(const struct pool *p) {
     const struct pool_zygote *z = p->current;
-    if (p->stopping || !z || !z->up || !z->keeper || !keeper_channel(z->keeper))
+    if (p->stopping || !z || z->state != ZYGOTE_SERVING || !keeper_channel(z->keeper))
         return 0;
     size_t have = z->asked;
     for (const struct pool_isolate *i = p->ready; i; i = i->next_ready)
@@ -826,19 +828,13 @@ static void on_timer(uv_timer_t *t) {
 struct pool *pool_create(const struct pool_options *options) {
     struct pool *p = xcalloc(1, sizeof(*p));
     p->opt = *options;
-    (void)uv_timer_init(options->loop, &p->timer);
+    (void)uv_timer_init(options->zygote.loop, &p->timer);
     p->timer.data = p;
-    (void)uv_timer_init(options->loop, &p->quiet);
+    (void)uv_timer_init(options->zygote.loop, &p->quiet);
     p->quiet.data = p;
     (void)uv_timer_start(&p->timer, on_timer, 100, 100);
-    buf_init(&p->plan, PLAN_BYTES);
-    if (options->elder) {
-        (void)buf_add(&p->plan, options->elder->plan.data, options->elder->plan.len);
-        p->scouted = options->elder->scouted;
-        p->opt.elder = NULL;
-    }
     p->busy_ms = clock_mono_ms();
-    p->current = zygote_create(p, false);
+    p->current = zygote_create(p);
     return p;
 }
 
@@ -861,7 +857,7 @@ void pool_stop(struct pool *p, void (*on_stopped)(void *ctx), void *ctx) {
     struct pool_zygote *next;
     for (struct pool_zygote *z = p->zygotes; z; z = next) {
         next = z->next;
-        if (z->keeper)
-            keeper_stop(steal_ptr(&z->keeper), on_zygote_stopped, z);
+        if (z->state != ZYGOTE_LEAVING)
+            zygote_leave(z);
     }
 }

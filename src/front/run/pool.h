@@ -3,8 +3,8 @@
  * when and how each ended. Whoever takes an isolate owns it until isolate_release(). */
 
 #include "base/err.h"
-#include "loop/channel.h"
-#include "loop/keeper.h"
+#include "front/run/scout.h"
+#include "front/run/zygote.h"
 #include "loop/later.h"
 
 #include <stdbool.h>
@@ -17,24 +17,15 @@ struct pool_ticket;
 struct pool_isolate;
 
 struct pool_options {
-    uv_loop_t *loop;
+    struct zygote_options zygote;
+    struct scout *scout;       /* borrowed */
     struct later_queue *later; /* borrowed */
-    int exec_fd;
-    const int *joins; /* control groups of the zygotes and isolates; borrowed */
-    size_t njoins;
-    bool drop;
-    uid_t uid;
-    gid_t gid;
-    size_t ready;       /* how many wait, forked ahead */
-    size_t max;         /* how many may be at work at a time */
-    size_t max_waiting; /* how many requests may wait for one */
-    unsigned wait_ms;   /* how long they wait before ERR_RATE */
+    size_t ready;              /* how many wait, forked ahead */
+    size_t max;                /* how many may be at work at a time */
+    size_t max_waiting;        /* how many requests may wait for one */
+    unsigned wait_ms;          /* how long they wait before ERR_RATE */
     unsigned
         retire_forks; /* the zygote is replaced after so many, for a new address-space layout */
-    uint64_t memory_max_bytes;
-    uint32_t cpu_max_s;
-    uint32_t levers;
-    const struct pool *elder; /* what it knows of the heap holds here too; may be NULL */
     /* Isolates put their memory back after a run and serve again, but only the trust domain that
      * they served before. */
     bool reset;

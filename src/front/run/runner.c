@@ -93,24 +93,29 @@ struct runner *runner_create(const struct runner_options *o) {
         .idle_ms = c->compile_idle_ms,
         .cold = o->cold,
     });
-    r->pool_options = (struct pool_options){
+    struct zygote_options zygote = {
         .loop = o->loop,
-        .later = &r->later,
         .exec_fd = o->isolate_fd,
         .joins = o->joins,
         .njoins = o->njoins,
         .drop = o->drop,
         .uid = o->uid,
         .gid = o->gid,
+        /* An upper bound for the zygote; each isolate lowers it to its own limit. */
+        .memory_max_bytes = c->limits.memory_bytes + ((uint64_t)1 << 30),
+        .cpu_max_s = c->limits.cpu_ms / 1000 + 1,
+        .levers = levers_of(o),
+    };
+    r->scout = scout_create(&zygote, &r->later);
+    r->pool_options = (struct pool_options){
+        .zygote = zygote,
+        .scout = r->scout,
+        .later = &r->later,
         .ready = c->ready_isolates,
         .max = c->isolates,
         .max_waiting = c->waiting_runs,
         .wait_ms = c->wait_ms,
         .retire_forks = 5000,
-        /* An upper bound for the zygote; each isolate lowers it to its own limit. */
-        .memory_max_bytes = c->limits.memory_bytes + ((uint64_t)1 << 30),
-        .cpu_max_s = c->limits.cpu_ms / 1000 + 1,
-        .levers = levers_of(o),
     };
     r->pool = pool_create(&r->pool_options);
     r->facets = facets_create(&(struct facets_options){.loop = o->loop,
@@ -126,7 +131,6 @@ struct pool *runner_reset_pool(struct runner *r) {
     if (!r->reset_pool) {
         struct pool_options o = r->pool_options;
         o.reset = true;
-        o.elder = r->pool;
         o.ready = 2; /* most are used again */
         r->reset_pool = pool_create(&o);
     }
@@ -158,10 +162,11 @@ static void on_part_stopped(void *ctx) {
 void runner_stop(struct runner *r, void (*on_stopped)(void *ctx), void *ctx) {
     struct stop *s = xmalloc(sizeof(*s));
     *s = (struct stop){
-        .runner = r, .left = r->reset_pool ? 4 : 3, .on_stopped = on_stopped, .ctx = ctx};
+        .runner = r, .left = r->reset_pool ? 5 : 4, .on_stopped = on_stopped, .ctx = ctx};
     if (r->reset_pool)
         pool_stop(r->reset_pool, on_part_stopped, s);
     compiler_stop(r->compiler, on_part_stopped, s);
+    scout_stop(r->scout, on_part_stopped, s);
     pool_stop(r->pool, on_part_stopped, s);
     facets_stop(r->facets, on_part_stopped, s);
 }

@@ -39,7 +39,7 @@ struct runner_config {
     unsigned compile_small_cpu_ms;
     size_t compile_waiting_bytes;
     unsigned compile_idle_ms;
-    unsigned isolate_gather; /* 1: what a run writes to is put side by side (isolate/heap.h) */
+    unsigned isolate_gather; /* 1: what a run writes to is put side by side (isolate/gather.h) */
     uint64_t isolates_memory_bytes; /* of all together; 0: three quarters of the machine's */
 };
 
@@ -52,6 +52,7 @@ struct runner {
     struct later_queue later; /* of the pools and the guests */
     struct runner_config config;
     struct compiler *compiler;
+    struct scout *scout;
     struct pool *pool;
     struct pool *reset_pool; /* NULL until somebody asks for it */
     struct facets *facets;

@@ -1,7 +1,8 @@
-#include "isolate/heap.h"
+#include "isolate/gather.h"
 
 #include "base/cleanup.h"
 #include "base/mem.h"
+#include "isolate/embed.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -13,8 +14,37 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#define ARENA_SIZE ((size_t)2 << 20)
-#define PAGE       ((uintptr_t)4096)
+#ifdef CAY_WITHOUT_GATHER
+
+int gather_begin(const void *plan, size_t len, bool scouts, struct err *err) {
+    (void)plan;
+    (void)len;
+    (void)scouts;
+    return err_set(err, ERR_UNSUPPORTED, "this build does not gather allocations");
+}
+
+void gather_end(void) {
+}
+
+int gather_scout(gather_rehearse rehearse, void *ctx, struct buf *plan, struct err *err) {
+    (void)rehearse;
+    (void)ctx;
+    return gather_begin(plan, 0, true, err);
+}
+
+int gather_watch(struct err *err) {
+    return gather_begin(NULL, 0, true, err);
+}
+
+int gather_note(struct err *err) {
+    return gather_begin(NULL, 0, true, err);
+}
+
+#else
+
+#define ARENA_SIZE   ((size_t)2 << 20)
+#define WATCHED_SIZE ((size_t)256 << 20) /* of addresses */
+#define PAGE         ((uintptr_t)4096)
 enum {
     GRAIN = 16, /* of libc's allocator */
     GATHERED_MAX = 65535,
@@ -36,13 +66,22 @@ struct note {
     uint32_t name; /* 0: stays where it is */
 };
 
+struct plan {
+    uint32_t count;
+    uint32_t name[GATHER_PLAN_MAX]; /* ascending */
+};
+
 static struct {
+    bool on;
     bool naming;
     uint32_t made[GATHERED_MAX + 1]; /* so far, of each size */
     uint16_t next[GATHERED_MAX + 1]; /* where the plan goes on for that size */
-    const struct heap_plan *plan;
+    struct plan plan;
+    struct plan *learnt; /* by a scout's rehearsals; shared with them, in no order, some twice */
     char *arena;
+    size_t arena_size;
     size_t used;
+    bool watched; /* a scout's child: all that it allocates comes from the arena */
     struct note *notes;
     uint32_t nnotes;
     uintptr_t start; /* of libc's heap, from when naming began */
@@ -59,8 +98,8 @@ static void *map(size_t n) {
 
 /* The engine asks for its blocks one by one, each aligned to its size. From libc every second one
  * would be lost to the head before the next. Here they lie side by side in chunks. */
-#define BLOCK_SIZE ((size_t)16384)
-#define CHUNK_SIZE ((size_t)1 << 20)
+#define BLOCK_SIZE   ((size_t)16384)
+#define CHUNK_SIZE   ((size_t)1 << 20)
 enum { CHUNKS_MAX = 16384, KEPT_BLOCKS = 64 };
 
 struct free_block {
@@ -144,7 +183,7 @@ static void drop_block(void *p) {
  * zygote. */
 static void *gather(size_t n) {
     size_t room = GRAIN + (n + GRAIN - 1) / GRAIN * GRAIN;
-    if (heap.used + room > ARENA_SIZE)
+    if (room < n || room > heap.arena_size - heap.used)
         return NULL;
     char *p = heap.arena + heap.used;
     heap.used += room;
@@ -153,7 +192,7 @@ static void *gather(size_t n) {
 }
 
 static bool is_gathered(const void *p) {
-    return heap.arena && (uintptr_t)p - (uintptr_t)heap.arena < ARENA_SIZE;
+    return heap.arena && (uintptr_t)p - (uintptr_t)heap.arena < heap.arena_size;
 }
 
 static size_t gathered_size(const void *p) {
@@ -172,8 +211,10 @@ static uint32_t name(size_t n) {
 
 /* A place for it, if the plan has one. */
 static void *planned(uint32_t it, size_t n) {
-    const struct heap_plan *plan = heap.plan;
-    if (it == 0 || !plan)
+    const struct plan *plan = &heap.plan;
+    if (heap.watched)
+        return gather(n);
+    if (it == 0 || plan->count == 0)
         return NULL;
     uint16_t *at = &heap.next[n];
     while (*at < plan->count && plan->name[*at] < it)
@@ -239,7 +280,7 @@ void *realloc(void *ptr, size_t size) {
 }
 
 void *aligned_alloc(size_t alignment, size_t size) {
-    if (alignment == BLOCK_SIZE && size == BLOCK_SIZE)
+    if (alignment == BLOCK_SIZE && size == BLOCK_SIZE && heap.on)
         return take_block();
     return noted(__libc_memalign(alignment, size), 0, size);
 }
@@ -260,23 +301,40 @@ int posix_memalign(void **memptr, size_t alignment, size_t size) {
 
 /* ---- learning ---- */
 
-int heap_begin(const struct heap_plan *plan, struct err *err) {
-    if (plan)
-        heap.arena = map(ARENA_SIZE);
-    else
-        heap.notes = map(NOTES_MAX * sizeof(*heap.notes));
-    if (!heap.arena && !heap.notes)
-        return err_sys(err, "room for allocations");
-    heap.plan = plan;
+static void set_arena(size_t size) {
+    heap.arena = map(size);
+    heap.arena_size = heap.arena ? size : 0;
+    heap.used = 0;
+}
+
+static void find_starts(const struct plan *plan) {
     uint32_t at = 0;
-    for (uint32_t n = 0; plan && n <= GATHERED_MAX; n++) {
+    for (uint32_t n = 0; n <= GATHERED_MAX; n++) {
         while (at < plan->count && plan->name[at] >> ORDINAL_BITS < n)
             at++;
         heap.next[n] = (uint16_t)at;
     }
+}
+
+int gather_begin(const void *plan, size_t len, bool scouts, struct err *err) {
+    bool gathers = len >= sizeof(uint32_t) && len <= sizeof(heap.plan.name) && !scouts;
+    heap.on = true;
     heap.start = (uintptr_t)sbrk(0) / GRAIN * GRAIN;
+    if (!gathers && !scouts)
+        return 0;
+    if (gathers)
+        set_arena(ARENA_SIZE);
+    else
+        heap.notes = map(NOTES_MAX * sizeof(*heap.notes));
+    if (!heap.arena && !heap.notes)
+        return err_sys(err, "room for allocations");
+    if (gathers) {
+        memcpy(heap.plan.name, plan, len);
+        heap.plan.count = (uint32_t)(len / sizeof(heap.plan.name[0]));
+        find_starts(&heap.plan);
+    }
     heap.naming = true;
-    return 0;
+    return gathers;
 }
 
 /* Takes all room that was given back, so that what an isolate allocates comes from the end of the
@@ -294,9 +352,10 @@ static void fill_holes(void) {
         }
 }
 
-void heap_end(void) {
+void gather_end(void) {
     heap.naming = false;
-    fill_holes();
+    if (heap.on)
+        fill_holes();
 }
 
 /* Pages are closed, and opened for one instruction at each write to them: that tells of every
@@ -347,12 +406,15 @@ static bool set_traps(void) {
 
 #endif
 
-int heap_watch(struct err *err) {
-    /* What is allocated from here on lies behind the end: buffers too, which the kernel writes to.
-     */
+int gather_watch(struct err *err) {
+    /* The kernel does not write to a closed page, it fails. What it writes to is allocated from
+     * here on, but libc might take room for it that the program gave back: so it comes from
+     * elsewhere. */
+    set_arena(WATCHED_SIZE);
+    heap.watched = heap.arena != NULL;
     uintptr_t from = (heap.start + PAGE - 1) / PAGE * PAGE;
     trap.touched = map((heap.end - heap.start) / GRAIN);
-    if (!trap.touched || !set_traps())
+    if (!heap.watched || !trap.touched || !set_traps())
         return err_set(err, ERR_UNSUPPORTED, "writes cannot be traced here");
     if (mprotect((void *)from, (heap.end - from) / PAGE * PAGE, PROT_READ) < 0)
         return err_sys(err, "close the heap");
@@ -375,7 +437,8 @@ static uint32_t *find_owners(size_t grains) {
     return owner;
 }
 
-int heap_learn(struct heap_plan *plan, struct err *err) {
+int gather_note(struct err *err) {
+    struct plan *plan = heap.learnt;
     size_t grains = (heap.end - heap.start) / GRAIN;
     uint32_t *owner = find_owners(grains);
     bool *written = map(NOTES_MAX + 1);
@@ -384,7 +447,7 @@ int heap_learn(struct heap_plan *plan, struct err *err) {
     for (size_t g = 0; g < grains; g++)
         if (trap.touched[g])
             written[owner[g]] = true;
-    for (uint32_t i = 0; i < heap.nnotes && plan->count < HEAP_PLAN_MAX; i++)
+    for (uint32_t i = 0; i < heap.nnotes && plan->count < GATHER_PLAN_MAX; i++)
         if (written[i + 1] && heap.notes[i].name)
             plan->name[plan->count++] = heap.notes[i].name;
     return 0;
@@ -396,7 +459,7 @@ static int by_name(const void *a, const void *b) {
     return *x < *y ? -1 : *x > *y;
 }
 
-void heap_plan_sort(struct heap_plan *plan) {
+static void sort(struct plan *plan) {
     qsort(plan->name, plan->count, sizeof(plan->name[0]), by_name);
     uint32_t n = 0;
     for (uint32_t i = 0; i < plan->count; i++)
@@ -405,8 +468,23 @@ void heap_plan_sort(struct heap_plan *plan) {
     plan->count = n;
 }
 
-void heap_forget(void) {
-    if (heap.notes)
-        (void)munmap(heap.notes, NOTES_MAX * sizeof(*heap.notes));
+int gather_scout(gather_rehearse rehearse, void *ctx, struct buf *plan, struct err *err) {
+    void *room =
+        mmap(NULL, sizeof(*heap.learnt), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED)
+        return err_sys(err, "room for a plan");
+    heap.learnt = room;
+    static const char *const programs[] = {isolate_short_js, isolate_warm_js, isolate_other_js};
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(programs); i++)
+        rc = rehearse(ctx, programs[i], err);
+    sort(heap.learnt);
+    (void)buf_add(plan, heap.learnt->name, heap.learnt->count * sizeof(heap.learnt->name[0]));
+    (void)munmap(room, sizeof(*heap.learnt));
+    (void)munmap(heap.notes, NOTES_MAX * sizeof(*heap.notes));
+    heap.learnt = NULL;
     heap.notes = NULL;
+    return rc;
 }
+
+#endif
