@@ -24,6 +24,7 @@ static const struct {
     [ERR_TOO_LARGE] = {"too_large", 413, 65},
     [ERR_LIMIT] = {"limit_exceeded", 422, 1},
     [ERR_RATE] = {"rate_limited", 429, 75},
+    [ERR_QUOTA] = {"quota_exceeded", 429, 75},
     [ERR_TIMEOUT] = {"timeout", 408, 124},
     [ERR_MISDIRECTED] = {"misdirected", 421, 77},
     [ERR_UNSUPPORTED] = {"unsupported", 501, 69},

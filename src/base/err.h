@@ -15,6 +15,7 @@ enum err_code {
     ERR_TOO_LARGE,   /* an input exceeds a limit */
     ERR_LIMIT,       /* a resource limit was reached while running */
     ERR_RATE,        /* too many requests */
+    ERR_QUOTA,       /* a key has used up what it may spend in a day */
     ERR_TIMEOUT,     /* a deadline passed */
     ERR_MISDIRECTED, /* this server does not answer for that host name */
     ERR_UNSUPPORTED, /* not available here, or not supported at all */

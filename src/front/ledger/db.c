@@ -22,11 +22,9 @@ static const char *const own_sql[] = {[OWN_VERSION] = "PRAGMA data_version",
 static const struct ledger_statements own_statements = {own_sql, ARRAY_LEN(own_sql)};
 
 static const struct ledger_statements *const all_statements[LEDGER_SUBJECTS] = {
-    [LEDGER_OWN] = &own_statements,
-    [LEDGER_KEYS] = &ledger_key_statements,
-    [LEDGER_TASKS] = &ledger_task_statements,
-    [LEDGER_QUEUE] = &ledger_queue_statements,
-    [LEDGER_HOOKS] = &ledger_hook_statements};
+    [LEDGER_OWN] = &own_statements,           [LEDGER_KEYS] = &ledger_key_statements,
+    [LEDGER_TASKS] = &ledger_task_statements, [LEDGER_QUEUE] = &ledger_queue_statements,
+    [LEDGER_HOOKS] = &ledger_hook_statements, [LEDGER_SPENDS] = &ledger_spend_statements};
 
 /* Never edit one that has been released: add the next. */
 static const char *const migrations[] = {
@@ -89,6 +87,28 @@ static const char *const migrations[] = {
     "CREATE TABLE usage (owner TEXT NOT NULL, day TEXT NOT NULL, type TEXT NOT NULL,"
     " state INTEGER NOT NULL, tasks INTEGER NOT NULL, attempts INTEGER NOT NULL,"
     " wall_ms INTEGER NOT NULL, PRIMARY KEY (owner, day, type, state)) WITHOUT ROWID;",
+    /* 3: limits of keys, and what they spend. A reservation that was settled stays for a while, so
+       that it is settled once. */
+    "ALTER TABLE keys ADD COLUMN max_jobs INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE keys ADD COLUMN tokens_per_day INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE keys ADD COLUMN nusd_per_day INTEGER NOT NULL DEFAULT 0;"
+    "CREATE TABLE spend_days (owner TEXT NOT NULL, day TEXT NOT NULL,"
+    " tokens INTEGER NOT NULL DEFAULT 0, nusd INTEGER NOT NULL DEFAULT 0,"
+    " held_tokens INTEGER NOT NULL DEFAULT 0, held_nusd INTEGER NOT NULL DEFAULT 0,"
+    " PRIMARY KEY (owner, day)) WITHOUT ROWID;"
+    "CREATE INDEX spend_days_day ON spend_days (day);"
+    "CREATE TABLE reserves (id TEXT PRIMARY KEY, owner TEXT NOT NULL, day TEXT NOT NULL,"
+    " tokens INTEGER NOT NULL, nusd INTEGER NOT NULL, node TEXT NOT NULL,"
+    " until_ms INTEGER NOT NULL, settled_ms INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;"
+    "CREATE INDEX reserves_until ON reserves (owner, until_ms) WHERE settled_ms = 0;"
+    "CREATE INDEX reserves_node ON reserves (node) WHERE settled_ms = 0;"
+    "CREATE INDEX reserves_settled ON reserves (settled_ms) WHERE settled_ms > 0;"
+    "CREATE TABLE job_usage (day TEXT NOT NULL, owner TEXT NOT NULL, kind TEXT NOT NULL,"
+    " jobs INTEGER NOT NULL, done INTEGER NOT NULL, wall_ms INTEGER NOT NULL,"
+    " input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL,"
+    " cache_read_tokens INTEGER NOT NULL, cache_write_tokens INTEGER NOT NULL,"
+    " cost_nusd INTEGER NOT NULL, charged_nusd INTEGER NOT NULL,"
+    " PRIMARY KEY (day, owner, kind)) WITHOUT ROWID;",
 };
 
 #define KEY_COLUMNS "id, name, scope, hash, rate_per_minute, grants, created_ms, revoked_ms"
@@ -254,7 +274,9 @@ static const ledger_do table[LEDGER_OPS] = {
     [LEDGER_TASK_CANCEL] = ledger_do_cancel,    [LEDGER_TASK_CLAIM] = ledger_do_claim,
     [LEDGER_TASK_RENEW] = ledger_do_renew,      [LEDGER_TASK_FINISH] = ledger_do_finish,
     [LEDGER_TASK_REAP] = ledger_do_reap,        [LEDGER_HOOK_CLAIM] = ledger_do_hook_claim,
-    [LEDGER_HOOK_END] = ledger_do_hook_end,     [LEDGER_USAGE] = ledger_do_usage};
+    [LEDGER_HOOK_END] = ledger_do_hook_end,     [LEDGER_USAGE] = ledger_do_usage,
+    [LEDGER_RESERVE] = ledger_do_reserve,       [LEDGER_RESERVE_RENEW] = ledger_do_reserve_renew,
+    [LEDGER_SETTLE] = ledger_do_settle};
 
 static int own_step(struct ledger_db *db, int which, struct err *err) {
     return store_step(ledger_ready(db, LEDGER_OWN, which), own_sql[which], NULL, err);

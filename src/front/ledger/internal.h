@@ -11,6 +11,7 @@ enum ledger_subject {
     LEDGER_TASKS,
     LEDGER_QUEUE,
     LEDGER_HOOKS,
+    LEDGER_SPENDS,
     LEDGER_SUBJECTS
 };
 
@@ -22,6 +23,7 @@ extern const struct ledger_statements ledger_key_statements;
 extern const struct ledger_statements ledger_task_statements;
 extern const struct ledger_statements ledger_queue_statements;
 extern const struct ledger_statements ledger_hook_statements;
+extern const struct ledger_statements ledger_spend_statements;
 
 struct ledger_db {
     struct sqlite3 *db;
@@ -59,6 +61,19 @@ int ledger_do_hook_claim(struct ledger_db *db, const struct ledger_ask *ask,
 int ledger_do_usage(struct ledger_db *db, const struct ledger_ask *ask,
                     struct ledger_answer *answer, struct err *err);
 int ledger_do_hook_end(struct ledger_db *db, const struct ledger_ask *ask,
+                       struct ledger_answer *answer, struct err *err);
+
+int ledger_do_reserve(struct ledger_db *db, const struct ledger_ask *ask,
+                      struct ledger_answer *answer, struct err *err);
+int ledger_do_reserve_renew(struct ledger_db *db, const struct ledger_ask *ask,
+                            struct ledger_answer *answer, struct err *err);
+int ledger_do_settle(struct ledger_db *db, const struct ledger_ask *ask,
+                     struct ledger_answer *answer, struct err *err);
+/* What a server that begins anew had set aside goes back. */
+int ledger_spend_free(struct ledger_db *db, const char *node, struct err *err);
+/* Forgets what was settled long ago. */
+int ledger_spend_prune(struct ledger_db *db, struct err *err);
+int ledger_spend_usage(struct ledger_db *db, const struct ledger_ask *ask,
                        struct ledger_answer *answer, struct err *err);
 
 /* What a task becomes when it ends, in the transaction of the caller: state, result, account, the

@@ -9,10 +9,12 @@
 
 enum { KEY_ADD, KEY_REVOKE, KEY_LIST };
 
-#define KEY_COLUMNS "id, name, scope, hash, rate_per_minute, created_ms, revoked_ms, grants"
+#define KEY_COLUMNS                                                                                \
+    "id, name, scope, hash, rate_per_minute, created_ms, revoked_ms, grants, max_jobs,"            \
+    " tokens_per_day, nusd_per_day"
 
 static const char *const sql[] = {
-    [KEY_ADD] = "INSERT INTO keys (" KEY_COLUMNS ") VALUES (?1,?2,?3,?4,?5,?6,0,?7)",
+    [KEY_ADD] = "INSERT INTO keys (" KEY_COLUMNS ") VALUES (?1,?2,?3,?4,?5,?6,0,?7,?8,?9,?10)",
     [KEY_REVOKE] = "UPDATE keys SET revoked_ms = ?2 WHERE id = ?1 AND revoked_ms = 0",
     [KEY_LIST] = "SELECT " KEY_COLUMNS " FROM keys WHERE ?1 = 0 OR revoked_ms = 0"
                  " ORDER BY created_ms, id",
@@ -40,6 +42,9 @@ static void read_key(sqlite3_stmt *st, struct ledger_key *k) {
     k->created_ms = sqlite3_column_int64(st, 5);
     k->revoked_ms = sqlite3_column_int64(st, 6);
     k->grants = store_column_dup(st, 7);
+    k->max_jobs = sqlite3_column_int64(st, 8);
+    k->tokens_per_day = sqlite3_column_int64(st, 9);
+    k->nusd_per_day = sqlite3_column_int64(st, 10);
 }
 
 int ledger_db_key_add(struct ledger_db *db, const struct ledger_key *key, struct err *err) {
@@ -51,6 +56,9 @@ int ledger_db_key_add(struct ledger_db *db, const struct ledger_key *key, struct
     store_bind_int(st, 5, key->rate_per_minute);
     store_bind_int(st, 6, key->created_ms);
     store_bind_str(st, 7, key->grants);
+    store_bind_int(st, 8, key->max_jobs);
+    store_bind_int(st, 9, key->tokens_per_day);
+    store_bind_int(st, 10, key->nusd_per_day);
     int rc = store_step(st, "add a key", NULL, err);
     if (rc == 0)
         ledger_touch(db);

@@ -18,6 +18,11 @@
  * once the lease was given to another or taken away. The end of a task, its result, the account of
  * its key and the message to its webhook are one transaction. So a task may be run more than once,
  *    and its end is acknowledged once.
+ *  - Spending: a reservation sets aside what a model call or a job may cost, of what its key has
+ * for the day (UTC, by the ledger's clock); the sum of what was spent and what is set aside never
+ *    exceeds that. It has an id of its asker's, is a lease as a claim is, and goes back whole when
+ * the lease is over or its server begins anew. Settling puts down what was really used, once for
+ * each id, whether or not anything is set aside for it still.
  *  - Nodes: LEDGER_NODE_BEGIN makes a new epoch of a server; leases of its earlier epochs are over.
  */
 
@@ -36,7 +41,10 @@ struct ledger_key {
     char *name;
     char *scope;
     unsigned char hash[LEDGER_HASH_SIZE];
-    int64_t rate_per_minute; /* 0: no limit */
+    int64_t rate_per_minute; /* each 0: no limit */
+    int64_t max_jobs;        /* at a time, on each server */
+    int64_t tokens_per_day;
+    int64_t nusd_per_day; /* billionths of a dollar */
     int64_t created_ms;
     int64_t revoked_ms; /* 0: valid */
     char *grants;       /* JSON object, or NULL */
@@ -73,6 +81,9 @@ enum ledger_op {
     LEDGER_HOOK_CLAIM,
     LEDGER_HOOK_END,
     LEDGER_USAGE,
+    LEDGER_RESERVE,
+    LEDGER_RESERVE_RENEW,
+    LEDGER_SETTLE,
     LEDGER_OPS
 };
 
@@ -140,6 +151,29 @@ void ledger_hook_finish(struct ledger_hook *h);
 
 enum ledger_hook_end { LEDGER_HOOK_DELIVERED, LEDGER_HOOK_RETRY, LEDGER_HOOK_FAILED };
 
+/* There is one server on an SQLite ledger: the lock of the data folder sees to that. */
+#define LEDGER_HERE "here"
+
+/* --- spending --- */
+
+enum { LEDGER_SPENDS_MAX = 512, LEDGER_SETTLED_MS = 600000 }; /* so long a repetition is known */
+
+struct ledger_spend {
+    char id[ID_SIZE];
+    char owner[ID_SIZE]; /* the key's id */
+    const char *kind;    /* settle: of the job */
+    /* reserve: the least that is of use, and all that is wanted; at most that of what the day has
+     * left. A limit of 0 is none. */
+    int64_t tokens_least, tokens;
+    int64_t nusd_least, nusd;
+    int64_t tokens_per_day, nusd_per_day;
+    /* settle: what was used */
+    int64_t jobs, done, wall_ms; /* jobs that have ended */
+    int64_t input_tokens, output_tokens, cache_read_tokens, cache_write_tokens;
+    int64_t cost_nusd;    /* of what has a known price */
+    int64_t charged_nusd; /* with the rest, by the dearest price */
+};
+
 /* What each op reads: */
 struct ledger_ask {
     enum ledger_op op;
@@ -159,12 +193,18 @@ struct ledger_ask {
     bool uncounted;                 /* finish: with fault: and this attempt does not count */
     const struct ledger_hook *hook; /* hook end: seq, tries */
     enum ledger_hook_end hook_end;
-    const char *error; /* hook end */
-    int64_t retry_ms;  /* hook end */
+    const char *error;                 /* hook end */
+    int64_t retry_ms;                  /* hook end */
+    const struct ledger_spend *spends; /* reserve: one; renew: id; settle */
+    size_t nspends;
 };
 
 struct ledger_answer {
-    char *usage;    /* usage: a JSON list, newest day first */
+    char *usage;    /* usage: a JSON list, newest day first: of tasks */
+    char *jobs;     /* usage: the same of jobs */
+    char *today;    /* usage: what keys have spent today, and what is set aside */
+    int64_t tokens; /* reserve: what was set aside */
+    int64_t nusd;
     struct err err; /* code 0: it was done */
     struct ledger_task *tasks;
     size_t ntasks;

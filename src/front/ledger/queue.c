@@ -106,6 +106,8 @@ int ledger_do_node_begin(struct ledger_db *db, const struct ledger_ask *ask,
     if (rc == 0)
         rc = store_step(ready(db, NODE_FREE, ask->node), "begin", NULL, err);
     if (rc == 0)
+        rc = ledger_spend_free(db, ask->node, err);
+    if (rc == 0)
         answer->epoch = number_of(ready(db, NODE_EPOCH, ask->node), 0);
     return rc;
 }
@@ -334,6 +336,8 @@ int ledger_do_reap(struct ledger_db *db, const struct ledger_ask *ask, struct le
         rc = end_attempt(db, &end, true, cancelled, err);
     }
     answer->count = (int64_t)n;
+    if (rc == 0)
+        rc = ledger_spend_prune(db, err);
     if (rc < 0 || ask->keep_ms == 0)
         return rc;
     sqlite3_stmt *st = ledger_ready(db, LEDGER_QUEUE, TASK_PRUNE);

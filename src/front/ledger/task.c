@@ -46,6 +46,8 @@ void ledger_answer_finish(struct ledger_answer *a) {
     for (size_t i = 0; i < a->nhooks; i++)
         ledger_hook_finish(&a->hooks[i]);
     free(a->usage);
+    free(a->jobs);
+    free(a->today);
     free(a->tasks);
     free(a->holds);
     free(a->hooks);

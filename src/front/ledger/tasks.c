@@ -287,7 +287,7 @@ int ledger_do_usage(struct ledger_db *db, const struct ledger_ask *ask,
     if (rc == 0)
         answer->usage = store_column_dup(st, 0);
     (void)sqlite3_reset(st);
-    return rc;
+    return rc < 0 ? rc : ledger_spend_usage(db, ask, answer, err);
 }
 
 /* --- the end --- */

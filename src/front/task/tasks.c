@@ -14,9 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* There is one server on an SQLite ledger: the lock of the data folder sees to that. */
-#define NODE "here"
-
 /* The job of an attempt. */
 struct work {
     struct work *next;
@@ -212,7 +209,7 @@ struct tasks *tasks_create(const struct tasks_options *options) {
     later_queue_init(&t->later, options->loop);
     (void)uv_timer_init(options->loop, &t->timer);
     t->timer.data = t;
-    t->desk = desk_create(&(struct desk_options){.node = NODE,
+    t->desk = desk_create(&(struct desk_options){.node = LEDGER_HERE,
                                                  .slots = (size_t)s->slots,
                                                  .per_key = (size_t)s->per_key,
                                                  .keep_ms = s->keep_s * 1000,

@@ -1,0 +1,280 @@
+#include "base/cleanup.h"
+#include "base/json.h"
+#include "front/ledger/db.h"
+#include "unit/unit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What keys spend: the ledger's file in memory, with a clock of ours. */
+
+static int64_t now_ms;
+static struct ledger_db *db;
+static struct err e;
+
+static int64_t tell_now(void) {
+    return now_ms;
+}
+
+static int setup(void **state) {
+    (void)state;
+    now_ms = 1800000000000; /* 2027-01-15T08:00:00Z */
+    return ledger_db_memory(tell_now, &db, &e);
+}
+
+static int teardown(void **state) {
+    (void)state;
+    ledger_db_close(db);
+    return 0;
+}
+
+static enum err_code ask(const struct ledger_ask *what, int64_t *ret_nusd) {
+    struct ledger_answer a;
+    ledger_db_do(db, what, &a);
+    enum err_code code = a.err.code;
+    e = a.err;
+    if (ret_nusd && !code)
+        *ret_nusd = a.nusd;
+    ledger_answer_finish(&a);
+    return code;
+}
+
+static enum err_code reserve(const char *id, int64_t least, int64_t nusd, int64_t limit,
+                             int64_t *ret_nusd) {
+    struct ledger_spend s = {
+        .owner = "key_a", .nusd_least = least, .nusd = nusd, .tokens = 1, .nusd_per_day = limit};
+    (void)snprintf(s.id, sizeof(s.id), "%s", id);
+    return ask(
+        &(struct ledger_ask){.op = LEDGER_RESERVE, .node = LEDGER_HERE, .spends = &s, .nspends = 1},
+        ret_nusd);
+}
+
+static enum err_code settle(const char *id, int64_t nusd) {
+    struct ledger_spend s = {.owner = "key_a", .kind = "sdk", .charged_nusd = nusd};
+    (void)snprintf(s.id, sizeof(s.id), "%s", id);
+    return ask(
+        &(struct ledger_ask){.op = LEDGER_SETTLE, .node = LEDGER_HERE, .spends = &s, .nspends = 1},
+        NULL);
+}
+
+static void begin_node(void) {
+    struct ledger_answer a;
+    ledger_db_do(
+        db, &(struct ledger_ask){.op = LEDGER_NODE_BEGIN, .node = LEDGER_HERE, .epoch = -1}, &a);
+    int64_t epoch = a.epoch;
+    ledger_answer_finish(&a);
+    assert_int_equal(
+        ask(&(struct ledger_ask){.op = LEDGER_NODE_BEGIN, .node = LEDGER_HERE, .epoch = epoch},
+            NULL),
+        0);
+}
+
+/* Of today, in billionths of a dollar. */
+static void day(int64_t *ret_spent, int64_t *ret_held) {
+    struct ledger_answer a;
+    ledger_db_do(db, &(struct ledger_ask){.op = LEDGER_USAGE, .limit = 100}, &a);
+    assert_int_equal(a.err.code, 0);
+    _cleanup_(json) json_t *list = json_loads(a.today, 0, NULL);
+    const json_t *row = json_array_get(list, 0);
+    *ret_spent = (int64_t)(json_number_value(json_object_get(row, "charged_usd")) * 1e9 + 0.5);
+    *ret_held = (int64_t)(json_number_value(json_object_get(row, "held_usd")) * 1e9 + 0.5);
+    ledger_answer_finish(&a);
+}
+
+static void check_day(int64_t spent, int64_t held) {
+    int64_t s;
+    int64_t h;
+    day(&s, &h);
+    assert_int_equal(s, spent);
+    assert_int_equal(h, held);
+}
+
+static void test_many_at_the_limit_minus_one_admit_one(void **state) {
+    (void)state;
+    int n = 0;
+    assert_int_equal(reserve("r0", 1, 99, 100, NULL), 0);
+    for (int i = 0; i < 100; i++) {
+        char id[16];
+        (void)snprintf(id, sizeof(id), "c%d", i);
+        enum err_code code = reserve(id, 1, 1, 100, NULL);
+        n += code == 0;
+        assert_true(code == 0 || code == ERR_QUOTA);
+    }
+    assert_int_equal(n, 1);
+    assert_int_equal(err_http_status(ERR_QUOTA), 429);
+    check_day(0, 100);
+}
+
+static void test_one_gets_what_is_left_if_that_is_of_use(void **state) {
+    (void)state;
+    int64_t got = 0;
+    assert_int_equal(reserve("a", 10, 80, 100, &got), 0);
+    assert_int_equal(got, 80);
+    assert_int_equal(reserve("b", 21, 80, 100, &got), ERR_QUOTA);
+    assert_int_equal(reserve("c", 20, 80, 100, &got), 0);
+    assert_int_equal(got, 20);
+    assert_int_equal(settle("a", 5), 0);
+    assert_int_equal(reserve("d", 1, 500, 100, &got), 0);
+    assert_int_equal(got, 75);
+    check_day(5, 95);
+}
+
+static void test_asked_again_it_is_answered_as_the_first_time(void **state) {
+    (void)state;
+    int64_t got = 0;
+    assert_int_equal(reserve("a", 1, 60, 100, &got), 0);
+    assert_int_equal(reserve("a", 1, 60, 100, &got), 0);
+    assert_int_equal(got, 60);
+    check_day(0, 60);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(settle("a", 7), 0);
+    check_day(7, 0);
+    assert_int_equal(reserve("a", 1, 60, 100, &got), ERR_CONFLICT); /* it came late */
+    check_day(7, 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(settle("never-reserved", 3), 0);
+    check_day(10, 0);
+}
+
+static void test_what_a_dead_server_held_goes_back(void **state) {
+    (void)state;
+    assert_int_equal(reserve("a", 1, 100, 100, NULL), 0);
+    assert_int_equal(reserve("b", 1, 1, 100, NULL), ERR_QUOTA);
+    now_ms += LEDGER_LEASE_MS - 1;
+    struct ledger_spend renewed = {.id = "a"};
+    assert_int_equal(
+        ask(&(struct ledger_ask){.op = LEDGER_RESERVE_RENEW, .spends = &renewed, .nspends = 1},
+            NULL),
+        0);
+    now_ms += LEDGER_LEASE_MS - 1;
+    assert_int_equal(reserve("b", 1, 1, 100, NULL), ERR_QUOTA);
+    now_ms += 1;
+    assert_int_equal(reserve("b", 1, 100, 100, NULL), 0);
+    check_day(0, 100);
+    assert_int_equal(settle("a", 9), 0); /* it was only slow: what it used counts */
+    check_day(9, 100);
+    begin_node();
+    check_day(9, 0);
+}
+
+static void test_a_day_begins_anew(void **state) {
+    (void)state;
+    now_ms += 57590000; /* ten seconds before midnight */
+    assert_int_equal(settle("x", 60), 0);
+    assert_int_equal(reserve("a", 40, 40, 100, NULL), 0);
+    assert_int_equal(reserve("b", 1, 1, 100, NULL), ERR_QUOTA);
+    now_ms += 10000;
+    assert_int_equal(reserve("b", 1, 100, 100, NULL), 0);
+    assert_int_equal(settle("a", 40), 0); /* of the day it was set aside for */
+    check_day(0, 100);
+}
+
+static void test_tokens_have_a_limit_of_their_own(void **state) {
+    (void)state;
+    struct ledger_spend s = {
+        .id = "a", .owner = "key_a", .tokens_least = 10, .tokens = 90, .tokens_per_day = 100};
+    struct ledger_ask what = {
+        .op = LEDGER_RESERVE, .node = LEDGER_HERE, .spends = &s, .nspends = 1};
+    assert_int_equal(ask(&what, NULL), 0);
+    (void)snprintf(s.id, sizeof(s.id), "b");
+    assert_int_equal(ask(&what, NULL), 0); /* the ten that are left */
+    (void)snprintf(s.id, sizeof(s.id), "c");
+    assert_int_equal(ask(&what, NULL), ERR_QUOTA);
+    assert_non_null(strstr(e.message, "tokens a day"));
+    struct ledger_spend used = {
+        .id = "a", .owner = "key_a", .kind = "chat", .input_tokens = 3, .output_tokens = 2};
+    assert_int_equal(ask(&(struct ledger_ask){.op = LEDGER_SETTLE,
+                                              .node = LEDGER_HERE,
+                                              .spends = &used,
+                                              .nspends = 1},
+                         NULL),
+                     0);
+    s.tokens_least = 85;
+    assert_int_equal(ask(&what, NULL), 0);
+}
+
+/* --- any order of everything --- */
+
+enum { CALLS = 40, LIMIT = 1000 };
+
+struct sim_call {
+    int state; /* 0: not asked, 1: asked, 2: settled, 3: dead with its server */
+    int64_t held;
+    bool lost; /* its lease may be over */
+};
+
+static unsigned pick(unsigned *seed, unsigned n) {
+    *seed = *seed * 1103515245u + 12345u;
+    return (*seed >> 16) % n;
+}
+
+/* Asks are repeated, answers are lost, servers die between reserving and settling, clocks jump.
+ * What was spent exceeds the limit by no more than what was settled after its lease. */
+static void run_schedule(unsigned seed) {
+    struct sim_call calls[CALLS] = {{0}};
+    int64_t late = 0;
+    int64_t used = 0;
+    for (int step = 0; step < 300; step++) {
+        unsigned i = pick(&seed, CALLS);
+        struct sim_call *c = &calls[i];
+        char id[16];
+        (void)snprintf(id, sizeof(id), "c%u", i);
+        unsigned what = pick(&seed, 20);
+        if (what < 9 && c->state < 2) {
+            int64_t got = 0;
+            int64_t most = 1 + pick(&seed, 200);
+            enum err_code code = reserve(id, 1, most, LIMIT, &got);
+            if (code == 0 && (c->state == 0 || c->lost)) {
+                c->lost = c->lost && c->held == got && c->state == 1;
+                c->held = got;
+                c->state = 1;
+            }
+        } else if (what < 17 && c->state == 1) {
+            int64_t spent = pick(&seed, (unsigned)c->held + 1);
+            for (unsigned k = 0; k < 1 + pick(&seed, 3); k++)
+                assert_int_equal(settle(id, spent), 0);
+            used += spent;
+            late += c->lost ? spent : 0;
+            c->state = 2;
+        } else if (what == 17) {
+            now_ms += 1 + pick(&seed, 2) * LEDGER_LEASE_MS;
+            for (int k = 0; k < CALLS; k++)
+                calls[k].lost |= calls[k].state == 1;
+        } else if (what == 18) { /* kill -9 */
+            begin_node();
+            for (int k = 0; k < CALLS; k++)
+                if (calls[k].state == 1)
+                    calls[k].state = 3;
+        }
+        int64_t s;
+        int64_t h;
+        day(&s, &h);
+        assert_int_equal(s, used);
+        assert_true(h >= 0);
+        assert_true(s + h <= LIMIT + late);
+    }
+}
+
+static void test_no_order_of_things_spends_more(void **state) {
+    for (unsigned seed = 1; seed <= 150; seed++) {
+        (void)teardown(state);
+        assert_int_equal(setup(state), 0);
+        run_schedule(seed);
+    }
+}
+
+#define SPEND_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        SPEND_TEST(test_many_at_the_limit_minus_one_admit_one),
+        SPEND_TEST(test_one_gets_what_is_left_if_that_is_of_use),
+        SPEND_TEST(test_asked_again_it_is_answered_as_the_first_time),
+        SPEND_TEST(test_what_a_dead_server_held_goes_back),
+        SPEND_TEST(test_a_day_begins_anew),
+        SPEND_TEST(test_tokens_have_a_limit_of_their_own),
+        SPEND_TEST(test_no_order_of_things_spends_more),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
