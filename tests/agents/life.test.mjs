@@ -6,7 +6,7 @@ import { test } from 'node:test';
 
 import { request, sleep } from '../lib/cay.mjs';
 import { environment, withMock } from './mock.mjs';
-import { chunksOf, Raw, slow, TYPE, until, user, withAgents, withCay } from './support.mjs';
+import { checkAccount, chunksOf, Raw, slow, TYPE, until, user, withAgents, withCay } from './support.mjs';
 
 const messages = async (server, name, type = TYPE) => (await request(server, `/agents/${type}/${name}/get-messages`)).json();
 const post = (server, name, body, headers = {}) =>
@@ -217,7 +217,9 @@ test('plain HTTP: a stream of events, JSON, and errors with a status', async (t)
   assert.match(streamed.headers['x-cay-turn'], /^turn_/);
   const chunks = chunksOf(streamed.body);
   assert.equal(chunks.at(-1), '[DONE]');
-  assert.deepEqual(JSON.parse(chunks.at(-2)), { type: 'finish', finishReason: 'stop' });
+  const { messageMetadata, ...finish } = JSON.parse(chunks.at(-2));
+  assert.deepEqual(finish, { type: 'finish', finishReason: 'stop' });
+  assert.deepEqual(checkAccount(messageMetadata), {});
   assert.equal(JSON.parse(chunks[0]).type, 'start');
   const answer = await post(cay, 'plain', { text: 'hello' }, json);
   assert.equal(answer.status, 200);

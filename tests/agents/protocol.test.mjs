@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 
 import { bearer, createKey, request, sleep } from '../lib/cay.mjs';
-import { Raw, slow, startCay, TYPE, until, user, withCay } from './support.mjs';
+import { checkAccount, Raw, slow, startCay, TYPE, until, user, withCay } from './support.mjs';
 
 let cay;
 before(async () => {
@@ -42,7 +42,9 @@ test('a turn with a tool call streams in the order of the original', async () =>
   assert.deepEqual(body.map((f) => f.seq), body.map((_, i) => i), 'seq counts from 0 without a gap');
   assert.deepEqual(Object.keys(body[0]), ['body', 'done', 'id', 'type', 'seq']);
   assert.match(JSON.parse(body[0].body).messageId, /^assistant_\d{13}_[0-9a-z]+$/);
-  assert.deepEqual(JSON.parse(body.at(-1).body), { type: 'finish', messageMetadata: { finishReason: 'stop' } });
+  const { type, messageMetadata } = JSON.parse(body.at(-1).body);
+  assert.equal(type, 'finish');
+  assert.deepEqual(checkAccount(messageMetadata), { finishReason: 'stop' });
   assert.deepEqual(frames.at(-1), {
     body: '', done: true, id: 'QHi0xc5U', type: 'cf_agent_use_chat_response', messageIds: ['u1'],
   });
@@ -70,7 +72,9 @@ test('a turn with a tool call streams in the order of the original', async () =>
   });
   assert.match(toolCallId, /./);
   assert.match(input.code, /export default async function/);
-  assert.equal(stored[1].metadata, undefined);
+  assert.deepEqual(checkAccount(stored[1].metadata), {});
+  const run = (await request(cay, `/v1/runs/${execution.id}`)).json();
+  assert.equal(run.detail.code, input.code, 'an execution is known by the UUID of its run');
   a.close();
 });
 
@@ -228,7 +232,7 @@ test('cancel keeps what was said and says aborted', async () => {
   const stored = (await request(cay, `/agents/${TYPE}/cancel/get-messages`)).json();
   assert.equal(stored.length, 2);
   assert.equal(stored[1].parts.filter((p) => p.type === 'text').map((p) => p.text).join(''), said);
-  assert.deepEqual(stored[1].metadata, { aborted: true });
+  assert.deepEqual(checkAccount(stored[1].metadata), { aborted: true });
   await b.done('c1');
   assert.deepEqual(b.frames.at(-2).messages, stored);
   const next = await a.turn('c2', [...stored, user('u2', 'Count customers by tier')]);

@@ -1,5 +1,6 @@
 // What the tests of this folder share: a raw client that keeps every frame, agents made for one test,
 // and a few waits.
+import assert from 'node:assert/strict';
 import { copyFileSync, cpSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -153,6 +154,15 @@ export class Raw {
   close() {
     this.ws.close();
   }
+}
+
+/** A message's metadata without what its turn took, which is checked here. */
+export function checkAccount({ run, model, tokens, cost_usd: cost, ms, at, ...rest }) {
+  assert.match(run, /^run_[0-9a-z]{26}$/);
+  assert.equal(typeof model, 'string');
+  for (const n of [tokens.input, tokens.output, cost, ms]) assert.ok(Number.isFinite(n) && n >= 0, String(n));
+  assert.ok(Math.abs(Date.now() - Date.parse(at)) < 600_000, at);
+  return rest;
 }
 
 export const user = (id, text) => ({ id, role: 'user', parts: [{ type: 'text', text }] });

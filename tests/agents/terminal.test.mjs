@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 
 import { buildDir, request, runCay } from '../lib/cay.mjs';
-import { slow, TYPE, until, withAgents, withCay } from './support.mjs';
+import { checkAccount, slow, TYPE, until, withAgents, withCay } from './support.mjs';
 
 function chat(t, server, args = [], { tty = false, env = {} } = {}) {
   const cay = join(buildDir, 'cay');
@@ -90,7 +90,7 @@ test('Ctrl-C stops the turn, not the program', async (t) => {
   it.child.stdin.write('\x03');
   await until(() => it.out.includes('(stopped)'), 'the stop');
   const stored = (await request(cay, `/agents/${TYPE}/stop/get-messages`)).json();
-  assert.deepEqual(stored[1].metadata, { aborted: true });
+  assert.deepEqual(checkAccount(stored[1].metadata), { aborted: true });
   await until(() => it.out.match(/you> /g).length === 2, 'the prompt');
   it.child.stdin.write('\x03');
   await until(() => it.out.includes('(/quit or Ctrl-D ends)'), 'the hint');

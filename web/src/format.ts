@@ -66,3 +66,13 @@ export function formatRate(perSecond: number): string {
 
 export const formatCount = (n: number | null): string =>
   n === null ? '–' : n.toLocaleString('en');
+
+/** Small sums keep what makes them more than nothing. */
+export function formatCost(usd: number | null): string {
+  if (usd === null) return '–';
+  if (usd === 0) return '$0';
+  return usd < 0.01 ? `$${usd.toPrecision(2)}` : `$${usd.toFixed(usd < 1 ? 3 : 2)}`;
+}
+
+export const formatTokens = (tokens: { input: number; output: number } | null): string =>
+  tokens ? `${formatCount(tokens.input)} in, ${formatCount(tokens.output)} out` : '–';

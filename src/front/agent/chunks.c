@@ -179,15 +179,27 @@ void chunks_settle(json_t *message) {
     uimessage_settle(message, stopped);
 }
 
+/* Its members stand beside those that are there. Takes them. */
+static void add_metadata(struct chunks *c, json_t *members) {
+    json_t *all = json_object_get(c->message, "metadata");
+    if (!all) {
+        (void)json_object_set_new(c->message, "metadata", members);
+        return;
+    }
+    (void)json_object_update(all, members);
+    json_decref(members);
+}
+
 void chunks_close(struct chunks *c, const json_t *error, bool aborted) {
     end_said(c);
     uimessage_add_content(c->message, c->said);
     (void)json_array_clear(c->said);
     chunks_settle(c->message);
+    add_metadata(c, c->opt.events->metadata(c->opt.ctx));
     if (error)
-        (void)json_object_set_new(c->message, "metadata", json_pack("{s:O}", "error", error));
+        add_metadata(c, json_pack("{s:O}", "error", error));
     else if (aborted)
-        (void)json_object_set_new(c->message, "metadata", json_pack("{s:b}", "aborted", 1));
+        add_metadata(c, json_pack("{s:b}", "aborted", 1));
     /* One that failed before its first word is kept too: with why. */
     if (error && uimessage_is_empty(c->message))
         c->opt.events->on_save(c->opt.ctx, c->message);
@@ -288,17 +300,22 @@ static void on_step_finish(void *ctx) {
     emit_type(ctx, "finish-step");
 }
 
+static void emit_finish(struct chunks *c, const char *reason, const char *limit) {
+    json_t *m = c->opt.events->metadata(c->opt.ctx);
+    (void)json_object_set_new(m, "finishReason", json_string(reason));
+    if (limit)
+        (void)json_object_set_new(m, "limit", json_text(limit));
+    emit_tree(c, json_pack("{s:s,s:o}", "type", "finish", "messageMetadata", m));
+}
+
 static void on_end(void *ctx, const struct dialog_end *end) {
     struct chunks *c = ctx;
     if (end->outcome == DIALOG_DONE)
-        emit_tree(c, json_pack("{s:s,s:{s:s}}", "type", "finish", "messageMetadata", "finishReason",
-                               model_stop_name(end->stop)));
+        emit_finish(c, model_stop_name(end->stop), NULL);
     if (end->outcome == DIALOG_STEPS) {
         /* As the original's stepCountIs(), this is no error. */
-        const char *text = end->error.message;
-        (void)json_object_set_new(c->message, "metadata", json_pack("{s:s}", "limit", text));
-        emit_tree(c, json_pack("{s:s,s:{s:s,s:s}}", "type", "finish", "messageMetadata",
-                               "finishReason", "tool-calls", "limit", text));
+        add_metadata(c, json_pack("{s:s}", "limit", end->error.message));
+        emit_finish(c, "tool-calls", end->error.message);
     }
     c->opt.events->on_end(c->opt.ctx, end); /* the chunks may be gone now */
 }

@@ -11,8 +11,9 @@
 static void on_execution(void *ctx, const struct tool_execution *e) {
     struct agent *a = ctx;
     struct err err;
-    char id[UUID_SIZE];
-    if (history_add_execution(a->history, id_uuid(id), e->code, e->output, e->error, &err) < 0)
+    char id[UUID_SIZE]; /* a run is also known by its UUID */
+    if (history_add_execution(a->history, id_to_uuid(e->run, id), e->code, e->output, e->error,
+                              &err) < 0)
         log_error("agent.execution", "error", err.message);
     if (e->cancelled)
         agent_sync(a, NULL);

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/sm.h"
+#include "base/utf8.h"
 #include "front/agent/chunks.h"
 #include "front/agent/internal.h"
 #include "front/agent/uimessage.h"
@@ -14,6 +15,8 @@
 
 /* Turns: from the user's message to the end of the assistant's. They wait for each other; the first
  * one has a dialog, whose chunks are its stream, a record, and a place in the history. */
+
+enum { TITLE_BYTES = 80, SAID_BYTES = 4096 };
 
 enum turn_state {
     TURN_WAITING, /* behind another */
@@ -43,6 +46,8 @@ struct turn {
     const struct model_info *model;
     struct chunks *chunks; /* NULL while it waits */
     struct dialog *dialog; /* NULL until it runs */
+    char *said;            /* what it answers, the beginning of it */
+    int64_t begun_ms;
     bool waited;
 };
 
@@ -57,6 +62,7 @@ static void free_turn(struct turn *t) {
     chunks_destroy(t->chunks);
     json_decref(t->user_ids);
     json_decref(t->conversation);
+    free(t->said);
     free(t->id);
     free(t);
 }
@@ -84,10 +90,18 @@ static void on_cancel(void *ctx) {
     end_turn(ctx, "aborted", NULL);
 }
 
+/* People tell turns apart by what was asked; whose it was is in the detail. */
+static char *make_title(const struct turn *t) {
+    const char *said = t->said ? t->said + strspn(t->said, " \t\r\n") : "";
+    return *said ? xstrndup(said, utf8_floor(said, strcspn(said, "\r\n"), TITLE_BYTES))
+                 : agent_title(t->agent);
+}
+
 static void record_begin(struct turn *t) {
     struct err err;
     struct agent *a = t->agent;
-    _cleanup_(free) char *title = agent_title(a);
+    _cleanup_(free) char *title = make_title(t);
+    t->begun_ms = clock_mono_ms();
     _cleanup_(free) char *text =
         xasprintf("%lld %s", (long long)t->place, chunks_message_id(t->chunks));
     if (job_begin(
@@ -103,13 +117,29 @@ static json_t *record_detail(const struct turn *t) {
     static const struct model_meter none;
     const struct model_meter *m = t->dialog ? dialog_meter(t->dialog) : &none;
     const struct model_usage *u = &m->usage;
-    return json_pack("{s:s,s:s,s:s,s:I,s:{s:I,s:I,s:I,s:I},s:f}", "agent", t->agent->def->type,
-                     "name", t->agent->name, "model", t->model ? t->model->id : "", "steps",
-                     (json_int_t)(t->dialog ? dialog_steps(t->dialog) : 0), "tokens", "input",
-                     (json_int_t)u->input_tokens, "output", (json_int_t)u->output_tokens,
-                     "cache_read", (json_int_t)u->cache_read_tokens, "cache_write",
-                     (json_int_t)u->cache_write_tokens, "cost_usd",
-                     (double)m->cost_nusd / NANO_USD_PER_USD);
+    return json_pack(
+        "{s:s,s:s,s:o,s:s,s:s,s:I,s:{s:I,s:I,s:I,s:I},s:f}", "agent", t->agent->def->type, "name",
+        t->agent->name, "said", t->said ? json_text(t->said) : json_null(), "message",
+        chunks_message_id(t->chunks), "model", t->model ? t->model->id : "", "steps",
+        (json_int_t)(t->dialog ? dialog_steps(t->dialog) : 0), "tokens", "input",
+        (json_int_t)u->input_tokens, "output", (json_int_t)u->output_tokens, "cache_read",
+        (json_int_t)u->cache_read_tokens, "cache_write", (json_int_t)u->cache_write_tokens,
+        "cost_usd", (double)m->cost_nusd / NANO_USD_PER_USD);
+}
+
+/* What the message tells of its turn, for whoever shows it. */
+static json_t *on_metadata(void *ctx) {
+    const struct turn *t = ctx;
+    static const char *const keys[] = {"model", "tokens", "cost_usd"};
+    char now[CLOCK_RFC3339_SIZE];
+    _cleanup_(json) json_t *detail = record_detail(t);
+    json_t *m = json_pack("{s:s,s:I}", "at", clock_rfc3339(clock_wall_ms(), now), "ms",
+                          (json_int_t)(clock_mono_ms() - t->begun_ms));
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+        (void)json_object_set(m, keys[i], json_object_get(detail, keys[i]));
+    if (t->job)
+        (void)json_object_set_new(m, "run", json_string(job_id(t->job)));
+    return m;
 }
 
 static void record_end(struct turn *t, const char *outcome, const char *error) {
@@ -270,6 +300,7 @@ static const struct chunks_events events = {
     .on_save = on_save,
     .on_full = on_full,
     .on_tool_done = on_tool_done,
+    .metadata = on_metadata,
     .on_end = on_end,
 };
 
@@ -298,9 +329,10 @@ static int begin_turn(struct turn *t, struct err *err) {
     int rc = catch_up(t, err);
     if (rc == 0)
         rc = history_reserve(a->history, &t->place, err);
-    record_begin(t);
     if (rc == 0)
         rc = history_messages(a->history, &list, err);
+    t->said = uimessage_said(list, SAID_BYTES);
+    record_begin(t);
     if (rc == 0)
         t->conversation = uimessage_to_model(list, limits->context_bytes);
     return rc;

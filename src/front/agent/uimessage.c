@@ -2,6 +2,7 @@
 
 #include "base/cleanup.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -156,6 +157,23 @@ json_t *uimessage_to_model(const json_t *list, size_t max) {
 }
 
 /* --- building --- */
+
+char *uimessage_said(const json_t *list, size_t max) {
+    for (size_t at = json_array_size(list); at-- > 0;) {
+        const json_t *m = json_array_get(list, at);
+        if (!is(m, "role", "user"))
+            continue;
+        size_t i;
+        const json_t *part;
+        json_array_foreach(json_object_get(m, "parts"), i, part) {
+            const char *text = is(part, "type", "text") ? str(part, "text") : NULL;
+            if (text && *text)
+                return xstrndup(text, utf8_floor(text, strlen(text), max));
+        }
+        return NULL;
+    }
+    return NULL;
+}
 
 json_t *uimessage_new(const char *id) {
     return json_pack("{s:s,s:s,s:[]}", "id", id, "role", "assistant", "parts");

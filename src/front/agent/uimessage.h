@@ -14,6 +14,9 @@ json_t *uimessage_to_model(const json_t *list, size_t max);
 /* Checks what a client sent: an object of at most max bytes with an id, a role and parts. */
 int uimessage_check(const json_t *message, size_t max, struct err *err);
 
+/* What the person said last, at most max bytes of it; the caller frees. NULL: nothing. */
+char *uimessage_said(const json_t *list, size_t max);
+
 /* Building an assistant's message. */
 json_t *uimessage_new(const char *id);
 void uimessage_step(json_t *message);

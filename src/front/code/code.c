@@ -542,6 +542,12 @@ static json_t *make_detail(struct code_job *c) {
                           "ref", r->ref);
     if (!d)
         d = json_object();
+    if (c->terms.options)
+        (void)json_object_set(d, "options", c->terms.options);
+    if (json_array_size(json_object_get(r->body, "files")) > 0)
+        (void)json_object_set_new(
+            d, "files",
+            json_integer((json_int_t)json_array_size(json_object_get(r->body, "files"))));
     if (c->last)
         (void)json_object_set(d, "result", c->last);
     if (c->terms.include_diff)
@@ -582,6 +588,7 @@ static void on_timer_closed(uv_handle_t *h) {
     json_decref(c->grants);
     free((char *)(uintptr_t)c->terms.system_prompt);
     free((char *)(uintptr_t)c->terms.append_system_prompt);
+    json_decref(c->terms.options);
     code_request_finish(&c->ask);
     free(c->clone_route);
     buf_finish(&c->said);
@@ -773,6 +780,7 @@ static int take_terms(struct code_job *c, const struct code_terms *t, struct err
     c->terms.system_prompt = t && t->system_prompt ? xstrdup(t->system_prompt) : NULL;
     c->terms.append_system_prompt =
         t && t->append_system_prompt ? xstrdup(t->append_system_prompt) : NULL;
+    json_incref(c->terms.options);
     if (c->terms.plan)
         c->terms.include_diff = false; /* there is nothing to tell */
     unsigned options = t ? options_of(c) : 0;

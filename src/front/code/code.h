@@ -42,7 +42,8 @@ struct code_terms {
     bool include_diff; /* what it changed is wanted */
     const char *system_prompt;
     const char *append_system_prompt;
-    double max_usd; /* of its model; 0: what the settings say */
+    double max_usd;  /* of its model; 0: what the settings say */
+    json_t *options; /* as they were asked for, for the record; NULL: none */
 };
 
 struct code_ask {

@@ -120,6 +120,7 @@ int code_task_start(struct codes *all, const struct code_ask *ask, char ret_id[I
     if (rc < 0)
         return rc;
     t.terms.kind = "execute";
+    t.terms.options = json_object_get(ask->body, "options");
     struct code_ask more = *ask;
     more.body = request;
     more.terms = &t.terms;

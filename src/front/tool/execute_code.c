@@ -74,7 +74,8 @@ static void on_run_done(void *ctx, const struct run *run, const char *record, si
     if (env && env->on_execution)
         env->on_execution(
             env->ctx,
-            &(struct tool_execution){.code = c->code,
+            &(struct tool_execution){.run = run_id(run),
+                                     .code = c->code,
                                      .output = json_string_value(json_object_get(output, "output")),
                                      .error = json_string_value(json_object_get(output, "error")),
                                      .cancelled = !c->base.done});

@@ -101,6 +101,7 @@ struct tool_facet {
 
 /* A program that a tool ran, at its end. */
 struct tool_execution {
+    const char *run; /* its id */
     const char *code;
     const char *output;
     const char *error; /* NULL: none */

@@ -94,6 +94,24 @@ async function json(path: string, options: RequestOptions = {}): Promise<unknown
 const conversation = (agent: string, name: string): string =>
   `/v1/agents/${encodeURIComponent(agent)}/${encodeURIComponent(name)}`;
 
+export type RunQuery = {
+  limit?: number;
+  cursor?: string | null;
+  kind?: string;
+  status?: string;
+  /** Times as RFC 3339 has them. */
+  since?: string;
+  until?: string;
+  text?: string;
+};
+
+export function runsPath(query: RunQuery): string {
+  const fields = new URLSearchParams({ limit: String(query.limit ?? 20) });
+  for (const key of ['kind', 'status', 'since', 'until', 'text', 'cursor'] as const)
+    if (query[key]) fields.set(key, query[key]);
+  return `/v1/runs?${fields}`;
+}
+
 export const api = {
   json,
 
@@ -101,14 +119,9 @@ export const api = {
     return read.readHealth(await json('/health', signal ? { signal } : {}));
   },
 
-  async runs(
-    options: { limit?: number; cursor?: string | null; kind?: string; signal?: AbortSignal } = {},
-  ) {
-    const query = new URLSearchParams({ limit: String(options.limit ?? 20) });
-    if (options.kind) query.set('kind', options.kind);
-    if (options.cursor) query.set('cursor', options.cursor);
+  async runs(options: RunQuery & { signal?: AbortSignal } = {}) {
     const { signal } = options;
-    return read.readRunPage(await json(`/v1/runs?${query}`, signal ? { signal } : {}));
+    return read.readRunPage(await json(runsPath(options), signal ? { signal } : {}));
   },
 
   async run(id: string, signal?: AbortSignal) {

@@ -28,6 +28,17 @@ export type Step = {
   ms: number;
 };
 
+/** What took a while: a question to the model, or a step. */
+export type Span = {
+  label: string;
+  step: number | null;
+  /** Milliseconds since the agent began. */
+  at: number;
+  /** null: it is not over. */
+  ms: number | null;
+  ok: boolean;
+};
+
 export type CodeState = {
   seq: number;
   sandbox: string;
@@ -35,6 +46,8 @@ export type CodeState = {
   steps: readonly Step[];
   /** What the agent says besides its steps, with the number of the step before it. */
   words: readonly { after: number; text: string; bad: boolean }[];
+  spans: readonly Span[];
+  tokens: { input: number; output: number };
   summary: string;
   run: Run | null;
 };
@@ -45,6 +58,8 @@ export const emptyCode: CodeState = {
   model: '',
   steps: [],
   words: [],
+  spans: [],
+  tokens: { input: 0, output: 0 },
   summary: '',
   run: null,
 };
@@ -61,11 +76,40 @@ function changeStep(state: CodeState, step: number, change: (step: Step) => Step
   return { ...state, steps: state.steps.map((s) => (s.step === step ? change(s) : s)) };
 }
 
+const maxSpans = 2000;
+
+/** The clock of the agent: what begins opens a span, what ends closes the last one that is open. */
+function readSpan(state: CodeState, type: string, data: Record<string, unknown>): CodeState {
+  const at = number(data['at']);
+  const step = type.startsWith('step') ? number(data['step']) : null;
+  if (type.endsWith('_begin')) {
+    const label = step === null ? 'the model' : text(data['tool']);
+    const span = { label, step, at, ms: null, ok: true };
+    return { ...state, spans: [...state.spans, span].slice(-maxSpans) };
+  }
+  const open = state.spans.findLastIndex((span) => span.ms === null && span.step === step);
+  const ok = data['ok'] !== false;
+  const spans = state.spans.map((span, i) =>
+    i === open ? { ...span, ms: Math.max(0, at - span.at), ok } : span,
+  );
+  return { ...state, spans };
+}
+
 /** The state after one more event. */
-export function readCodeEvent(state: CodeState, type: string, value: unknown): CodeState {
+export function readCodeEvent(before: CodeState, type: string, value: unknown): CodeState {
   const data = object(value);
   const step = number(data['step']);
+  const isSpan = /^(model|step)_(begin|end)$/.test(type);
+  const state = isSpan ? readSpan(before, type, data) : before;
   switch (type) {
+    case 'model_end':
+      return {
+        ...state,
+        tokens: {
+          input: state.tokens.input + number(data['input_tokens']),
+          output: state.tokens.output + number(data['output_tokens']),
+        },
+      };
     case 'sandbox':
       return { ...state, sandbox: text(data['id']) };
     case 'start':
@@ -110,10 +154,10 @@ export function readCodeEvent(state: CodeState, type: string, value: unknown): C
   }
 }
 
-/** Begins a job and gives its id. It goes on by itself: what follows is read by followCode(). */
-export async function startCode(body: CodeRequest): Promise<string> {
+/** Begins a job and gives its id. It goes on by itself: what follows is read by its events. */
+export async function startJob(path: string, body: object): Promise<string> {
   const abort = new AbortController();
-  const response = await request('/v1/code', {
+  const response = await request(path, {
     method: 'POST',
     body,
     headers: { Accept: 'text/event-stream' },
@@ -126,7 +170,7 @@ export async function startCode(body: CodeRequest): Promise<string> {
 }
 
 /** Yields [number, type, data] of the events after a number, until the job has ended. */
-export async function* followCode(
+export async function* followRun(
   id: string,
   after: number,
   signal: AbortSignal,

@@ -11,6 +11,8 @@ const run = (change: Partial<RunDetail>): RunDetail => ({
   finishedAt: '2026-01-01T00:00:01Z',
   durationMs: 1000,
   error: null,
+  tokens: null,
+  costUsd: null,
   detail: null,
   events: [],
   ...change,
@@ -70,7 +72,6 @@ test('the messages of a call, its usage, and what begins it again', () => {
   expect(got.tools).toEqual(['TodoWrite']);
   expect(got.tokens).toEqual({ input: 5, output: 7 });
   expect([got.costUsd, got.turns, got.model]).toEqual([0.5, 2, 'demo']);
-  expect(got.body).toEqual({ prompt: 'Do it', options: { max_turns: 2 } });
 });
 
 test('nonsense is left out, and a call that still runs has its title', () => {
@@ -85,5 +86,5 @@ test('nonsense is left out, and a call that still runs has its title', () => {
     run({ status: 'running', events: events.map((data, i) => event(i + 1, data)) }),
   )!;
   expect(got.messages).toEqual([]);
-  expect([got.prompt, got.body, got.tokens, got.costUsd]).toEqual(['title', null, null, null]);
+  expect([got.prompt, got.tokens, got.costUsd]).toEqual(['title', null, null]);
 });

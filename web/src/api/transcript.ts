@@ -22,8 +22,6 @@ export type Transcript = {
   tokens: { input: number; output: number } | null;
   costUsd: number | null;
   messages: Message[];
-  /** What begins the same call again. */
-  body: { prompt: string; options?: unknown } | null;
 };
 
 const text = (value: unknown): string => (typeof value === 'string' ? value : '');
@@ -79,7 +77,6 @@ export function readTranscript(run: RunDetail): Transcript | null {
       messages.push({ seq: event.seq, time: event.time, role: text(data.type), parts });
   }
   const prompt = text(detail.prompt);
-  const options = detail.options ?? undefined;
   return {
     prompt: prompt || run.title,
     model: text(detail.model) || text(init.model),
@@ -91,6 +88,5 @@ export function readTranscript(run: RunDetail): Transcript | null {
         : { input: Number(tokens.input), output: Number(tokens.output) },
     costUsd: number(detail.cost_usd),
     messages,
-    body: prompt ? { prompt, ...(options === undefined ? {} : { options }) } : null,
   };
 }

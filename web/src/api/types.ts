@@ -44,7 +44,12 @@ export type Run = {
   finishedAt: string | null;
   durationMs: number | null;
   error: { code: string; message: string } | null;
+  /** null: it asked no model, or the server does not say. */
+  tokens: Tokens | null;
+  costUsd: number | null;
 };
+
+export type Tokens = { input: number; output: number };
 
 export type RunEvent = { seq: number; time: string; type: string; data: unknown };
 export type RunDetail = Run & { detail: unknown; events: RunEvent[] };
@@ -140,7 +145,16 @@ export function readRun(value: unknown): Run {
     finishedAt: textOrNull(it.finished_at),
     durationMs: numberOrNull(it.duration_ms),
     error: error && { code: text(error.code), message: text(error.message) },
+    tokens: readTokens(it.tokens),
+    costUsd: numberOrNull(it.cost_usd),
   };
+}
+
+export function readTokens(value: unknown): Tokens | null {
+  const { input, output } = object(value);
+  return numberOrNull(input) === null && numberOrNull(output) === null
+    ? null
+    : { input: number(input), output: number(output) };
 }
 
 export function readRunPage(value: unknown): RunPage {

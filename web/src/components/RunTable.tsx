@@ -1,7 +1,8 @@
 import type { Run } from '../api/types.ts';
-import { formatDuration } from '../format.ts';
+import { formatCost, formatDuration, formatTokens } from '../format.ts';
 import { Link } from '../router.tsx';
 import { RunBadge } from './Badge.tsx';
+import { plainText } from './ansi.ts';
 import { DataTable, type Column } from './DataTable.tsx';
 import { TimeAgo } from './TimeAgo.tsx';
 import './RunTable.css';
@@ -18,11 +19,19 @@ type Props = {
   now: number;
   /** Where a run is shown. */
   link?: (run: Run) => string;
+  /** Whether what they cost is shown, where it is known. */
+  costs?: boolean;
 };
 
 const runLink = (run: Run): string => `/runs/${encodeURIComponent(run.id)}`;
 
-export function RunTable({ runs, now, link = runLink }: Props) {
+const cost: Column<Run> = {
+  title: 'Cost',
+  numeric: true,
+  cell: (run) => <span title={formatTokens(run.tokens)}>{formatCost(run.costUsd)}</span>,
+};
+
+export function RunTable({ runs, now, link = runLink, costs = false }: Props) {
   const columns: Column<Run>[] = [
     {
       title: 'Run',
@@ -30,7 +39,7 @@ export function RunTable({ runs, now, link = runLink }: Props) {
       wide: true,
       cell: (run) => (
         <Link to={link(run)} className="run-link">
-          <span className="run-title">{run.title || run.id}</span>
+          <span className="run-title">{plainText(run.title) || run.id}</span>
           {run.title && <span className="run-id">{run.id}</span>}
         </Link>
       ),
@@ -44,6 +53,7 @@ export function RunTable({ runs, now, link = runLink }: Props) {
       cell: (run) => <TimeAgo time={run.createdAt} now={now} />,
     },
     { title: 'Duration', numeric: true, cell: (run) => formatDuration(runDuration(run, now)) },
+    ...(costs && runs.some((run) => run.costUsd !== null) ? [cost] : []),
   ];
   return (
     <DataTable

@@ -2,7 +2,8 @@ import { act } from 'react';
 import { expect, test, vi } from 'vitest';
 import { render } from '../../test/render.tsx';
 import type { Run } from '../api/types.ts';
-import { isWanted, mergeRuns } from '../views/runs/index.tsx';
+import { isWanted } from '../views/runs/filter.ts';
+import { mergeRuns } from '../views/runs/index.tsx';
 import { DataTable } from './DataTable.tsx';
 import { ErrorBoundary } from './ErrorBoundary.tsx';
 import { runDuration, RunTable } from './RunTable.tsx';
@@ -17,6 +18,8 @@ const run = (id: string, change: Partial<Run> = {}): Run => ({
   finishedAt: '2026-01-01T00:00:01Z',
   durationMs: 1000,
   error: null,
+  tokens: null,
+  costUsd: null,
   ...change,
 });
 
@@ -31,7 +34,7 @@ test('runs are found by status and by words of title, id or error', () => {
   const failed = run('run_1', { status: 'failed', error: { code: 'x', message: 'Out of Sand' } });
   expect(isWanted(failed, { status: '', text: '' })).toBe(true);
   expect(isWanted(failed, { status: 'done', text: '' })).toBe(false);
-  expect(isWanted(failed, { status: 'failed', text: ' of sand' })).toBe(true);
+  expect(isWanted(failed, { status: 'failed', text: 'of sand' })).toBe(true);
   expect(isWanted(failed, { status: '', text: 'RUN_1' })).toBe(true);
   expect(isWanted(failed, { status: '', text: 'nothing' })).toBe(false);
 });

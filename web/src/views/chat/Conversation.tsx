@@ -20,6 +20,7 @@ import { useKept } from '../../kept.ts';
 import { Composer } from './Composer.tsx';
 import { Executions } from './Executions.tsx';
 import { hasBegun, Message, textOf } from './Message.tsx';
+import { ConversationTitle } from './LiveConsole.tsx';
 import { executionsError, readExecutions, readTables, titleOf } from './state.ts';
 import { StateTableView } from './Tables.tsx';
 
@@ -127,16 +128,18 @@ export default function Conversation({ agent: info, name, takeFocus, onTurn }: P
     </ErrorBoundary>
   );
   return (
-    <div className="conversation" data-wide={wide || undefined}>
-      {wide && <div className="chat-column">{chat}</div>}
-      <Tabs
-        label={wide ? 'What the agent did and has' : 'Conversation'}
-        tabs={wide ? side : [{ id: 'chat', label: 'Chat', panel: chat }, ...side]}
-        // Beside the conversation its data is shown first: the programs stand in it already.
-        current={tab || (wide ? (side[1]?.id ?? '') : '')}
-        onChange={setTab}
-      />
-    </div>
+    <ConversationTitle value={`${info.type}/${name}`}>
+      <div className="conversation" data-wide={wide || undefined}>
+        {wide && <div className="chat-column">{chat}</div>}
+        <Tabs
+          label={wide ? 'What the agent did and has' : 'Conversation'}
+          tabs={wide ? side : [{ id: 'chat', label: 'Chat', panel: chat }, ...side]}
+          // Beside the conversation its data is shown first: the programs stand in it already.
+          current={tab || (wide ? (side[1]?.id ?? '') : '')}
+          onChange={setTab}
+        />
+      </div>
+    </ConversationTitle>
   );
 }
 

@@ -5,6 +5,8 @@ import { Notice } from '../../components/Notice.tsx';
 import { Output, splitOutput } from '../../components/Output.tsx';
 import { TimeAgo } from '../../components/TimeAgo.tsx';
 import { useNow } from '../../hooks.ts';
+import { Link } from '../../router.tsx';
+import { playgroundOf } from '../play/request.ts';
 import type { Execution } from './state.ts';
 
 /** The programs the agent ran, newest first. */
@@ -32,6 +34,8 @@ export function Executions({ list, error }: { list: readonly Execution[]; error:
               {item.time !== null && (
                 <TimeAgo time={new Date(item.time).toISOString()} now={Math.max(now, item.time)} />
               )}
+              {/^[0-9a-f-]{36}$/.test(item.id) && <Link to={`/runs/${item.id}`}>Its run</Link>}
+              <Link to={playgroundOf(item.code)}>Open in the playground</Link>
             </div>
             <Program item={item} />
           </li>

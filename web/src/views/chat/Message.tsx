@@ -1,9 +1,11 @@
 import { isToolUIPart, type UIMessage } from 'ai';
 import { memo } from 'react';
-import { object } from '../../api/types.ts';
+import { numberOrNull, object, readTokens, text } from '../../api/types.ts';
 import { plainText } from '../../components/ansi.ts';
 import { Copy } from '../../components/Copy.tsx';
 import { Markdown, safeUrl } from '../../components/Markdown.tsx';
+import { formatCost, formatDuration, formatTime, formatTokens } from '../../format.ts';
+import { Link } from '../../router.tsx';
 import { ToolCall } from './ToolCall.tsx';
 
 type Props = {
@@ -47,11 +49,36 @@ export const Message = memo(function Message(props: Props) {
               Edit
             </button>
           )}
+          {!mine && <Account metadata={message.metadata} />}
         </div>
       )}
     </li>
   );
 });
+
+/** What the answer took: the model, its tokens, the money and the time. */
+function Account({ metadata }: { metadata: unknown }) {
+  const { run, model, tokens, cost_usd, ms, at } = object(metadata);
+  const took = numberOrNull(ms);
+  if (took === null) return null;
+  const said = [
+    plainText(text(model)),
+    readTokens(tokens) ? `${formatTokens(readTokens(tokens))}` : '',
+    numberOrNull(cost_usd) === null ? '' : formatCost(numberOrNull(cost_usd)),
+    formatDuration(took),
+  ];
+  return (
+    <span className="message-account" title={formatTime(text(at))}>
+      {said.filter(Boolean).join(' · ')}
+      {typeof run === 'string' && (
+        <>
+          {' · '}
+          <Link to={`/runs/${encodeURIComponent(run)}`}>run</Link>
+        </>
+      )}
+    </span>
+  );
+}
 
 const isSeen = (part: UIMessage['parts'][number]): boolean =>
   part.type === 'text' || part.type === 'reasoning' ? part.text !== '' : part.type !== 'step-start';

@@ -6,6 +6,9 @@ import { Code } from '../../components/Code.tsx';
 import { DataTable } from '../../components/DataTable.tsx';
 import { JsonBlock } from '../../components/JsonBlock.tsx';
 import { Output, splitOutput } from '../../components/Output.tsx';
+import { Link } from '../../router.tsx';
+import { playgroundOf } from '../play/request.ts';
+import { LiveConsole } from './LiveConsole.tsx';
 import { cellOf, columnsOf } from './state.ts';
 
 type Part = ToolUIPart | DynamicToolUIPart;
@@ -28,13 +31,20 @@ function stateOf(part: Part, live: boolean): { tone: Tone; word: string } {
 export function ToolCall({ part, live }: { part: Part; live: boolean }) {
   const name = getToolName(part);
   const { tone, word } = stateOf(part, live);
+  const { code } = object(part.input);
   return (
     <section className="tool" data-state={word} aria-label={`${name}: ${word}`}>
       <div className="tool-head">
         <code>{name}</code>
         <Badge tone={tone}>{word}</Badge>
+        {typeof code === 'string' && word !== 'writing' && (
+          <Link to={playgroundOf(code)} className="tool-open">
+            Open in the playground
+          </Link>
+        )}
       </div>
       <Input value={part.input} />
+      {word === 'running' && typeof code === 'string' && <LiveConsole />}
       {part.state === 'output-available' && <Result value={part.output} />}
       {part.state === 'output-error' && <Output text={part.errorText} label="Error" tone="bad" />}
     </section>

@@ -1,32 +1,21 @@
-import { memo, Suspense, useEffect, useRef, useState } from 'react';
-import { backoffMs } from '../../api/backoff.ts';
+import { Suspense, useState } from 'react';
 import { api, ApiError } from '../../api/client.ts';
-import {
-  cancelRun,
-  emptyCode,
-  followCode,
-  readCodeEvent,
-  startCode,
-  type CodeRequest,
-  type CodeState,
-  type Step,
-} from '../../api/code.ts';
+import { cancelRun, startJob, type CodeRequest } from '../../api/code.ts';
+import { useCode } from '../../api/follow.ts';
 import { calls, sandboxes, send } from '../../api/sandboxes.ts';
 import { object, text } from '../../api/types.ts';
 import { plainText } from '../../components/ansi.ts';
-import { Badge, RunBadge } from '../../components/Badge.tsx';
-import { Code } from '../../components/Code.tsx';
+import { RunBadge } from '../../components/Badge.tsx';
+import { Steps } from '../../components/CodeSteps.tsx';
 import { Confirm } from '../../components/Confirm.tsx';
 import { Copy } from '../../components/Copy.tsx';
 import { Curl } from '../../components/Curl.tsx';
 import { PlayIcon, StopIcon } from '../../components/Icon.tsx';
-import { JsonBlock } from '../../components/JsonBlock.tsx';
 import { Loading } from '../../components/Loading.tsx';
 import { Notice } from '../../components/Notice.tsx';
-import { Output } from '../../components/Output.tsx';
 import { RunTable } from '../../components/RunTable.tsx';
 import { Section } from '../../components/Section.tsx';
-import { formatAge, formatBytes, formatDuration } from '../../format.ts';
+import { formatAge, formatBytes } from '../../format.ts';
 import { useLoad, useNow } from '../../hooks.ts';
 import { useKept } from '../../kept.ts';
 import { lazyView } from '../../lazyView.ts';
@@ -86,7 +75,7 @@ function Start() {
     setBusy(true);
     setProblem(null);
     try {
-      const id = await startCode(body);
+      const id = await startJob('/v1/code', body);
       setSpec('');
       navigate(`/coder/${id}`);
     } catch (cause) {
@@ -204,42 +193,6 @@ function More({ options, change, onFiles }: MoreProps) {
       {wrong !== null && <p className="field-error">{wrong}</p>}
     </details>
   );
-}
-
-/** Follows a job through whatever happens to the line. */
-function useCode(id: string): { state: CodeState; lost: boolean; error: ApiError | null } {
-  const [state, setState] = useState(emptyCode);
-  const [lost, setLost] = useState(false);
-  const [error, setError] = useState<ApiError | null>(null);
-  const latest = useRef(emptyCode);
-
-  useEffect(() => {
-    const abort = new AbortController();
-    const follow = async () => {
-      for (let attempt = 0; !abort.signal.aborted && !latest.current.run; attempt++) {
-        try {
-          for await (const [seq, type, data] of followCode(id, latest.current.seq, abort.signal)) {
-            latest.current = { ...readCodeEvent(latest.current, type, data), seq };
-            setState(latest.current);
-            setLost(false);
-            attempt = 0;
-          }
-        } catch (cause) {
-          if (abort.signal.aborted) return;
-          if (cause instanceof ApiError && cause.status >= 400 && cause.status < 500) {
-            setError(cause);
-            return;
-          }
-        }
-        if (abort.signal.aborted || latest.current.run) return;
-        setLost(true);
-        await new Promise((done) => setTimeout(done, backoffMs(attempt)));
-      }
-    };
-    void follow();
-    return () => abort.abort();
-  }, [id]);
-  return { state, lost, error };
 }
 
 function Job({ id }: { id: string }) {
@@ -379,7 +332,7 @@ function FollowUp({ sandbox }: { sandbox: string }) {
     setBusy(true);
     setProblem(null);
     try {
-      const id = await startCode(body);
+      const id = await startJob('/v1/code', body);
       setSpec('');
       navigate(`/coder/${id}`);
     } catch (cause) {
@@ -413,67 +366,5 @@ function FollowUp({ sandbox }: { sandbox: string }) {
       </div>
       {problem !== null && <Notice tone="bad" title={problem} />}
     </form>
-  );
-}
-
-function Steps({ state }: { state: CodeState }) {
-  const said = (after: number) =>
-    state.words
-      .filter((w) => w.after === after)
-      .map((w, i) => (
-        <p key={i} className={w.bad ? 'coder-said bad' : 'coder-said'} dir="auto">
-          {plainText(w.text)}
-        </p>
-      ));
-  if (state.steps.length === 0 && state.words.length === 0 && !state.run)
-    return <Loading what="The agent begins" />;
-  return (
-    <ol className="coder-steps" aria-label="Steps" aria-live="polite">
-      {said(0).length > 0 && <li className="coder-words">{said(0)}</li>}
-      {state.steps.map((step, i) => (
-        <li key={step.step}>
-          <StepCard step={step} />
-          {said(i + 1)}
-        </li>
-      ))}
-    </ol>
-  );
-}
-
-const StepCard = memo(function StepCard({ step }: { step: Step }) {
-  return (
-    <article className="card coder-step" aria-label={`Step ${step.step}: ${step.tool}`}>
-      <header>
-        <strong>{plainText(step.tool)}</strong>
-        <Badge tone={step.ok === null ? 'busy' : step.ok ? 'ok' : 'bad'}>
-          {step.ok === null ? 'at work' : step.ok ? 'ok' : 'failed'}
-        </Badge>
-        {step.ok !== null && <span className="coder-time">{formatDuration(step.ms)}</span>}
-      </header>
-      <Arguments args={step.args} />
-      {step.output !== '' && <Output text={step.output} label="Output" />}
-    </article>
-  );
-});
-
-/** A command as a shell's line, a file as a file; anything else as it is. */
-function Arguments({ args }: { args: unknown }) {
-  const { command, path, content, ...rest } = object(args);
-  if (typeof args === 'string') return <Output text={args} label="Arguments" />;
-  if (typeof command === 'string')
-    return (
-      <pre className="output coder-command" tabIndex={0} role="region" aria-label="Arguments">
-        <span aria-hidden="true">$ </span>
-        {plainText(command)}
-      </pre>
-    );
-  return (
-    <>
-      {typeof path === 'string' && <p className="mono coder-path">{plainText(path)}</p>}
-      {typeof content === 'string' && (
-        <Code text={content} label="Arguments" language={text(path)} />
-      )}
-      {Object.keys(rest).length > 0 && <JsonBlock value={rest} label="Arguments" />}
-    </>
   );
 }

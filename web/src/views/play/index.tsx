@@ -76,8 +76,13 @@ export default function PlayView() {
 
   // A run of another view is opened here by its id.
   useEffect(() => {
-    const id = new URLSearchParams(location.search).get('run');
-    if (id) void load(id);
+    const asked = new URLSearchParams(location.search);
+    const id = asked.get('run');
+    if (!id) return;
+    const again = asked.get('again') === '1';
+    // A reload must not run it once more.
+    if (again) history.replaceState(history.state, '', `/play?run=${encodeURIComponent(id)}`);
+    void load(id).then((found) => (found && again ? runIt() : undefined));
   }, []);
 
   async function runIt() {
@@ -88,16 +93,19 @@ export default function PlayView() {
     recent.reload();
   }
 
-  async function load(id: string) {
+  async function load(id: string): Promise<boolean> {
     try {
       const program = readProgram((await api.run(id)).detail);
-      if (!program || program.code === null) return setWrong('That run has no program to load.');
-      setWrong(null);
+      const found = program !== null && program.code !== null;
+      setWrong(found ? null : 'That run has no program to load.');
+      if (!found) return false;
       change(formOf(program));
-      return show(program);
+      show(program);
+      return true;
     } catch (cause) {
       const why = cause instanceof ApiError ? cause.message : 'it cannot be read';
-      return setWrong(`That run could not be loaded: ${why}.`);
+      setWrong(`That run could not be loaded: ${why}.`);
+      return false;
     }
   }
 

@@ -1,6 +1,6 @@
 import { execFileSync } from 'node:child_process';
 import { expect, test } from 'vitest';
-import { bodyOf, curlOf, type Form } from './request.ts';
+import { bodyOf, curlOf, playgroundOf, readForm, readShared, type Form } from './request.ts';
 
 const form: Form = { code: 'x', language: 'js', env: '', wallMs: '', memoryMib: '' };
 
@@ -34,4 +34,12 @@ test('a shell reads the command as it was meant, whatever the program says', () 
   }).split('\n');
   expect(words).toContain('Authorization: Bearer secret');
   expect(JSON.parse(words[words.indexOf('-d') + 1] ?? '')).toEqual(body);
+});
+
+test('a program of an agent gets databases of its own for the names it uses', () => {
+  const hash = playgroundOf('env.db.query("x"); env.db .execute("y"); env.notes.put(1)').slice(5);
+  expect(JSON.parse(readForm(readShared(hash), {} as never).env)).toEqual({
+    db: { facet: 'playground-db' },
+    notes: { facet: 'playground-notes' },
+  });
 });

@@ -83,6 +83,20 @@ export const share = (form: Form): string =>
     .replaceAll('/', '_')
     .replace(/=+$/, '');
 
+/** A program of an agent, to be tried: with a database of its own in the place of the agent's. */
+export function playgroundOf(code: string): string {
+  const names = new Set([...code.matchAll(/\benv\.([A-Za-z_]\w*)\s*\./g)].map(([, name]) => name));
+  const env = Object.fromEntries([...names].map((name) => [name, { facet: `playground-${name}` }]));
+  const form: Form = {
+    code,
+    language: 'js',
+    env: names.size > 0 ? JSON.stringify(env) : '',
+    wallMs: '5000',
+    memoryMib: '',
+  };
+  return `/play#${share(form)}`;
+}
+
 export function readShared(hash: string): unknown {
   if (hash.length < 2) return null;
   try {

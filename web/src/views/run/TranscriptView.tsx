@@ -1,31 +1,19 @@
-import { useState } from 'react';
-import { api, ApiError } from '../../api/client.ts';
 import type { Part, Transcript } from '../../api/transcript.ts';
-import { object } from '../../api/types.ts';
-import { Facts, type Fact } from '../../components/Facts.tsx';
 import { JsonBlock } from '../../components/JsonBlock.tsx';
 import { Markdown } from '../../components/Markdown.tsx';
 import { Notice } from '../../components/Notice.tsx';
 import { Output } from '../../components/Output.tsx';
 import { Section } from '../../components/Section.tsx';
-import { formatCount, formatTime } from '../../format.ts';
-import { navigate } from '../../router.tsx';
+import { formatTime } from '../../format.ts';
 
 const roles: Record<string, string> = { assistant: 'Model', user: 'Tool', result: 'End' };
 
 /** A call of /execute/sdk, to be read: what was asked, what was said, what the tools gave. */
 export function TranscriptView({ transcript }: { transcript: Transcript }) {
-  const { prompt, messages, tools, model, turns, tokens, costUsd } = transcript;
-  const facts: Fact[] = [
-    ['Model', model || '–'],
-    ['Tools', tools.join(', ') || 'none'],
-    ['Turns', turns === null ? '–' : formatCount(turns)],
-    ['Tokens', tokens ? `${formatCount(tokens.input)} in, ${formatCount(tokens.output)} out` : '–'],
-    ['Cost', costUsd === null ? '–' : `$${costUsd.toFixed(4)}`],
-  ];
+  const { prompt, messages } = transcript;
   return (
     <>
-      <Section title="Prompt" aside={<Again transcript={transcript} />}>
+      <Section title="Prompt">
         <Output text={prompt} label="Prompt" />
       </Section>
       <Section title="Messages" flush>
@@ -34,7 +22,7 @@ export function TranscriptView({ transcript }: { transcript: Transcript }) {
         ) : (
           <ol className="messages">
             {messages.map((message) => (
-              <li key={message.seq} data-role={message.role}>
+              <li key={message.seq} id={`message-${message.seq}`} data-role={message.role}>
                 <div className="message-head">
                   <span className="event-type">{roles[message.role] ?? message.role}</span>
                   <time dateTime={message.time}>{formatTime(message.time)}</time>
@@ -46,9 +34,6 @@ export function TranscriptView({ transcript }: { transcript: Transcript }) {
             ))}
           </ol>
         )}
-      </Section>
-      <Section title="Usage">
-        <Facts facts={facts} />
       </Section>
     </>
   );
@@ -90,30 +75,4 @@ function PartView({ part }: { part: Part }) {
         <p className="nothing">Done.</p>
       );
   }
-}
-
-/** Begins the same call again, and shows it. */
-function Again({ transcript: { body } }: { transcript: Transcript }) {
-  const [busy, setBusy] = useState(false);
-  const [error, setError] = useState('');
-  if (!body) return null;
-  async function begin() {
-    setBusy(true);
-    setError('');
-    try {
-      const answer = object(await api.json('/execute/sdk', { method: 'POST', body }));
-      if (typeof answer.request_id === 'string') navigate(`/runs/${answer.request_id}`);
-    } catch (cause) {
-      if (cause instanceof ApiError) setError(cause.message);
-    }
-    setBusy(false);
-  }
-  return (
-    <>
-      {error && <span role="alert">{error}</span>}
-      <button type="button" className="button" disabled={busy} onClick={() => void begin()}>
-        {busy ? 'Running…' : 'Run again'}
-      </button>
-    </>
-  );
 }

@@ -1,10 +1,22 @@
-import { Fragment, useState } from 'react';
+import { Suspense, useMemo, useState } from 'react';
 import { api } from '../../api/client.ts';
-import type { RunDetail, RunEvent } from '../../api/types.ts';
-import { readTranscript } from '../../api/transcript.ts';
+import { useCode, usePrinted } from '../../api/follow.ts';
+import {
+  numberOrNull,
+  object,
+  readTokens,
+  text,
+  type RunDetail,
+  type RunEvent,
+} from '../../api/types.ts';
+import { readTranscript, type Transcript } from '../../api/transcript.ts';
 import { failedLine, readProgram, type Program } from '../../api/program.ts';
+import { plainText } from '../../components/ansi.ts';
 import { RunBadge } from '../../components/Badge.tsx';
 import { Code } from '../../components/Code.tsx';
+import { Steps } from '../../components/CodeSteps.tsx';
+import { Copy } from '../../components/Copy.tsx';
+import { Curl } from '../../components/Curl.tsx';
 import { Facts, type Fact } from '../../components/Facts.tsx';
 import { JsonBlock } from '../../components/JsonBlock.tsx';
 import { Loading } from '../../components/Loading.tsx';
@@ -18,12 +30,20 @@ import {
 } from '../../components/ProgramParts.tsx';
 import { runDuration } from '../../components/RunTable.tsx';
 import { Section } from '../../components/Section.tsx';
-import { formatDuration, formatTime } from '../../format.ts';
+import { Timeline, type Bar } from '../../components/Timeline.tsx';
+import { formatCost, formatDuration, formatTime, formatTokens } from '../../format.ts';
 import { useLoad, useNow } from '../../hooks.ts';
+import { lazyView } from '../../lazyView.ts';
 import { Link } from '../../router.tsx';
 import type { ViewProps } from '../../views.ts';
+import { codeBars, messageBars, programBars } from './bars.ts';
+import { Actions } from './RunAgain.tsx';
 import { TranscriptView } from './TranscriptView.tsx';
+import { readTurn } from './turn.ts';
 import './run.css';
+
+const ChatTurn = lazyView(() => import('./ChatTurn.tsx'));
+const Diff = lazyView(() => import('../../components/Diff.tsx'));
 
 const refreshMs = 1_000;
 const eventsAtOnce = 500;
@@ -68,58 +88,163 @@ export default function RunView({ params }: ViewProps) {
   );
 }
 
+/** What the record says of the model that was asked. */
+function modelFacts(run: RunDetail, transcript: Transcript | null): Fact[] {
+  const detail = object(run.detail);
+  const usage = object(object(detail.result).usage);
+  const used = readTokens({ input: usage.input_tokens, output: usage.output_tokens });
+  const model = text(detail.model) || transcript?.model || '';
+  const tokens = run.tokens ?? readTokens(detail.tokens) ?? used;
+  const cost = run.costUsd ?? numberOrNull(detail.cost_usd) ?? numberOrNull(usage.cost_usd);
+  return [
+    ...(model ? [['Model', plainText(model)] satisfies Fact] : []),
+    ...(transcript?.tools.length ? [['Tools', transcript.tools.join(', ')] satisfies Fact] : []),
+    ...(tokens ? [['Tokens', formatTokens(tokens)] satisfies Fact] : []),
+    ...(cost !== null ? [['Cost', formatCost(cost)] satisfies Fact] : []),
+  ];
+}
+
 function Run({ run }: { run: RunDetail }) {
   const now = useNow(run.status === 'running' ? 250 : null);
+  const transcript = useMemo(() => readTranscript(run), [run]);
+  const program = useMemo(() => (transcript ? null : readProgram(run.detail)), [run, transcript]);
+  const took = runDuration(run, now);
   const facts: Fact[] = [
     ['Status', <RunBadge status={run.status} />],
     ['Kind', run.kind || '–'],
-    ['Duration', formatDuration(runDuration(run, now))],
+    ['Duration', formatDuration(took)],
     ['Started', <time dateTime={run.createdAt}>{formatTime(run.createdAt)}</time>],
     [
       'Finished',
       run.finishedAt ? <time dateTime={run.finishedAt}>{formatTime(run.finishedAt)}</time> : '–',
     ],
+    ...modelFacts(run, transcript),
     ['Id', <span className="mono">{run.id}</span>],
   ];
-  const transcript = readTranscript(run);
-  const program = transcript ? null : readProgram(run.detail);
   return (
     <>
       <div className="page-head">
-        <h1>{run.title || run.id}</h1>
+        <h1 dir="auto">{plainText(run.title) || run.id}</h1>
       </div>
+      <Actions run={run} code={program?.code ?? null} />
       {run.error && !program?.error && (
-        <Notice tone="bad" title={run.error.message || 'The run failed'}>
+        <Notice tone="bad" title={plainText(run.error.message) || 'The run failed'}>
           {run.error.code && <code>{run.error.code}</code>}
         </Notice>
       )}
-      <Section title="Record">
+      <Section title="Record" aside={<Curl call={{ path: `/v1/runs/${run.id}` }} of="record" />}>
         <Facts facts={facts} />
       </Section>
-      {transcript && <TranscriptView transcript={transcript} />}
-      {program ? (
-        <ProgramView program={program} />
-      ) : (
-        !transcript &&
-        run.detail !== null && (
-          <Section title="Detail">
-            <Detail value={run.detail} />
-          </Section>
-        )
+      <Body run={run} transcript={transcript} program={program} tookMs={took ?? 0} />
+      <Raw run={run} />
+    </>
+  );
+}
+
+/** For whoever wants all of it; it is made when it is asked for. */
+function Raw({ run }: { run: RunDetail }) {
+  const [open, setOpen] = useState(false);
+  return (
+    <details className="raw" onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>As JSON</summary>
+      {open && (
+        <JsonBlock value={{ detail: run.detail, events: run.events }} label="The record as JSON" />
       )}
-      {/* A program's lines are above; its run has events only when another run sent it some. */}
-      {!transcript && (!program || run.events.length > 0) && (
-        <Events events={run.events} start={run.createdAt} />
+    </details>
+  );
+}
+
+type BodyProps = {
+  run: RunDetail;
+  transcript: Transcript | null;
+  program: Program | null;
+  tookMs: number;
+};
+
+/** What was said, done and printed, each kind in its way. */
+function Body({ run, transcript, program, tookMs }: BodyProps) {
+  const turn = run.kind === 'chat' ? readTurn(run.detail) : null;
+  if (run.kind === 'code' || run.kind === 'execute') return <Coding run={run} tookMs={tookMs} />;
+  if (transcript)
+    return (
+      <>
+        <Timed bars={messageBars(transcript, run.createdAt)} endMs={tookMs} />
+        <TranscriptView transcript={transcript} />
+      </>
+    );
+  if (program) return <ProgramView program={program} tookMs={tookMs} />;
+  if (run.kind === 'run' || run.kind === 'execution') return <Console id={run.id} />;
+  if (turn)
+    return (
+      <Suspense fallback={<Loading />}>
+        <ChatTurn {...turn} live={run.status === 'running'} />
+      </Suspense>
+    );
+  return <Events events={run.events} start={run.createdAt} />;
+}
+
+function Timed({ bars, endMs }: { bars: readonly Bar[]; endMs: number }) {
+  if (bars.length === 0) return null;
+  return (
+    <Section title="Timeline" aside={formatDuration(endMs)}>
+      <Timeline bars={bars} endMs={endMs} />
+    </Section>
+  );
+}
+
+/** An agent that writes code: what it did, followed from its first event on. */
+function Coding({ run, tookMs }: { run: RunDetail; tookMs: number }) {
+  const { state, lost } = useCode(run.id);
+  const detail = object(run.detail);
+  const diff = text(detail.diff);
+  return (
+    <>
+      <Timed bars={codeBars(state)} endMs={tookMs} />
+      {lost && <Notice title="The line to the server is cut">The agent goes on.</Notice>}
+      <section aria-labelledby="run-steps" className="stack">
+        <h2 id="run-steps">Steps</h2>
+        <Steps state={state} />
+      </section>
+      {state.summary !== '' && (
+        <Notice title="Done">
+          <span dir="auto">{plainText(state.summary)}</span>
+        </Notice>
+      )}
+      {diff !== '' && (
+        <Section
+          title="What it changed"
+          aside={<Copy text={diff} of="the diff" label="Copy the diff" />}
+        >
+          <Suspense fallback={<Loading />}>
+            <Diff text={diff} />
+          </Suspense>
+          {text(detail.diff_note) && <p className="nothing">{plainText(text(detail.diff_note))}</p>}
+        </Section>
       )}
     </>
   );
 }
 
+/** A program that still runs: what it prints, as it does. */
+function Console({ id }: { id: string }) {
+  const { state } = usePrinted(id);
+  return (
+    <Section title="Output">
+      {state.lines.length > 0 ? (
+        <LogLines lines={state.lines} />
+      ) : (
+        <p className="nothing">It has printed nothing yet.</p>
+      )}
+    </Section>
+  );
+}
+
 /** The program of a run: what it was, what it printed, how it ended. */
-function ProgramView({ program }: { program: Program }) {
+function ProgramView({ program, tookMs }: { program: Program; tookMs: number }) {
   const { code, logs, output, error, result } = program;
   return (
     <>
+      <Timed bars={programBars(program)} endMs={Math.min(tookMs, program.usage.wall_ms ?? 0)} />
       {code !== null && (
         <Section title="Program">
           <Code text={code} label="Program" mark={failedLine(error)} />
@@ -142,29 +267,6 @@ function ProgramView({ program }: { program: Program }) {
         <ProgramUsage program={program} />
       </Section>
     </>
-  );
-}
-
-/** Text of several lines (a program, its output) is shown as it is, the rest as JSON. */
-function Detail({ value }: { value: unknown }) {
-  const isObject = typeof value === 'object' && value !== null && !Array.isArray(value);
-  const entries = isObject ? Object.entries(value) : [];
-  const isLong = ([, item]: [string, unknown]) => typeof item === 'string' && item.includes('\n');
-  const long = entries.filter(isLong);
-  const rest = entries.filter((entry) => !isLong(entry));
-  return (
-    <div className="detail">
-      {long.map(([name, item]) => (
-        <Fragment key={name}>
-          <h3>{name}</h3>
-          <JsonBlock value={item} label={name} />
-        </Fragment>
-      ))}
-      {long.length > 0 && rest.length > 0 && <h3>other</h3>}
-      {(long.length === 0 || rest.length > 0) && (
-        <JsonBlock value={long.length === 0 ? value : Object.fromEntries(rest)} label="Detail" />
-      )}
-    </div>
   );
 }
 

@@ -1,69 +1,80 @@
-import { useEffect, useRef, useState } from 'react';
-import { api, ApiError } from '../../api/client.ts';
+import { Suspense, useEffect, useMemo, useRef, useState } from 'react';
+import { api, ApiError, runsPath, type RunQuery } from '../../api/client.ts';
 import type { Run, RunPage } from '../../api/types.ts';
+import { Curl } from '../../components/Curl.tsx';
 import { Loading } from '../../components/Loading.tsx';
 import { Notice } from '../../components/Notice.tsx';
 import { RunTable } from '../../components/RunTable.tsx';
-import { useLoad, useNow } from '../../hooks.ts';
+import { useLater, useLoad, useNow } from '../../hooks.ts';
+import { lazyView } from '../../lazyView.ts';
+import {
+  isWanted,
+  kinds,
+  noFilter,
+  queryOf,
+  readFilter,
+  spans,
+  statuses,
+  writeFilter,
+  type Filter,
+} from './filter.ts';
 import './runs.css';
 
+const RunCharts = lazyView(() => import('./RunCharts.tsx'));
+
 const pageSize = 25;
-const refreshMs = 5_000;
+const refreshMs = 2_000;
+/** How long one may pause between letters. */
+const typingMs = 300;
 
-type Filter = { kind: string; status: string; text: string };
+type FilterProps = { filter: Filter; onChange: (filter: Filter) => void };
 
-const noFilter: Filter = { kind: '', status: '', text: '' };
-const kinds: readonly [string, string][] = [
-  ['', 'Every kind'],
-  ['run', 'Programs'],
-  ['execution', 'Programs of agents'],
-  ['chat', 'Chat'],
-  ['code', 'Coding'],
-  ['execute', '/execute'],
-  ['sdk', '/execute/sdk'],
-];
-const statuses = ['running', 'done', 'failed', 'cancelled', 'interrupted'];
-
-/** Whether a run that is loaded is to be shown. */
-export function isWanted(run: Run, filter: Pick<Filter, 'status' | 'text'>): boolean {
-  const words = filter.text.trim().toLowerCase();
-  if (filter.status && run.status !== filter.status) return false;
-  return `${run.title} ${run.id} ${run.error?.message ?? ''}`.toLowerCase().includes(words);
-}
-
-function FilterBar({ filter, onChange }: { filter: Filter; onChange: (filter: Filter) => void }) {
+function FilterBar({ filter, onChange }: FilterProps) {
+  const choose = (
+    key: 'kind' | 'status' | 'time',
+    label: string,
+    options: readonly (readonly [string, string])[],
+  ) => (
+    <label>
+      {label}
+      <select
+        value={filter[key]}
+        onChange={(event) => onChange({ ...filter, [key]: event.target.value })}
+      >
+        {options.map(([value, name]) => (
+          <option key={value} value={value}>
+            {name}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+  const moment = (key: 'from' | 'to', label: string) => (
+    <label>
+      {label}
+      <input
+        type="datetime-local"
+        value={filter[key]}
+        onChange={(event) => onChange({ ...filter, [key]: event.target.value })}
+      />
+    </label>
+  );
   return (
     <search className="fields filters">
-      <label>
-        Kind
-        <select
-          value={filter.kind}
-          onChange={(event) => onChange({ ...filter, kind: event.target.value })}
-        >
-          {kinds.map(([value, name]) => (
-            <option key={value} value={value}>
-              {name}
-            </option>
-          ))}
-        </select>
-      </label>
-      <label>
-        Status
-        <select
-          value={filter.status}
-          onChange={(event) => onChange({ ...filter, status: event.target.value })}
-        >
-          <option value="">Every status</option>
-          {statuses.map((status) => (
-            <option key={status}>{status}</option>
-          ))}
-        </select>
-      </label>
+      {choose('kind', 'Kind', kinds)}
+      {choose('status', 'Status', [
+        ['', 'Every status'],
+        ...statuses.map((status) => [status, status] as const),
+      ])}
+      {choose('time', 'Time', spans)}
+      {filter.time === 'own' && moment('from', 'From')}
+      {filter.time === 'own' && moment('to', 'To')}
       <label>
         Text
         <input
           type="search"
           value={filter.text}
+          maxLength={200}
           placeholder="in title, id or error"
           onChange={(event) => onChange({ ...filter, text: event.target.value })}
         />
@@ -74,28 +85,39 @@ function FilterBar({ filter, onChange }: { filter: Filter; onChange: (filter: Fi
 
 /** The newest page stays fresh; older pages are added below on request. */
 export default function RunsView() {
-  const [filter, setFilter] = useState<Filter>(noFilter);
-  const { kind } = filter;
-  // Another kind is another list, with pages of its own.
+  const [filter, setFilter] = useState<Filter>(() => readFilter(location.search));
+  const minute = Math.floor(useNow(60_000) / 60_000);
+  const asked = useLater(filter, typingMs);
+  const query = useMemo(() => queryOf(asked, minute * 60_000), [asked, minute]);
+  const change = (next: Filter) => {
+    setFilter(next);
+    history.replaceState(history.state, '', location.pathname + writeFilter(next));
+  };
   return (
     <div className="stack view-runs">
       <div className="page-head">
         <h1>Runs</h1>
-        <p>Everything that was run here, newest first.</p>
+        <p>
+          Everything that was run here, newest first.{' '}
+          <Curl call={{ path: runsPath({ ...query, limit: pageSize }) }} of="list" />
+        </p>
       </div>
-      <FilterBar filter={filter} onChange={setFilter} />
-      <RunList key={kind} filter={filter} />
+      <Suspense fallback={null}>
+        <RunCharts query={query} />
+      </Suspense>
+      <FilterBar filter={filter} onChange={change} />
+      {/* Another question is another list, with pages of its own. */}
+      <RunList
+        key={JSON.stringify({ ...asked, text: asked.text.trim() })}
+        query={query}
+        onClear={writeFilter(filter) === '' ? null : () => change(noFilter)}
+      />
     </div>
   );
 }
 
-function RunList({ filter }: { filter: Filter }) {
-  const { kind } = filter;
-  const first = useLoad(
-    (signal) => api.runs({ limit: pageSize, signal, ...(kind ? { kind } : {}) }),
-    [kind],
-    refreshMs,
-  );
+function RunList({ query, onClear }: { query: RunQuery; onClear: (() => void) | null }) {
+  const first = useLoad((signal) => api.runs({ ...query, limit: pageSize, signal }), [], refreshMs);
   const [older, setOlder] = useState<RunPage | null>(null);
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<ApiError | null>(null);
@@ -105,7 +127,7 @@ function RunList({ filter }: { filter: Filter }) {
 
   const cursor = older ? older.nextCursor : (first.data?.nextCursor ?? null);
   const loaded = mergeRuns(first.data?.runs ?? [], older?.runs ?? []);
-  const runs = loaded.filter((run) => isWanted(run, filter));
+  const runs = loaded.filter((run) => isWanted(run, query));
 
   async function loadOlder() {
     setBusy(true);
@@ -113,12 +135,7 @@ function RunList({ filter }: { filter: Filter }) {
     abort.current = new AbortController();
     const { signal } = abort.current;
     try {
-      const page = await api.runs({
-        limit: pageSize,
-        cursor,
-        signal,
-        ...(kind ? { kind } : {}),
-      });
+      const page = await api.runs({ ...query, limit: pageSize, cursor, signal });
       // The newest page moves on while one reads: keep what it showed when the older ones came.
       setOlder((before) => ({
         runs: mergeRuns(before?.runs ?? first.data?.runs ?? [], page.runs),
@@ -142,9 +159,14 @@ function RunList({ filter }: { filter: Filter }) {
           {first.error.message}.
         </Notice>
       )}
-      {first.data && (
+      {first.data && runs.length === 0 && onClear && (
+        <Notice title="No run is like that" action={{ label: 'Show all runs', run: onClear }}>
+          {cursor !== null ? 'None of the newest, at least: older ones can be shown.' : null}
+        </Notice>
+      )}
+      {first.data && (runs.length > 0 || !onClear) && (
         <div className="card runs-card">
-          <RunTable runs={runs} now={now} />
+          <RunTable runs={runs} now={now} costs />
         </div>
       )}
       {error && (
@@ -161,11 +183,6 @@ function RunList({ filter }: { filter: Filter }) {
         >
           {busy ? 'Loading…' : 'Show older runs'}
         </button>
-      )}
-      {runs.length < loaded.length && (
-        <p className="shown" role="status">
-          {runs.length} of the {loaded.length} runs that are loaded.
-        </p>
       )}
     </>
   );
