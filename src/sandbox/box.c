@@ -121,25 +121,26 @@ static bool has_var_tmp(void) {
            S_ISDIR(tmp.st_mode);
 }
 
-/* One tmpfs is the whole disk, so that one limit bounds it; the usual places are parts of it. The
- * current directory is the new root. */
+/* One tmpfs is the whole disk, so that one limit bounds it; the usual places are parts of it. Each
+ * is reached by its own path alone: the last part covers the place that the disk itself was mounted
+ * at, or a command that may not write to /work could do so by another name. The current directory
+ * is the new root. */
 static int mount_disk(struct maker *m) {
     enum { VAR_TMP = 2 };
     static const struct {
         const char *from, *to;
         mode_t mode;
-    } parts[] = {{"home/.disk/work", "work", 0755},
-                 {"home/.disk/tmp", "tmp", 01777},
-                 {"home/.disk/vartmp", "var/tmp", 01777},
-                 {"home/.disk/shm", "dev/shm", 01777}};
+    } parts[] = {{"home/work", "work", 0755},
+                 {"home/tmp", "tmp", 01777},
+                 {"home/vartmp", "var/tmp", 01777},
+                 {"home/shm", "dev/shm", 01777},
+                 {"home/home", "home", 0755}};
     const struct sandbox_spec defaults = {.disk_bytes = SANDBOX_DEFAULT_DISK,
                                           .disk_inodes = SANDBOX_DEFAULT_INODES};
     char options[96];
     disk_options(&defaults, options, sizeof(options));
     if (mount("cay", "home", "tmpfs", NOSUID_NODEV, options) < 0)
         return err_sys(&m->err, "mount the disk");
-    if (mkdir("home/cay", 0755) < 0 || mkdir("home/.disk", 0755) < 0)
-        return err_sys(&m->err, "fill the disk");
     for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
         if (i == VAR_TMP && !has_var_tmp())
             continue;
@@ -148,7 +149,7 @@ static int mount_disk(struct maker *m) {
         if (mount(parts[i].from, parts[i].to, NULL, BIND, NULL) < 0)
             return err_sys(&m->err, "mount %s", parts[i].to);
     }
-    return 0;
+    return mkdir("home/cay", 0755) < 0 ? err_sys(&m->err, "make the guest's home") : 0;
 }
 
 /* Files are covered by /dev/null; folders become read-only. What is not there is not covered. */

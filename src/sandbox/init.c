@@ -642,7 +642,6 @@ static void on_tar(struct init *in, struct wire_frame *f, struct unpack *u) {
         /* Not even the places of binds: they may be read-only where this is restored. */
         for (size_t i = 0; i < spec->nbinds; i++)
             add_exclude(&argv, spec->binds[i].path);
-        add_exclude(&argv, "/home/.disk");
         for (size_t i = 0; i < ARRAY_LEN(whole); i++)
             sandbox_strv_add(&argv, whole[i]);
     } else {

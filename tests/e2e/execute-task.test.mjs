@@ -83,7 +83,7 @@ describe('a task', () => {
 
   test('plan: nothing can be changed, whatever the agent tries', async () => {
     const repo = server.add('plan', { a: 'as it was\n' });
-    const tries = ['echo x >a', 'echo x >new', 'rm a', 'mv a b', 'mkdir d', 'ln -s a l', 'ln a /tmp/h', ': >a', 'echo x >>/proc/self/cwd/a', 'setsid sh -c "echo y >a"', 'git -c user.name=x -c user.email=x@y commit -qm x --allow-empty', 'python3 -c "open(\'a\', \'r+\')"'];
+    const tries = ['echo x >a', 'echo x >new', 'rm a', 'mv a b', 'mkdir d', 'ln -s a l', 'ln a /tmp/h', ': >a', 'echo x >>/proc/self/cwd/a', 'setsid sh -c "echo y >a"', 'find / -samefile /work/a ! -path "/proc/*" ! -path /work/a 2>/dev/null | grep .', 'python3 -c "import mmap; mmap.mmap(open(\'a\').fileno(), 0)[0:1] = b\'x\'"', 'git worktree add /tmp/w', 'python3 -c "import os; os.open(\'/proc/self/fd/%d\' % os.open(\'a\', os.O_PATH), os.O_WRONLY)"', 'echo x >>/proc/self/root/work/a', 'git -c user.name=x -c user.email=x@y commit -qm x --allow-empty', 'python3 -c "open(\'a\', \'r+\')"'];
     const task = `for c in ${tries.map((c) => `'${c.replaceAll("'", "'\\''")}'`).join(' ')}; do sh -c "$c" 2>/dev/null && echo "DID $c"; done; cat a; ls -A; echo x >/tmp/x && echo tmp`;
     const got = await post(cay, { repo, task, options: { agent: 'shell', permission_mode: 'plan' } });
     assert.equal(got.success, true, JSON.stringify(got));

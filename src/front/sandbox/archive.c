@@ -183,9 +183,7 @@ struct archive *archive_pack(struct sandbox *s, const struct archive_pack *what,
                              struct err *err) {
     static const char *const all[] = {"-cf", "-", "--", ".", NULL};
     /* What the guest has written; the system and /proc are not what anybody wants. */
-    static const char *const of_root[] = {
-        "--anchored", "--exclude=./[h]ome/.disk", "-cf", "-", "--", "./work", "./home", "./tmp",
-        NULL};
+    static const char *const of_root[] = {"-cf", "-", "--", "./work", "./home", "./tmp", NULL};
     struct archive *a = new_archive(s, what->path, callbacks, ctx);
     const char *args[16] = {"tar", "-C", a->path};
     size_t n = 3;
