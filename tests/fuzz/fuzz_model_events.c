@@ -13,14 +13,14 @@ static bool on_event(void *ctx, const char *event, const char *data, size_t len)
     struct model_stream *s = ctx;
     struct err err;
     (void)event;
-    return s->provider->on_event(s, data, len, &err) == 0 && !s->finished;
+    return s->provider->on_event(s, data, len, &err) == 0 && s->state != STREAM_FINISHED;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const struct secrets secrets = {{0}};
     static const struct model_info info = {.id = "m", .provider = MODEL_OPENAI};
     struct models m = {.opt = {.secrets = &secrets}};
-    struct model_stream s = {.m = &m, .info = &info};
+    struct model_stream s = {.m = &m, .info = &info, .state = STREAM_EVENTS};
     struct err err;
     if (size == 0)
         return 0;
@@ -29,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     buf_init(&s.signature, 65536);
     buf_init(&s.body, 1);
     sse_init(&s.sse, 65536, on_event, &s);
-    reply_init(&s.reply, &s.cb, NULL, &s.dead, 65536);
+    reply_init(&s.reply, &s.cb, NULL, 65536);
     s.reply.provider = "anthropic";
     s.reply.used_ids = s.ids;
     (void)sse_feed(&s.sse, (const char *)data + 1, size - 1, &err);

@@ -284,11 +284,11 @@ static int on_message_delta(struct model_stream *s, const json_t *event) {
                    {"refusal", MODEL_STOP_REFUSAL}};
     const char *reason = messages_str(json_object_get(event, "delta"), "stop_reason");
     if (*reason) {
-        s->stop = MODEL_STOP_OTHER;
-        s->stop_known = true;
+        enum model_stop stop = MODEL_STOP_OTHER;
         for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
             if (strcmp(reasons[i].name, reason) == 0)
-                s->stop = reasons[i].stop;
+                stop = reasons[i].stop;
+        stream_stop(s, stop);
     }
     return on_usage(s, json_object_get(event, "usage"), true);
 }
@@ -312,7 +312,7 @@ static int on_event(struct model_stream *s, const char *data, size_t len, struct
     else if (strcmp(type, "message_delta") == 0)
         rc = on_message_delta(s, event);
     else if (strcmp(type, "message_stop") == 0)
-        s->finished = true;
+        stream_finish(s);
     else if (strcmp(type, "error") == 0)
         rc = stream_error(s, 0, messages_str(error, "type"), messages_str(error, "message"), err);
     json_decref(event);

@@ -80,8 +80,8 @@ int stream_error(struct model_stream *s, int status, const char *type, const cha
     if (status > 0)
         (void)snprintf(number, sizeof(number), " (%d)", status);
     s->retryable = (code == ERR_RATE || code == ERR_UNAVAILABLE) && !has_word(type, final);
-    if (s->retry_told)
-        s->retryable = s->retry_wanted;
+    if (s->advice != RETRY_UNSAID)
+        s->retryable = s->advice == RETRY_WANTED;
     const char *what = code == ERR_UNAUTHORIZED  ? "does not accept the key"
                        : code == ERR_RATE        ? "asks for fewer requests"
                        : code == ERR_UNAVAILABLE ? "is overloaded or failing"

@@ -31,15 +31,29 @@ struct provider {
                   struct json_writer *w);
     /* Fills at most PROVIDER_HEADERS_MAX fields; `space` holds texts that are made for it. */
     size_t (*headers)(const struct models *m, struct fetch_header *out, struct buf *space);
-    /* One event of the answer. Sets stop and stop_known, finished and usage of the stream. An error
-     * that it returns ends the attempt; it says in s->retryable whether another may help. */
+    /* One event of the answer: tells its content, stop, end and usage to the stream. An error that
+     * it returns ends the attempt; it says in s->retryable whether another may help. */
     int (*on_event)(struct model_stream *s, const char *data, size_t len, struct err *err);
 };
 
 extern const struct provider provider_anthropic;
 extern const struct provider provider_openai;
 
+enum stream_state {
+    STREAM_ASKING,    /* an attempt is on its way; of the demo, all of it */
+    STREAM_EVENTS,    /* the answer has begun */
+    STREAM_WHOLE,     /* its content is whole; only the end of the stream is missing */
+    STREAM_FINISHED,  /* the server said that this was all */
+    STREAM_COMPLAINT, /* the answer is no event stream: it is read for what it says is wrong */
+    STREAM_RESTING,   /* until the next attempt */
+    STREAM_OVER,      /* ended or cancelled: no callback any more, freed by the last leave */
+};
+
+/* What the server said of another attempt. */
+enum retry_advice { RETRY_UNSAID, RETRY_WANTED, RETRY_UNWANTED };
+
 struct model_stream {
+    enum stream_state state;
     struct models *m;
     struct model_stream *next;
     struct model_stream **link;
@@ -60,25 +74,26 @@ struct model_stream {
     unsigned attempt;
     int status;
     unsigned retry_after_ms;
-    bool retry_told; /* the server said whether to try again */
-    bool retry_wanted;
+    enum retry_advice advice;
+    bool retryable; /* whether another attempt may help, as far as was read */
     struct model_usage usage;
     bool input_known;
     bool output_known;
     enum model_stop stop;
-    bool stop_known; /* the content is whole; only the end of the stream is missing */
-    bool refused;    /* the answer is a refusal */
-    bool finished;
     int high; /* the first half of a split character, or 0 */
-    bool retryable;
-    bool is_events; /* the answer is an event stream */
     bool paused;
-    bool dead; /* ended or cancelled: no callback any more */
     unsigned depth;
 };
 
 /* Tells the usage so far. */
 int stream_usage(struct model_stream *s);
+/* Why the answer stops, once its content is whole. */
+void stream_stop(struct model_stream *s, enum model_stop stop);
+/* The server's last word. */
+void stream_finish(struct model_stream *s);
+bool stream_is_over(const struct model_stream *s);
+/* Cancelled: nobody is told. */
+void stream_drop(struct model_stream *s);
 /* Ends it well, or with an error that may be tried again unless something came. The stream may be
  * gone afterwards unless it was entered. */
 void stream_done(struct model_stream *s);

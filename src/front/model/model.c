@@ -89,7 +89,7 @@ int model_stream(struct models *m, const struct model_request *request,
     buf_init(&s->body, LIMIT_MODEL_REQUEST_BYTES);
     buf_init(&s->error_body, LIMIT_MODEL_ERROR_BYTES + 1);
     buf_init(&s->signature, m->opt.event_bytes);
-    reply_init(&s->reply, &s->cb, ctx, &s->dead, m->opt.reply_bytes);
+    reply_init(&s->reply, &s->cb, ctx, m->opt.reply_bytes);
     s->reply.provider = model_provider_name(s->info->provider);
     s->reply.used_ids = s->ids;
     (void)uv_timer_init(m->loop, &s->timer);
@@ -106,7 +106,7 @@ int model_stream(struct models *m, const struct model_request *request,
             rc = err_wrap(err, "the base URL or the key of %s", s->reply.provider);
     }
     if (rc < 0)
-        s->dead = true;
+        stream_drop(s);
     else
         *ret_stream = s;
     stream_leave(s);

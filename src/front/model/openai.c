@@ -248,17 +248,17 @@ static void on_reason(struct model_stream *s, const char *reason) {
                    {"function_call", MODEL_STOP_TOOL_CALLS},
                    {"length", MODEL_STOP_LENGTH},
                    {"content_filter", MODEL_STOP_REFUSAL}};
-    s->stop_known = true;
-    s->stop = MODEL_STOP_OTHER;
+    enum model_stop stop = MODEL_STOP_OTHER;
     for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
         if (strcmp(reasons[i].name, reason) == 0)
-            s->stop = reasons[i].stop;
+            stop = reasons[i].stop;
     /* A refusal ends with "stop" as well. */
-    if (s->refused)
-        s->stop = MODEL_STOP_REFUSAL;
+    if (s->stop == MODEL_STOP_REFUSAL)
+        stop = MODEL_STOP_REFUSAL;
     /* Several servers say "stop" after a tool call. */
-    if (s->stop == MODEL_STOP_END && reply_has_tools(&s->reply))
-        s->stop = MODEL_STOP_TOOL_CALLS;
+    if (stop == MODEL_STOP_END && reply_has_tools(&s->reply))
+        stop = MODEL_STOP_TOOL_CALLS;
+    stream_stop(s, stop);
 }
 
 static int on_choice(struct model_stream *s, const json_t *choice, struct err *err) {
@@ -272,7 +272,7 @@ static int on_choice(struct model_stream *s, const json_t *choice, struct err *e
         rc = on_content(s, delta, "content", false, err);
     const json_t *refusal = json_object_get(delta, "refusal");
     if (rc == 0 && json_string_length(refusal) > 0) {
-        s->refused = true;
+        s->stop = MODEL_STOP_REFUSAL;
         rc = on_content(s, delta, "refusal", false, err);
     }
     const json_t *calls = json_object_get(delta, "tool_calls");
@@ -286,9 +286,9 @@ static int on_choice(struct model_stream *s, const json_t *choice, struct err *e
 
 static int on_event(struct model_stream *s, const char *data, size_t len, struct err *err) {
     if (len == 6 && memcmp(data, "[DONE]", 6) == 0) {
-        s->finished = true;
-        if (!s->stop_known)
+        if (s->state == STREAM_EVENTS)
             on_reason(s, "stop");
+        stream_finish(s);
         return 0;
     }
     json_t *event = NULL;

@@ -8,9 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-void reply_init(struct reply *r, const struct model_callbacks *cb, void *ctx, const bool *dead,
-                size_t max_bytes) {
-    *r = (struct reply){.cb = cb, .ctx = ctx, .dead = dead, .max_bytes = max_bytes};
+void reply_init(struct reply *r, const struct model_callbacks *cb, void *ctx, size_t max_bytes) {
+    *r = (struct reply){.cb = cb, .ctx = ctx, .max_bytes = max_bytes};
 }
 
 void reply_finish(struct reply *r) {
@@ -30,7 +29,7 @@ void reply_finish(struct reply *r) {
 }
 
 static int alive(const struct reply *r) {
-    return *r->dead ? -(int)ERR_CANCELLED : 0;
+    return r->closed ? -(int)ERR_CANCELLED : 0;
 }
 
 static struct reply_block *last_open(struct reply *r) {

@@ -31,7 +31,7 @@ struct reply_block {
 struct reply {
     const struct model_callbacks *cb;
     void *ctx;
-    const bool *dead;
+    bool closed; /* the stream is over: nobody is told any more */
     const char *provider;
     const json_t *used_ids; /* ids of tool calls in the conversation, as keys */
     struct reply_block *blocks;
@@ -40,8 +40,7 @@ struct reply {
     size_t max_bytes;
 };
 
-void reply_init(struct reply *r, const struct model_callbacks *cb, void *ctx, const bool *dead,
-                size_t max_bytes);
+void reply_init(struct reply *r, const struct model_callbacks *cb, void *ctx, size_t max_bytes);
 void reply_finish(struct reply *r);
 int reply_text(struct reply *r, const char *text, size_t len, struct err *err);
 int reply_reasoning(struct reply *r, const char *text, size_t len, struct err *err);

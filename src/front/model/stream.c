@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rand.h"
+#include "base/sm.h"
 #include "front/model/internal.h"
 
 #include <stdlib.h>
@@ -19,9 +20,35 @@ enum {
     BYTES_PER_TOKEN = 4,
 };
 
+static const struct sm_state states[] = {
+    [STREAM_ASKING] = {"asking", SM_TO(STREAM_EVENTS) | SM_TO(STREAM_COMPLAINT) |
+                                     SM_TO(STREAM_RESTING) | SM_TO(STREAM_OVER)},
+    [STREAM_EVENTS] = {"events", SM_TO(STREAM_WHOLE) | SM_TO(STREAM_FINISHED) |
+                                     SM_TO(STREAM_RESTING) | SM_TO(STREAM_OVER)},
+    [STREAM_WHOLE] = {"whole", SM_TO(STREAM_FINISHED) | SM_TO(STREAM_RESTING) | SM_TO(STREAM_OVER)},
+    [STREAM_FINISHED] = {"finished", SM_TO(STREAM_OVER)},
+    [STREAM_COMPLAINT] = {"complaint", SM_TO(STREAM_RESTING) | SM_TO(STREAM_OVER)},
+    [STREAM_RESTING] = {"resting", SM_TO(STREAM_ASKING) | SM_TO(STREAM_OVER)},
+    [STREAM_OVER] = {"over", 0},
+};
+static const struct sm stream_sm = {"model stream", states, ARRAY_LEN(states)};
+
 static void fail_by_fetch(struct model_stream *s, const struct err *why);
 
+static void stream_move(struct model_stream *s, enum stream_state to) {
+    s->state = (enum stream_state)sm_next(&stream_sm, s->state, to);
+    s->reply.closed = s->state == STREAM_OVER;
+}
+
 /* --- the life of a stream --- */
+
+bool stream_is_over(const struct model_stream *s) {
+    return s->state == STREAM_OVER;
+}
+
+void stream_drop(struct model_stream *s) {
+    stream_move(s, STREAM_OVER);
+}
 
 void stream_enter(struct model_stream *s) {
     s->depth++;
@@ -40,7 +67,7 @@ static void on_stream_closed(uv_handle_t *h) {
 }
 
 void stream_leave(struct model_stream *s) {
-    if (--s->depth > 0 || !s->dead)
+    if (--s->depth > 0 || !stream_is_over(s))
         return;
     *s->link = s->next;
     if (s->next)
@@ -55,10 +82,10 @@ static void stop_all(struct model_stream *s) {
 }
 
 void model_stream_cancel(struct model_stream *s) {
-    if (!s || s->dead)
+    if (!s || stream_is_over(s))
         return;
     stream_enter(s);
-    s->dead = true;
+    stream_drop(s);
     stop_all(s);
     stream_leave(s);
 }
@@ -72,7 +99,7 @@ void model_stream_pause(struct model_stream *s) {
 }
 
 void model_stream_resume(struct model_stream *s) {
-    if (!s->paused || s->dead)
+    if (!s->paused || stream_is_over(s))
         return;
     s->paused = false;
     if (s->fetch)
@@ -105,7 +132,34 @@ int stream_usage(struct model_stream *s) {
     struct model_usage u = model_stream_usage(s);
     if (s->cb.on_usage)
         s->cb.on_usage(s->ctx, &u);
-    return s->dead ? -(int)ERR_CANCELLED : 0;
+    return stream_is_over(s) ? -(int)ERR_CANCELLED : 0;
+}
+
+void stream_stop(struct model_stream *s, enum model_stop stop) {
+    s->stop = stop;
+    if (s->state != STREAM_EVENTS)
+        return; /* some say it twice */
+    stream_move(s, STREAM_WHOLE);
+    if (s->fetch)
+        fetch_set_idle_timeout(s->fetch, TAIL_MS);
+}
+
+void stream_finish(struct model_stream *s) {
+    stream_move(s, STREAM_FINISHED);
+}
+
+/* --- its end --- */
+
+static void tell_error(struct model_stream *s, const struct err *err, bool retryable) {
+    stop_all(s);
+    int rc = s->reply.count > 0 ? stream_usage(s) : 0;
+    if (rc == 0) {
+        json_t *partial = s->reply.count > 0 ? reply_message(&s->reply) : NULL;
+        stream_move(s, STREAM_OVER);
+        if (s->cb.on_error)
+            s->cb.on_error(s->ctx, err, retryable, partial);
+        json_decref(partial);
+    }
 }
 
 /* The answer is whole. The connection is worth keeping: its last bytes are on their way. */
@@ -120,26 +174,14 @@ void stream_done(struct model_stream *s) {
         rc = stream_usage(s);
     if (rc == 0) {
         json_t *message = reply_message(&s->reply);
-        s->dead = true;
+        stream_move(s, STREAM_OVER);
         if (s->cb.on_done)
             s->cb.on_done(s->ctx, s->stop, message);
         json_decref(message);
+    } else if (!stream_is_over(s)) {
+        tell_error(s, &err, false);
     }
     stream_leave(s);
-}
-
-/* --- its end by an error --- */
-
-static void tell_error(struct model_stream *s, const struct err *err, bool retryable) {
-    stop_all(s);
-    int rc = s->reply.count > 0 ? stream_usage(s) : 0;
-    if (rc == 0) {
-        json_t *partial = s->reply.count > 0 ? reply_message(&s->reply) : NULL;
-        s->dead = true;
-        if (s->cb.on_error)
-            s->cb.on_error(s->ctx, err, retryable, partial);
-        json_decref(partial);
-    }
 }
 
 static unsigned wait_ms(const struct model_stream *s) {
@@ -156,13 +198,14 @@ static void on_retry(uv_timer_t *h) {
     struct model_stream *s = h->data;
     struct err err;
     stream_enter(s);
+    stream_move(s, STREAM_ASKING);
     if (stream_attempt(s, &err) < 0)
         fail_by_fetch(s, &err);
     stream_leave(s);
 }
 
 void stream_fail(struct model_stream *s, const struct err *err, bool retryable) {
-    if (s->dead)
+    if (stream_is_over(s))
         return;
     stream_enter(s);
     fetch_cancel(s->fetch);
@@ -174,12 +217,11 @@ void stream_fail(struct model_stream *s, const struct err *err, bool retryable) 
     if (!again) {
         tell_error(s, err, retryable);
     } else {
+        stream_move(s, STREAM_RESTING);
+        uv_update_time(s->m->loop);
+        (void)uv_timer_start(&s->timer, on_retry, wait, 0);
         if (s->cb.on_retry)
             s->cb.on_retry(s->ctx, s->attempt, wait, err);
-        if (!s->dead) {
-            uv_update_time(s->m->loop);
-            (void)uv_timer_start(&s->timer, on_retry, wait, 0);
-        }
     }
     stream_leave(s);
 }
@@ -210,13 +252,14 @@ static void on_head(void *ctx, struct fetch *f, int status) {
     struct model_stream *s = ctx;
     const char *type = fetch_header(f, "content-type");
     const char *again = fetch_header(f, "x-should-retry");
+    bool is_events = status == 200 && !is_type(type, "text/html") &&
+                     !is_type(type, "application/json") && !is_type(type, "text/plain");
     s->status = status;
-    s->is_events = status == 200 && !is_type(type, "text/html") &&
-                   !is_type(type, "application/json") && !is_type(type, "text/plain");
     s->retry_after_ms = retry_after_ms(f);
-    s->retry_told = again != NULL;
-    s->retry_wanted = again && strcmp(again, "true") == 0;
-    if (!s->is_events)
+    if (again)
+        s->advice = strcmp(again, "true") == 0 ? RETRY_WANTED : RETRY_UNWANTED;
+    stream_move(s, is_events ? STREAM_EVENTS : STREAM_COMPLAINT);
+    if (!is_events)
         fetch_set_idle_timeout(f, TAIL_MS);
 }
 
@@ -230,9 +273,8 @@ static bool on_event(void *ctx, const char *event, const char *data, size_t len)
     struct model_stream *s = ctx;
     struct err err;
     (void)event;
-    bool knew = s->stop_known;
     int rc = s->provider->on_event(s, data, len, &err);
-    if (s->dead)
+    if (stream_is_over(s))
         return false;
     if (rc < 0) {
         if (rc == -(int)ERR_LIMIT)
@@ -240,20 +282,17 @@ static bool on_event(void *ctx, const char *event, const char *data, size_t len)
         stream_fail(s, &err, s->retryable);
         return false;
     }
-    if (s->finished) {
-        stream_done(s);
-        return false;
-    }
-    if (s->stop_known && !knew)
-        fetch_set_idle_timeout(s->fetch, TAIL_MS);
-    return true;
+    if (s->state != STREAM_FINISHED)
+        return true;
+    stream_done(s);
+    return false;
 }
 
 static void on_data(void *ctx, const char *data, size_t len) {
     struct model_stream *s = ctx;
     struct err err;
     stream_enter(s);
-    if (s->is_events) {
+    if (s->state != STREAM_COMPLAINT) {
         if (sse_feed(&s->sse, data, len, &err) < 0)
             stream_fail(s, &err, false);
     } else {
@@ -291,9 +330,9 @@ static void on_end(void *ctx, const struct err *why) {
     struct err err;
     s->fetch = NULL;
     stream_enter(s);
-    if (s->status > 0 && !s->is_events)
+    if (s->state == STREAM_COMPLAINT)
         fail_by_body(s);
-    else if (s->stop_known)
+    else if (s->state == STREAM_WHOLE)
         stream_done(s); /* all but the last words came */
     else if (why)
         fail_by_fetch(s, why);
@@ -317,9 +356,9 @@ static void reset(struct model_stream *s) {
     s->input_known = s->output_known = false;
     s->status = 0;
     s->retry_after_ms = 0;
-    s->retry_told = false;
+    s->advice = RETRY_UNSAID;
     s->high = 0;
-    s->is_events = s->stop_known = s->finished = s->refused = false;
+    s->stop = MODEL_STOP_END;
 }
 
 int stream_attempt(struct model_stream *s, struct err *err) {
