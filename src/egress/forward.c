@@ -5,6 +5,7 @@
 #include "base/address.h"
 #include "base/cleanup.h"
 #include "base/mem.h"
+#include "base/sm.h"
 #include "egress/internal.h"
 #include "egress/model.h"
 #include "egress/scrub.h"
@@ -35,26 +36,55 @@ struct parsing {
     int rc;
 };
 
+enum forward_state {
+    FORWARD_JUDGING,   /* the request is looked at */
+    FORWARD_ASKING,    /* it is on its way */
+    FORWARD_ANSWERING, /* the head of the answer has come */
+    FORWARD_HALTED,    /* so has too much of it for a guest that reads slowly */
+    FORWARD_WHOLE,     /* the answer came to its end */
+    FORWARD_BROKEN,    /* there is no answer, or no more of it */
+};
+
+static const struct sm_state states[] = {
+    [FORWARD_JUDGING] = {"judging", SM_TO(FORWARD_ASKING)},
+    [FORWARD_ASKING] = {"asking", SM_TO(FORWARD_ANSWERING) | SM_TO(FORWARD_BROKEN)},
+    [FORWARD_ANSWERING] = {"answering",
+                           SM_TO(FORWARD_HALTED) | SM_TO(FORWARD_WHOLE) | SM_TO(FORWARD_BROKEN)},
+    [FORWARD_HALTED] = {"halted",
+                        SM_TO(FORWARD_ANSWERING) | SM_TO(FORWARD_WHOLE) | SM_TO(FORWARD_BROKEN)},
+    [FORWARD_WHOLE] = {"whole", 0},
+    [FORWARD_BROKEN] = {"broken", 0},
+};
+static const struct sm forward_sm = {"forward", states, ARRAY_LEN(states)};
+
+/* How the guest is told where the body of the answer ends. */
+enum framing {
+    FRAMING_CLOSE, /* with the connection */
+    FRAMING_LENGTH,
+    FRAMING_CHUNKED,
+    FRAMING_NONE, /* there is no body */
+};
+
 struct forward {
+    enum forward_state state;
+    enum framing framing;
     struct conn *conn;
     struct fetch *fetch;
     const char *refusal; /* of the address */
-    bool exempt;
-    bool credentials; /* a route: the guest's own are taken off, ours put on */
-    bool chunked;
-    bool bodyless;
-    bool delimited; /* the guest can tell where the answer ends */
-    bool paused;
-    bool held;  /* what it may use is set aside */
-    bool sent;  /* some of the request has gone out */
-    bool whole; /* the answer came to its end */
-    int status; /* that the server gave; 0 if it has not */
+    bool credentials;    /* a route: the guest's own are taken off, ours put on */
+    bool held;           /* what it may use is set aside */
+    bool sent;           /* some of the request has gone out */
+    int status;          /* that the server gave; 0 if it has not */
     bool priced;
     struct egress_price price;
     struct model_ask ask;
     struct spend_meter meter;
     struct scrub scrub;
 };
+
+static void forward_move(struct forward *f, enum forward_state to) {
+    f->state = (enum forward_state)sm_next(&forward_sm, f->state, to);
+}
 
 /* A field of this connection, or one for proxies of any kind. */
 static bool stays_here(const char *name, const char *connection) {
@@ -149,7 +179,9 @@ static size_t collect_headers(const struct conn *c, const struct egress_route *r
 
 static bool on_address(void *ctx, const struct sockaddr *address) {
     struct forward *f = ctx;
-    f->refusal = f->exempt ? NULL : address_refusal(address);
+    const struct conn *c = f->conn;
+    bool exempt = egress_is_exempt(c->line->egress, c->decision.host, c->decision.port);
+    f->refusal = exempt ? NULL : address_refusal(address);
     return !f->refusal;
 }
 
@@ -196,19 +228,22 @@ static void on_head(void *ctx, struct fetch *fetch, int status) {
     buf_init(&out, HEAD_MAX);
     (void)buf_addf(&out, "HTTP/1.1 %d %s\r\n", status, http1_phrase(status));
     fetch_each_header(fetch, on_field, &h);
-    f->bodyless = head || status == 204 || status == 304 || status < 200;
     bool known = length && is_number(length) && !fetch_header(fetch, "transfer-encoding");
-    f->chunked = !f->bodyless && !known && !c->head.http10;
-    f->delimited = f->bodyless || known || f->chunked;
-    if (known && (head || !f->bodyless))
+    bool bodyless = head || status == 204 || status == 304 || status < 200;
+    f->framing = bodyless         ? FRAMING_NONE
+                 : known          ? FRAMING_LENGTH
+                 : c->head.http10 ? FRAMING_CLOSE
+                                  : FRAMING_CHUNKED;
+    if (known && (head || !bodyless))
         (void)buf_addf(&out, "Content-Length: %s\r\n", length);
-    if (f->chunked)
+    if (f->framing == FRAMING_CHUNKED)
         (void)buf_add_str(&out, "Transfer-Encoding: chunked\r\n");
-    if (!f->delimited || !c->head.keep_alive)
+    if (f->framing == FRAMING_CLOSE || !c->head.keep_alive)
         (void)buf_add_str(&out, "Connection: close\r\n");
     (void)buf_add_str(&out, "\r\n");
     c->event.status = (uint32_t)status;
     f->status = status;
+    forward_move(f, FORWARD_ANSWERING);
     if (f->ask.billed)
         spend_meter_init(&f->meter, c->decision.api,
                          type && strncasecmp(type, "text/event-stream", 17) == 0);
@@ -223,7 +258,7 @@ static bool write_piece(struct forward *f, const char *data, size_t len) {
     char size[24];
     if (len == 0)
         return true;
-    if (!f->chunked)
+    if (f->framing != FRAMING_CHUNKED)
         return conn_write(f->conn, data, len);
     /* In one write, so that it goes out as one packet. */
     int n = snprintf(size, sizeof(size), "%zx\r\n", len);
@@ -240,7 +275,7 @@ static bool write_piece(struct forward *f, const char *data, size_t len) {
 static void on_data(void *ctx, const char *data, size_t len) {
     struct forward *f = ctx;
     struct conn *c = f->conn;
-    if (f->bodyless)
+    if (f->framing == FRAMING_NONE)
         return;
     c->event.bytes_in += len;
     line_count(c->line, len, 0);
@@ -255,8 +290,8 @@ static void on_data(void *ctx, const char *data, size_t len) {
                   0);
         return;
     }
-    if (write_piece(f, data, len) && c->throttled) {
-        f->paused = true;
+    if (write_piece(f, data, len) && c->throttled && f->state == FORWARD_ANSWERING) {
+        forward_move(f, FORWARD_HALTED);
         fetch_pause(f->fetch);
         conn_set_deadline(c, c->line->egress->config.idle_timeout_ms);
     }
@@ -265,8 +300,8 @@ static void on_data(void *ctx, const char *data, size_t len) {
 void forward_guest_drained(struct conn *c) {
     struct forward *f = c->forward;
     conn_set_deadline(c, c->state == CONN_SEND ? c->line->egress->config.body_timeout_ms : 0);
-    if (f->paused && f->fetch) {
-        f->paused = false;
+    if (f->state == FORWARD_HALTED) {
+        forward_move(f, FORWARD_ANSWERING);
         fetch_resume(f->fetch);
     }
 }
@@ -300,19 +335,19 @@ static void on_end(void *ctx, const struct err *err) {
     size_t len;
     f->sent = fetch_sent(f->fetch);
     f->fetch = NULL;
+    forward_move(f, err ? FORWARD_BROKEN : FORWARD_WHOLE);
     if (err) {
         fail(f, err);
         return;
     }
-    f->whole = true;
     if (f->credentials) {
         scrub_rest(&f->scrub, &rest, &len);
         if (!write_piece(f, rest, len))
             return;
     }
-    if (f->chunked && !conn_write(c, "0\r\n\r\n", 5))
+    if (f->framing == FRAMING_CHUNKED && !conn_write(c, "0\r\n\r\n", 5))
         return;
-    conn_answered(c, f->delimited);
+    conn_answered(c, f->framing != FRAMING_CLOSE);
 }
 
 /* --- life --- */
@@ -339,7 +374,7 @@ static void settle(struct forward *f) {
     u->running_nusd -= f->ask.reserved.cost_nusd;
     bool good = f->status >= 200 && f->status < 300;
     if (good || (f->status == 0 && f->sent)) {
-        bool told = spend_meter_end(&f->meter, &f->ask, f->whole, &t);
+        bool told = spend_meter_end(&f->meter, &f->ask, f->state == FORWARD_WHOLE, &t);
         /* It may all have gone into a cache, as was set aside. */
         if (!f->meter.input_told && f->price.cache_write > f->price.input) {
             t.cache_write = t.input;
@@ -446,8 +481,11 @@ static int start(struct forward *f, const struct egress_route *r, struct err *er
         .on_end = on_end,
         .ctx = f,
     };
+    forward_move(f, FORWARD_ASKING);
     int rc = fetch_start(e->pool, &o, &f->fetch, err);
     free(headers);
+    if (rc < 0)
+        forward_move(f, FORWARD_BROKEN);
     if (rc < 0)
         return rc;
     if (streams)
@@ -526,7 +564,6 @@ void forward_start(struct conn *c) {
     struct err err;
     f->conn = c;
     f->credentials = c->decision.kind != EGRESS_KIND_HTTP;
-    f->exempt = egress_is_exempt(c->line->egress, c->decision.host, c->decision.port);
     scrub_init(&f->scrub);
     c->forward = f;
     const struct egress_route *r = route_of(f);

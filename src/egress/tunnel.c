@@ -4,6 +4,7 @@
 #include "base/address.h"
 #include "base/cleanup.h"
 #include "base/mem.h"
+#include "base/sm.h"
 #include "egress/hello.h"
 #include "egress/internal.h"
 
@@ -15,7 +16,35 @@ enum { ADDRESSES_MAX = 16 };
 enum { HANDSHAKE_RECORD = 22, ALERT_RECORD = 21 };
 enum alert { ALERT_ACCESS_DENIED = 49, ALERT_UNRECOGNIZED_NAME = 112 };
 
+enum tunnel_state {
+    TUNNEL_NEW,
+    TUNNEL_RESOLVING,
+    TUNNEL_CONNECTING,
+    TUNNEL_BETWEEN, /* one address has failed, its socket closes; the next is tried then */
+    TUNNEL_HELLO,   /* the guest has to say which host its TLS is for */
+    TUNNEL_GREETED, /* it did, or need not; the server has said nothing yet */
+    TUNNEL_OPEN,
+    TUNNEL_OVER,
+};
+
+static const struct sm_state states[] = {
+    [TUNNEL_NEW] = {"new", SM_TO(TUNNEL_RESOLVING) | SM_TO(TUNNEL_OVER)},
+    [TUNNEL_RESOLVING] = {"resolving", SM_TO(TUNNEL_CONNECTING) | SM_TO(TUNNEL_OVER)},
+    [TUNNEL_CONNECTING] = {"connecting", SM_TO(TUNNEL_BETWEEN) | SM_TO(TUNNEL_HELLO) |
+                                             SM_TO(TUNNEL_GREETED) | SM_TO(TUNNEL_OVER)},
+    [TUNNEL_BETWEEN] = {"between", SM_TO(TUNNEL_CONNECTING) | SM_TO(TUNNEL_OVER)},
+    [TUNNEL_HELLO] = {"hello", SM_TO(TUNNEL_GREETED) | SM_TO(TUNNEL_OVER)},
+    [TUNNEL_GREETED] = {"greeted", SM_TO(TUNNEL_OPEN) | SM_TO(TUNNEL_OVER)},
+    [TUNNEL_OPEN] = {"open", SM_TO(TUNNEL_OVER)},
+    [TUNNEL_OVER] = {"over", 0},
+};
+static const struct sm tunnel_sm = {"tunnel", states, ARRAY_LEN(states)};
+
+/* What the server sends. */
+enum up_half { UP_HELD, UP_READING, UP_ENDED };
+
 struct tunnel {
+    enum tunnel_state state;
     struct conn *conn; /* NULL when that is gone */
     uv_getaddrinfo_t resolve;
     uv_connect_t connect;
@@ -26,20 +55,26 @@ struct tunnel {
     size_t next;
     const char *refusal; /* of the last address that was refused */
     int error;           /* of the last connection that failed */
-    bool up_open;
-    bool up_reading;
-    bool up_eof;
-    bool up_shut;
+    enum up_half half;
     bool up_busy; /* something waits to be written */
-    bool resolving;
-    bool checked;  /* the hello was seen, or none is asked for */
-    bool answered; /* the server has said something */
-    bool counted;
+    bool up_shut; /* nothing will be */
     struct buf hello;
 };
 
 static void start_reading(struct tunnel *t);
 static void connect_next(struct tunnel *t);
+
+static void tunnel_move(struct tunnel *t, enum tunnel_state to) {
+    t->state = (enum tunnel_state)sm_next(&tunnel_sm, t->state, to);
+}
+
+static bool is_through(const struct tunnel *t) {
+    return t->state == TUNNEL_GREETED || t->state == TUNNEL_OPEN;
+}
+
+static bool has_socket(const struct tunnel *t) {
+    return t->state == TUNNEL_CONNECTING || t->state == TUNNEL_HELLO || is_through(t);
+}
 
 static void unref(struct tunnel *t) {
     if (--t->refs > 0)
@@ -52,25 +87,18 @@ static void on_up_closed(uv_handle_t *h) {
     unref(h->data);
 }
 
-static void close_up(struct tunnel *t) {
-    if (!t->up_open)
-        return;
-    t->up_open = false;
-    t->up_reading = false;
-    uv_close((uv_handle_t *)&t->up, on_up_closed);
-}
-
 void tunnel_close(struct conn *c) {
     struct tunnel *t = c->tunnel;
     if (!t)
         return;
     c->tunnel = NULL;
     t->conn = NULL;
-    if (t->counted)
-        c->line->ntunnels--;
-    if (t->resolving)
+    c->line->ntunnels--;
+    if (t->state == TUNNEL_RESOLVING)
         (void)uv_cancel((uv_req_t *)&t->resolve);
-    close_up(t);
+    if (has_socket(t))
+        uv_close((uv_handle_t *)&t->up, on_up_closed);
+    tunnel_move(t, TUNNEL_OVER);
     unref(t);
 }
 
@@ -108,7 +136,7 @@ static void on_up_shut(uv_shutdown_t *req, int status) {
 /* Both ends are told; the tunnel is over when both have ended. */
 static void pass_end(struct tunnel *t) {
     struct conn *c = t->conn;
-    if (c->eof && !t->up_busy && !t->up_shut && t->up_open) {
+    if (c->eof && !t->up_busy && !t->up_shut && is_through(t)) {
         uv_shutdown_t *req = xcalloc(1, sizeof(*req));
         t->up_shut = true;
         req->data = t;
@@ -117,7 +145,7 @@ static void pass_end(struct tunnel *t) {
         else
             t->refs++;
     }
-    if (t->up_eof && c->queued == 0)
+    if (t->half == UP_ENDED && c->queued == 0)
         conn_answered(c, false); /* what the guest still says has nobody to hear it */
 }
 
@@ -209,7 +237,7 @@ static bool check_hello(struct tunnel *t) {
 
 void tunnel_from_guest(struct conn *c, const char *data, size_t len) {
     struct tunnel *t = c->tunnel;
-    if (t->checked) {
+    if (is_through(t)) {
         write_up(t, data, len);
         return;
     }
@@ -220,7 +248,7 @@ void tunnel_from_guest(struct conn *c, const char *data, size_t len) {
     if (!check_hello(t))
         return;
     struct buf first = t->hello;
-    t->checked = true;
+    tunnel_move(t, TUNNEL_GREETED);
     t->hello = (struct buf){0};
     /* The deadline was the hello's. */
     conn_set_deadline(c, c->line->egress->config.idle_timeout_ms);
@@ -231,7 +259,7 @@ void tunnel_from_guest(struct conn *c, const char *data, size_t len) {
 }
 
 void tunnel_guest_ended(struct conn *c) {
-    if (c->tunnel->checked)
+    if (is_through(c->tunnel))
         pass_end(c->tunnel);
     else
         conn_cut(c, "the guest hung up");
@@ -239,7 +267,7 @@ void tunnel_guest_ended(struct conn *c) {
 
 void tunnel_guest_drained(struct conn *c) {
     struct tunnel *t = c->tunnel;
-    if (t->up_eof)
+    if (t->half == UP_ENDED)
         pass_end(t);
     else
         start_reading(t);
@@ -260,8 +288,7 @@ static void on_up_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b) {
     if (n == 0 || !c)
         return;
     if (n == UV_EOF) {
-        t->up_eof = true;
-        t->up_reading = false;
+        t->half = UP_ENDED;
         (void)uv_read_stop(s);
         pass_end(t);
         return;
@@ -271,28 +298,29 @@ static void on_up_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b) {
         return;
     }
     /* The first byte that comes back: a handshake, or an alert. */
-    if (!c->decision.plain && !t->answered && b->base[0] != HANDSHAKE_RECORD &&
+    if (!c->decision.plain && t->state == TUNNEL_GREETED && b->base[0] != HANDSHAKE_RECORD &&
         b->base[0] != ALERT_RECORD) {
         deny_tls(c, ALERT_ACCESS_DENIED, "the server does not speak TLS");
         return;
     }
-    t->answered = true;
+    if (t->state == TUNNEL_GREETED)
+        tunnel_move(t, TUNNEL_OPEN);
     count(c, (uint64_t)n, 0);
     if (!line_bytes_left(c->line)) {
         conn_deny(c, "the sandbox has moved all the bytes it may", NULL, 0);
         return;
     }
     if (conn_write(c, b->base, (size_t)n) && c->throttled) {
-        t->up_reading = false;
+        t->half = UP_HELD;
         (void)uv_read_stop(s);
     }
 }
 
 static void start_reading(struct tunnel *t) {
     /* What a server says before it was greeted is nothing that TLS would say. */
-    if (t->up_reading || t->up_eof || !t->up_open || !t->checked)
+    if (t->half != UP_HELD || !is_through(t))
         return;
-    t->up_reading = true;
+    t->half = UP_READING;
     if (uv_read_start((uv_stream_t *)&t->up, on_alloc, on_up_read) < 0)
         conn_cut(t->conn, "the server hung up");
 }
@@ -305,6 +333,7 @@ static void connected(struct tunnel *t) {
     c->event.status = 200;
     conn_tell_begun(c);
     conn_move(c, CONN_TUNNEL);
+    tunnel_move(t, c->decision.plain ? TUNNEL_GREETED : TUNNEL_HELLO);
     conn_set_deadline(c, c->decision.plain ? c->line->egress->config.idle_timeout_ms
                                            : c->line->egress->config.head_timeout_ms);
     (void)uv_tcp_nodelay(&t->up, 1);
@@ -330,6 +359,12 @@ static void on_retry_closed(uv_handle_t *h) {
     unref(t);
 }
 
+static void try_another(struct tunnel *t, int error) {
+    t->error = error;
+    tunnel_move(t, TUNNEL_BETWEEN);
+    uv_close((uv_handle_t *)&t->up, on_retry_closed);
+}
+
 static void on_connected(uv_connect_t *req, int status) {
     struct tunnel *t = req->data;
     if (!t->conn)
@@ -338,9 +373,7 @@ static void on_connected(uv_connect_t *req, int status) {
         connected(t);
         return;
     }
-    t->error = status;
-    t->up_open = false;
-    uv_close((uv_handle_t *)&t->up, on_retry_closed);
+    try_another(t, status);
 }
 
 static void connect_next(struct tunnel *t) {
@@ -355,14 +388,11 @@ static void connect_next(struct tunnel *t) {
     (void)uv_tcp_init(t->conn->line->egress->loop, &t->up);
     t->up.data = t;
     t->connect.data = t;
-    t->up_open = true;
+    tunnel_move(t, TUNNEL_CONNECTING);
     t->refs++;
     int rc = uv_tcp_connect(&t->connect, &t->up, a, on_connected);
-    if (rc < 0) {
-        t->error = rc;
-        t->up_open = false;
-        uv_close((uv_handle_t *)&t->up, on_retry_closed);
-    }
+    if (rc < 0)
+        try_another(t, rc);
 }
 
 /* Keeps the addresses that may be connected to. */
@@ -383,7 +413,6 @@ static void keep_addresses(struct tunnel *t, const struct addrinfo *list) {
 static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *list) {
     struct tunnel *t = req->data;
     struct conn *c = t->conn;
-    t->resolving = false;
     if (c && status < 0) {
         fail(t, ERR_UPSTREAM, "the name cannot be resolved");
     } else if (c) {
@@ -419,8 +448,6 @@ void tunnel_start(struct conn *c) {
     struct tunnel *t = xcalloc(1, sizeof(*t));
     t->conn = c;
     t->refs = 1;
-    t->checked = c->decision.plain;
-    t->counted = true;
     buf_init(&t->hello, HELLO_MAX_BYTES);
     c->tunnel = t;
     c->line->ntunnels++;
@@ -435,6 +462,6 @@ void tunnel_start(struct conn *c) {
         fail(t, ERR_UPSTREAM, uv_strerror(rc));
         return;
     }
-    t->resolving = true;
+    tunnel_move(t, TUNNEL_RESOLVING);
     t->refs++;
 }
