@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -231,6 +232,11 @@ static void on_closed(uv_handle_t *h) {
     drop_queue(c);
     fd_close(&c->fd);
     free(c);
+}
+
+bool channel_peer_is_gone(const struct channel *c) {
+    struct pollfd p = {.fd = c->fd, .events = POLLRDHUP};
+    return poll(&p, 1, 0) == 1 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
 void channel_close(struct channel *c) {

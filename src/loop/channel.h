@@ -27,5 +27,7 @@ int channel_create(uv_loop_t *loop, int fd, const struct channel_options *option
 /* False when the queue is full or the channel has ended; nothing was sent then. Descriptors stay
  * the caller's: they are duplicated if they have to wait. */
 bool channel_send(struct channel *c, const struct wire_out *out);
+/* Whether the peer has let go of it, also if that was not told yet. */
+bool channel_peer_is_gone(const struct channel *c);
 /* No callback comes after this. NULL is allowed. */
 void channel_close(struct channel *c);

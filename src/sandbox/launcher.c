@@ -65,6 +65,7 @@ struct launcher {
     unsigned pool_failures;
     int64_t refill_at_ms;
     int janitor; /* its end says that the launcher is gone */
+    pid_t janitor_pid;
 };
 
 /* ---- replies ---- */
@@ -179,12 +180,15 @@ static void on_gone(struct launcher *l, struct launched *s, int status) {
     cgroup_slot_reset(&l->cgroups, &s->slot, &st);
 }
 
+static void on_helper_gone(struct launcher *l, pid_t pid);
+
 static void reap(struct launcher *l) {
     for (;;) {
         int status;
         pid_t pid = waitpid(-1, &status, WNOHANG);
         if (pid <= 0)
             return;
+        on_helper_gone(l, pid);
         for (size_t i = 0; i < l->config.max && l->boxes; i++)
             if (l->boxes[i].state != STATE_FREE && l->boxes[i].box.pid == pid)
                 on_gone(l, &l->boxes[i], status);
@@ -237,7 +241,24 @@ static int start_janitor(struct launcher *l, struct err *err) {
     }
     close(pair[1]);
     l->janitor = pair[0];
+    l->janitor_pid = pid;
     return 0;
+}
+
+/* The janitor is made again. The binder cannot be: it sees mounts that the launcher has left
+ * behind. So the next launcher takes over, rather than one that can bind nothing. */
+static void on_helper_gone(struct launcher *l, pid_t pid) {
+    struct err err;
+    if (pid == l->stage.binder_pid) {
+        log_error("sandbox.binder", "error", "it was killed: the launcher starts again");
+        leave(l, 1);
+    }
+    if (pid != l->janitor_pid)
+        return;
+    fd_close(&l->janitor);
+    l->janitor_pid = 0;
+    if (start_janitor(l, &err) < 0)
+        log_warn("sandbox.janitor", "error", err.message);
 }
 
 /* The first sandbox is made at once: what is wrong with this host is said at the start. */

@@ -539,6 +539,8 @@ int stage_clone_bind(struct stage *s, int dirfd, bool rw, uid_t uid, struct err 
     wire_reader_init(&r, BIND_FRAME_MAX);
     struct wire_frame f;
     int rc = wire_read(&r, s->binder, &f, err);
+    if (rc < 0)
+        rc = err_set(err, ERR_UNAVAILABLE, "the process that binds folders has ended");
     if (rc == 1) {
         rc = 0;
         if (f.type == BIND_OK && f.nfds == 1) {

@@ -468,6 +468,21 @@ test('kill -9 of the launcher: its sandboxes are interrupted, new ones can be ma
   assert.equal((await call(cay, 'POST', `/v1/sandboxes/${next.id}/exec`, { command: 'echo again' })).json.stdout, 'again\n');
 });
 
+test('whatever stands by the launcher is killed, sandboxes with binds are made again', async (t) => {
+  const cay = await withCay(t, { config: { sandboxes: { pool: 0 } } });
+  const work = async () => (await request(cay, '/v1/code', { method: 'POST', body: JSON.stringify({ command: 'echo here > there' }) })).json();
+  assert.match((await work()).detail.diff, /here/);
+  const { launcher } = startersOf(cay);
+  // What binds, and where there are control groups what clears them away.
+  for (const pid of childrenOf(launcher)) {
+    if (!alive(launcher)) break; // it went with what binds, and another has come
+    process.kill(pid, 'SIGKILL');
+    await until(() => !alive(pid), 'its end');
+    await until(async () => (await work()).detail?.diff?.includes('here'), 'work');
+  }
+  assert.ok(!alive(launcher), 'one that can bind nothing gives way to the next');
+});
+
 test('a killed starter is replaced, and its sandboxes go on', { skip: !isRoot && 'only root has one' }, async (t) => {
   const cay = await withCay(t, { config: { sandboxes: { pool: 0 } } });
   const box = await make(cay);

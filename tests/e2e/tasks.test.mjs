@@ -5,6 +5,7 @@ import { createServer, request as httpRequest } from 'node:http';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { bearer, createKey, request, runCay, startCay, tempDir, until } from '../lib/cay.mjs';
+import { KINDS, chaos } from '../lib/chaos.mjs';
 
 const secret = `whsec_${randomBytes(24).toString('base64')}`;
 const run = (code, more = {}) => ({ type: 'run', input: { code, ...more } });
@@ -389,46 +390,11 @@ describe('a server that is killed', () => {
     }
   });
 
-  test('chaos: servers and isolates are killed at any moment, and every task is accounted for once', async () => {
-    const TASKS = 40;
-    const hook = await receiver((n) => (n % 7 === 3 ? 503 : 204));
-    const dataDir = join(tempDir(null), 'data');
-    const config = { tasks: { private_webhooks: [hook.host], slots: 8, per_key: 8 } };
-    const ids = [];
-    let cay = await startCay({ dataDir, config });
-    for (let i = 0; i < TASKS; i++) {
-      const body = { ...sleeps(20 + ((i * 37) % 400)), webhook: { url: hook.url, secret }, max_attempts: 10 };
-      ids.push((await api(cay).submit(body, { 'Idempotency-Key': `chaos-${i}` })).json().id);
-    }
-    for (const ms of [180, 420, 60]) {
-      await new Promise((resolve) => setTimeout(resolve, ms));
-      await cay.kill9();
-      cay = await startCay({ dataDir, config });
-      const again = await api(cay).submit({ ...sleeps(20), webhook: { url: hook.url, secret }, max_attempts: 10 }, { 'Idempotency-Key': 'chaos-0' });
-      assert.equal(again.json().id, ids[0], 'nothing that was accepted is forgotten');
-      const { children } = (await request(cay, '/v1/status')).json();
-      process.kill(children.find((c) => c.name === 'cay-isolate').pid, 'SIGKILL');
-    }
-    try {
-      const ends = await Promise.all(ids.map((id) => ended(api(cay), id, 90_000)));
-      assert.deepEqual(ends.map((t) => t.state), Array(TASKS).fill('done'));
-      for (const t of ends) {
-        assert.equal(t.attempts.length, t.attempt);
-        assert.deepEqual(t.attempts.map((a) => a.outcome), [...Array(t.attempt - 1).fill('fault'), 'done'], 'one end counts');
-      }
-      const taken = () => hook.got.filter((m) => m.status === 204);
-      await until(() => new Set(taken().map((m) => JSON.parse(m.body).data.id)).size === TASKS, 'all messages', 60_000);
-      const events = new Map();
-      for (const m of hook.got) {
-        const { id } = JSON.parse(m.body).data;
-        events.set(id, (events.get(id) ?? new Set()).add(m.headers['webhook-id']));
-      }
-      assert.ok([...events.values()].every((e) => e.size === 1), 'one message each, however often it was sent');
-      assert.equal((await api(cay).call('?state=running')).json().tasks.length, 0);
-    } finally {
-      await cay.stop();
-      hook.close();
-    }
+  test('chaos: it and each of its programs are killed at any moment, and every task is accounted for once', async () => {
+    const { all, killed } = await chaos({ tasks: 35, kinds: KINDS, pause: 300 });
+    assert.deepEqual(Object.keys(killed).sort(), [...KINDS].sort());
+    assert.ok(all.some((t) => t.attempt > 1), 'some were cut off');
+    assert.deepEqual(all.filter((t) => t.state !== 'done'), []);
   });
 
   test('one that is stopped in order gives back what it ran, and that does not count', async () => {

@@ -440,10 +440,25 @@ static void take_output(struct code_job *c, const char *data, size_t len) {
     }
 }
 
+/* The sandbox is gone from under the command, and nobody of the job's wanted that: what it was
+ * about is not known, so that it does not count as done. */
+static bool was_cut_off(const struct code_job *c, struct err *err) {
+    const struct exec *e = c->exec;
+    bool cut = !e->has_exit && !c->cancelled &&
+               (e->state == EXEC_INTERRUPTED || err_is_fault(e->err.code));
+    if (cut)
+        (void)err_set(err, ERR_UNAVAILABLE, "the sandbox ended before its command did");
+    return cut;
+}
+
 /* The command that ran has ended. */
 static void next(struct code_job *c) {
     struct err err;
     int rc;
+    if (was_cut_off(c, &err)) {
+        fail(c, &err);
+        return;
+    }
     if (c->state == CODE_CLONING && !c->cancelled) {
         cloned(c);
         return;

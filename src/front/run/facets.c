@@ -20,7 +20,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-enum { CALL_FRAME_MAX = 64 << 20, QUEUE_BYTES = 64 << 20 };
+enum { CALL_FRAME_MAX = 64 << 20, QUEUE_BYTES = 64 << 20, LOST_MAX = 64 };
 
 enum op_kind { OP_GRANT, OP_CALL };
 
@@ -28,6 +28,7 @@ struct facet_op {
     struct facet_op *next;
     enum op_kind kind;
     uint64_t id;
+    uint64_t life;
     bool sent;
     bool cancelled;
     union {
@@ -49,6 +50,7 @@ struct facet {
     size_t grants; /* capabilities that somebody holds */
     int64_t used_ms;
     char owner[ID_SIZE];
+    uint64_t life; /* a number that no other process of this server has */
     uint64_t next_id;
     uint64_t own_grant; /* id of the request for our own capability, 0: not asked */
     bool open;
@@ -60,6 +62,9 @@ struct facets {
     struct facet *list;
     struct shares shares; /* of those that run and are not about to end, by key */
     struct facets_stats stats;
+    uint64_t lives;
+    uint64_t lost[LOST_MAX]; /* the last lives that were cut off */
+    size_t nlost;
     bool stopping;
     void (*on_stopped)(void *ctx);
     void *stopped_ctx;
@@ -146,6 +151,8 @@ static void on_child_exit(void *ctx, int wait_status, const struct rusage *usage
     else
         (void)err_set(&err, ERR_UNAVAILABLE, "the database's process ended (%s)",
                       child_status_text(wait_status, text, sizeof(text)));
+    if (!f->dying && err.code == ERR_UNAVAILABLE)
+        f->facets->lost[f->facets->nlost++ % LOST_MAX] = f->life;
     if (!f->dying)
         log_warn("facet.ended", "dir", f->dir, "status",
                  child_status_text(wait_status, text, sizeof(text)));
@@ -382,6 +389,7 @@ static struct facet *need(struct facets *all, const struct facet_ref *ref, struc
         return NULL;
     f = xcalloc(1, sizeof(*f));
     f->facets = all;
+    f->life = ++all->lives;
     f->dir = xstrdup(ref->dir);
     f->used_ms = clock_mono_ms();
     (void)snprintf(f->owner, sizeof(f->owner), "%s", owner);
@@ -401,6 +409,7 @@ static struct facet *need(struct facets *all, const struct facet_ref *ref, struc
 
 static struct facet_op *add(struct facet *f, struct facet_op *op) {
     op->id = ++f->next_id;
+    op->life = f->life;
     struct facet_op **at = &f->ops;
     while (*at)
         at = &(*at)->next;
@@ -444,6 +453,21 @@ struct facet_op *facets_call(struct facets *all, const struct facet_ref *ref, co
     facet_call_encode(&op->payload, method, args_json, strlen(args_json));
     pump(f);
     return op;
+}
+
+uint64_t facet_op_life(const struct facet_op *op) {
+    return op->life;
+}
+
+/* Whoever held a grant may say that it is gone before we are told that its process is. */
+bool facets_is_lost(const struct facets *all, uint64_t life) {
+    for (size_t i = 0; life != 0 && i < MIN(all->nlost, (size_t)LOST_MAX); i++)
+        if (all->lost[i] == life)
+            return true;
+    for (const struct facet *f = all->list; f; f = f->next)
+        if (f->life == life)
+            return !f->dying && f->control && channel_peer_is_gone(f->control);
+    return false;
 }
 
 void facet_op_cancel(struct facet_op *op) {

@@ -47,6 +47,11 @@ struct facet_op *facets_grant(struct facets *all, const struct facet_ref *ref,
 struct facet_op *facets_call(struct facets *all, const struct facet_ref *ref, const char *method,
                              const char *args_json, facet_answered done, void *ctx,
                              struct err *err);
+/* The life of the process that was asked. Not after done was called. */
+uint64_t facet_op_life(const struct facet_op *op);
+/* Whether that life was cut off by the machine: what was granted then is worth nothing, and nobody
+ * who held it is to blame. */
+bool facets_is_lost(const struct facets *all, uint64_t life);
 /* done will not be called. */
 void facet_op_cancel(struct facet_op *op);
 /* Ends the process of a database at once: its capabilities are dead. */

@@ -71,6 +71,7 @@ struct guest_call {
 struct binding {
     struct guest *guest;
     struct facet_op *op;
+    uint64_t life; /* of the facet; 0: it is none */
     int fd;
 };
 
@@ -133,6 +134,8 @@ static void finish_call(struct guest_call *c, const struct err *err) {
         at = &(*at)->next;
     *at = c->next;
     c->usage.wall_us = (clock_mono_ns() - c->start_ns) / 1000;
+    for (size_t i = 0; i < g->nbindings; i++)
+        c->usage.lost_binding |= facets_is_lost(g->runner->facets, g->bindings[i].life);
     if (err)
         c->err = *err;
     (void)uv_timer_stop(&c->timer);
@@ -403,7 +406,7 @@ static void explain_end(const struct guest *g, const struct isolate_end *end, st
     else if (WIFSIGNALED(st) && WTERMSIG(st) == SIGSYS)
         (void)err_set(err, ERR_FORBIDDEN, "the isolate was killed at a forbidden system call");
     else if (WIFSIGNALED(st) && WTERMSIG(st) == SIGKILL)
-        (void)err_set(err, ERR_INTERNAL,
+        (void)err_set(err, ERR_UNAVAILABLE,
                       "the isolate was killed from outside, as when all isolates together "
                       "(isolates_memory_bytes) or the machine run out of memory");
     else if (WIFSIGNALED(st))
@@ -668,6 +671,7 @@ static int start_bindings(struct guest *g, const struct env *env, struct err *er
             on_granted, b, err);
         if (!b->op)
             return -(int)err->code;
+        b->life = facet_op_life(b->op);
     }
     json_writer_object_end(&w);
     return 0;

@@ -17,6 +17,7 @@ struct guest_usage {
     uint32_t binding_calls;
     uint64_t output_bytes;
     uint64_t output_dropped_bytes;
+    bool lost_binding; /* a database of its env was cut off, not by the program */
     /* Where the time went, from the start of the call. */
     int64_t compiled_us, granted_us, taken_us;
 };

@@ -214,7 +214,7 @@ static void record_end(struct run *run, const char *status) {
             run->error ? json_string_value(json_object_get(run->error, "message")) : NULL,
         .detail = detail.full ? NULL : detail.data,
         .detail_len = detail.len,
-        .fault = err_is_fault(run->failure.code)};
+        .fault = err_is_fault(run->failure.code) || (run->error && run->usage.lost_binding)};
     if (run->error && !end.error_code)
         end.error_code = "Error";
     job_end(steal_ptr(&run->job), &end);

@@ -294,8 +294,10 @@ static void finish(struct exec *e, const struct err *why) {
     (void)json_object_set_new(d, "stdout_bytes", json_integer((json_int_t)e->bytes[1]));
     (void)json_object_set_new(d, "stderr_bytes", json_integer((json_int_t)e->bytes[2]));
     (void)json_object_set_new(d, "truncated", json_boolean(e->truncated));
-    if (why || e->err.code)
-        (void)json_object_set_new(d, "error", safe_error(why ? why : &e->err));
+    if (why)
+        e->err = *why;
+    if (e->err.code)
+        (void)json_object_set_new(d, "error", safe_error(&e->err));
     if (save(e, &err) < 0)
         log_error("sandbox.record", "sandbox", e->sandbox_id, "error", err.message);
     exec_detach(e);
