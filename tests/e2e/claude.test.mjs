@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { dirname } from 'node:path';
 import { createRequire } from 'node:module';
 import { test } from 'node:test';
-import { request, until, withCay } from '../lib/cay.mjs';
+import { request, slow, until, withCay } from '../lib/cay.mjs';
 import { code, nothingLeft } from '../lib/code.mjs';
 import { startGit } from '../lib/git.mjs';
 import { startMock } from '../lib/mock.mjs';
@@ -57,6 +57,28 @@ for (const [who, wrap] of [['root', []], ['an ordinary user', ordinary]])
     assert.deepEqual([...new Set(out.map((e) => `${e.state} ${e.kind}`))].sort(), ['begun model', 'begun route', 'ended model', 'ended route'], 'nothing but the clone and the model was asked for');
     await nothingLeft(cay);
   });
+
+test('as a task: it works, is accounted for, and its output is there afterwards', async (t) => {
+  const { cay, mock, requests, repo } = await start(t, { 'sum.sh': 'echo $(($1 - $2))\n' });
+  mock.on({ userMessage: 'Fix', turnIndex: 0 }, use('t1', 'Read', { file_path: '/work/sum.sh' }));
+  mock.on({ userMessage: 'Fix', turnIndex: 1 }, use('t2', 'Edit', { file_path: '/work/sum.sh', old_string: '$1 - $2', new_string: '$1 + $2' }));
+  mock.on({ userMessage: 'Fix', turnIndex: 2 }, { content: 'It is a sum now.' });
+  const input = { spec: 'Fix the sum', model: 'claude-sonnet-4-5', repo, max_steps: 8 };
+  const sent = await request(cay, '/v1/tasks', { method: 'POST', body: JSON.stringify({ type: 'claude-code', input, title: 'the sum' }) });
+  assert.equal(sent.status, 202, sent.body);
+  const task = await until(async () => ((v) => v.finished_at && v)((await request(cay, `/v1/tasks/${sent.json().id}`)).json()), 'its end', 120_000 * slow);
+  assert.equal(task.state, 'done', JSON.stringify(task));
+  assert.equal(task.type, 'claude-code');
+  assert.equal(task.attempt, 1);
+  assert.equal(task.result.agent, 'claude-code');
+  assert.match(task.result.diff, /\+echo \$\(\(\$1 \+ \$2\)\)/);
+  assert.match(task.result.result.summary, /It is a sum now/);
+  const events = (await request(cay, `/v1/tasks/${task.id}/events`)).body;
+  assert.match(events, /"tool":"Edit"/);
+  assert.equal((await request(cay, `/v1/runs/${task.run}/artifacts`)).json().artifacts.length, 1, 'its diff is kept');
+  assert.ok(requests.length >= 3 && requests.every((r) => r.headers['x-api-key'] === 'sk-ant-the-real-one'));
+  await nothingLeft(cay);
+});
 
 test('a hostile repository: its hooks, servers, environment and words mean nothing', async (t) => {
   const settings = {

@@ -64,7 +64,14 @@ async function receiver(answer = () => 204) {
   });
   await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
   const { port } = server.address();
-  return { got, url: `http://127.0.0.1:${port}/hook`, host: `127.0.0.1:${port}`, close: () => { server.close(); server.closeAllConnections(); } };
+  return {
+    got,
+    url: `http://127.0.0.1:${port}/hook`,
+    host: `127.0.0.1:${port}`,
+    down: () => new Promise((resolve) => { server.close(resolve); server.closeAllConnections(); }),
+    up: () => new Promise((resolve) => server.listen(port, '127.0.0.1', resolve)),
+    close: () => { server.close(); server.closeAllConnections(); },
+  };
 }
 
 const verify = (m) => {
@@ -273,6 +280,14 @@ describe('tasks', () => {
       [{ ...answer42, webhook: { url: 'ftp://x/', secret } }, /"url"/], [{ ...answer42, webhook: { url: 'http://a@x/', secret } }, /"url"/],
       [{ ...answer42, webhook: { url: 'http://x/', secret: 'whsec_AA==' } }, /"secret"/], [{ ...answer42, webhook: { url: 'http://x/', secret: 'plain' } }, /"secret"/],
       [{ type: 'run', input: { code: 'export default () => 1', tails: [] } }, /tails/],
+      [{ type: 'execute', input: {} }, /"task"/], [{ type: 'execute', input: { task: 'x', more: 1 } }, /"more"/],
+      [{ type: 'execute', input: { task: 'x', options: { permission_mode: 'root' } } }, /"permission_mode"/],
+      [{ type: 'execute', input: { task: 'x', options: { max_turns: 0 } } }, /"max_turns"/],
+      [{ type: 'execute', input: { task: 'x', options: { agent: 'nobody' } } }, /nobody/],
+      [{ type: 'execute', input: { task: 'x', options: { model: 'no-such-model' } } }, /no-such-model/],
+      [{ type: 'execute/sdk', input: {} }, /"prompt"/], [{ type: 'execute/sdk', input: { prompt: 'x', options: { allowed_tools: ['Bash'] } } }, /"allowed_tools"/],
+      [{ type: 'execute/sdk', input: { prompt: 'x', options: { max_budget_usd: -1 } } }, /"max_budget_usd"/],
+      [{ type: 'claude-code', input: { spec: '' } }, /"spec"|claude-code/],
     ];
     for (const [body, message] of bad) {
       const res = await tasks.submit(body);
@@ -315,6 +330,43 @@ describe('webhooks', () => {
       assert.equal(data.data.state, 'done');
       await until(async () => (await tasks.get(id)).webhook.state === 'delivered', 'the delivery', 15_000);
       assert.ok(!JSON.stringify(await tasks.get(id)).includes(secret), 'the secret is not shown');
+    } finally {
+      await cay.stop();
+      hook.close();
+    }
+  });
+
+  test('a receiver that is down, redirects, is slow and is up again gets each message in the end, with one id', async () => {
+    let moods = [];
+    const hook = await receiver(async () => {
+      const mood = moods.shift() ?? 204;
+      if (mood === 'slow') await new Promise((resolve) => setTimeout(resolve, 500));
+      return mood === 'slow' ? 204 : mood;
+    });
+    const cay = await startCay({ config: { tasks: { private_webhooks: [hook.host] } } });
+    try {
+      const tasks = api(cay);
+      await hook.down();
+      const ids = [];
+      for (let i = 0; i < 3; i++) ids.push((await tasks.submit({ ...answer42, webhook: { url: hook.url, secret } })).json().id);
+      await until(async () => (await Promise.all(ids.map((id) => tasks.get(id)))).every((t) => t.webhook.error), 'a first try of each');
+      moods = [302, 0, 'slow'];
+      await hook.up();
+      for (const id of ids) await until(async () => (await tasks.get(id)).webhook.state === 'delivered', `the message about ${id}`, 60_000);
+      const seen = new Map();
+      for (const m of hook.got) {
+        verify(m);
+        assert.equal(m.url, '/hook');
+        const { id } = JSON.parse(m.body).data;
+        seen.set(id, [...(seen.get(id) ?? []), m]);
+      }
+      assert.deepEqual([...seen.keys()].sort(), [...ids].sort());
+      for (const list of seen.values()) {
+        assert.equal(new Set(list.map((m) => m.headers['webhook-id'])).size, 1);
+        assert.equal(list.filter((m) => m.status === 204).length, 1);
+        assert.equal(list.at(-1).status, 204, 'nothing comes after it was taken');
+        assert.deepEqual(list.map((m) => m.time), list.map((m) => m.time).sort());
+      }
     } finally {
       await cay.stop();
       hook.close();

@@ -371,11 +371,11 @@ static bool on_coder_event(void *ctx, const struct coder_event *event) {
     return true;
 }
 
-static unsigned options_of(const struct code_job *c) {
-    unsigned o = 1U << (c->terms.plan ? CODER_OPTION_PLAN : CODER_OPTION_WORK);
-    if (c->terms.system_prompt)
+static unsigned options_of(const struct code_terms *t) {
+    unsigned o = 1U << (t->plan ? CODER_OPTION_PLAN : CODER_OPTION_WORK);
+    if (t->system_prompt)
         o |= 1U << CODER_OPTION_SYSTEM_PROMPT;
-    if (c->terms.append_system_prompt)
+    if (t->append_system_prompt)
         o |= 1U << CODER_OPTION_APPEND_PROMPT;
     return o;
 }
@@ -394,7 +394,7 @@ static int begin_work(struct code_job *c, struct err *err) {
         r->command
             ? json_pack("{s:s}", "command", r->command)
             : coder_def_command(r->def, &(struct coder_fill){
-                                            .options = options_of(c),
+                                            .options = options_of(&c->terms),
                                             .system_prompt = c->terms.system_prompt,
                                             .append_system_prompt = c->terms.append_system_prompt,
                                             .dir = CODE_DIR,
@@ -787,10 +787,25 @@ static void begin_again(void *ctx) {
 }
 
 /* The terms must be some that the agent, its model and this machine have. */
-static int take_terms(struct code_job *c, const struct code_terms *t, struct err *err) {
+static int check_terms(const struct codes *all, const struct code_request *ask,
+                       const struct code_terms *t, struct err *err) {
     static const char *const names[] = {"", "the permission mode \"plan\"", "a system prompt",
                                         "a system prompt that is added"};
-    const struct sandbox_features *f = sandboxes_features(c->all->opt.sandboxes);
+    const struct sandbox_features *f = sandboxes_features(all->opt.sandboxes);
+    unsigned options = t ? options_of(t) : 0;
+    for (unsigned i = CODER_OPTION_PLAN; i < CODER_OPTION_COUNT; i++)
+        if (options & 1U << i && !coder_def_has_option(ask->def, i))
+            return err_set(err, ERR_BAD_REQUEST, "the agent \"%s\" cannot be given %s",
+                           ask->def->name, names[i]);
+    if (t && t->plan && f && f->landlock == 0)
+        return err_set(err, ERR_UNSUPPORTED,
+                       "\"plan\" needs Landlock, which the kernel of this machine does not have");
+    return !t || ask->model->provider == MODEL_DEMO /* it costs nothing */
+               ? 0
+               : model_ask_check_budget(ask->model, t->max_usd, err);
+}
+
+static void take_terms(struct code_job *c, const struct code_terms *t) {
     c->terms = t ? *t : (struct code_terms){.kind = "code", .include_diff = true};
     c->terms.system_prompt = t && t->system_prompt ? xstrdup(t->system_prompt) : NULL;
     c->terms.append_system_prompt =
@@ -798,17 +813,8 @@ static int take_terms(struct code_job *c, const struct code_terms *t, struct err
     json_incref(c->terms.options);
     if (c->terms.plan)
         c->terms.include_diff = false; /* there is nothing to tell */
-    unsigned options = t ? options_of(c) : 0;
-    for (unsigned i = CODER_OPTION_PLAN; i < CODER_OPTION_COUNT; i++)
-        if (options & 1U << i && !coder_def_has_option(c->ask.def, i))
-            return err_set(err, ERR_BAD_REQUEST, "the agent \"%s\" cannot be given %s",
-                           c->ask.def->name, names[i]);
-    if (c->terms.plan && f && f->landlock == 0)
-        return err_set(err, ERR_UNSUPPORTED,
-                       "\"plan\" needs Landlock, which the kernel of this machine does not have");
-    if (c->terms.max_usd > 0 && c->ask.model->provider == MODEL_DEMO)
-        c->terms.max_usd = 0; /* it costs nothing */
-    return model_ask_check_budget(c->ask.model, c->terms.max_usd, err);
+    if (c->ask.model->provider == MODEL_DEMO)
+        c->terms.max_usd = 0;
 }
 
 static struct code_request_rules rules_of(const struct codes *all) {
@@ -818,10 +824,13 @@ static struct code_request_rules rules_of(const struct codes *all) {
                                        .settings = sandboxes_settings(all->opt.sandboxes)};
 }
 
-int code_check(const struct codes *all, const json_t *body, struct err *err) {
+int code_check(const struct codes *all, const json_t *body, const struct code_terms *terms,
+               struct err *err) {
     struct code_request_rules rules = rules_of(all);
     struct code_request ask = {0};
     int rc = code_request_read(&rules, body, &ask, err);
+    if (rc == 0)
+        rc = check_terms(all, &ask, terms, err);
     code_request_finish(&ask);
     return rc;
 }
@@ -837,8 +846,9 @@ int code_start(struct codes *all, const struct code_ask *ask, char ret_id[ID_SIZ
     struct code_request_rules rules = rules_of(all);
     int rc = code_request_read(&rules, ask->body, &c->ask, err);
     if (rc == 0)
-        rc = take_terms(c, ask->terms, err);
+        rc = check_terms(all, &c->ask, ask->terms, err);
     if (rc == 0) {
+        take_terms(c, ask->terms);
         _cleanup_(free) char *title = code_request_title(&c->ask);
         rc = job_begin(all->opt.jobs,
                        &(struct job_spec){.kind = c->terms.kind,

@@ -53,8 +53,9 @@ struct code_ask {
     const json_t *body;             /* of POST /v1/code */
     const struct code_terms *terms; /* NULL: the usual ones */
 };
-/* Whether a job can be begun with that body, as far as can be said before. */
-int code_check(const struct codes *all, const json_t *body, struct err *err);
+/* Whether a job can be begun with that body, as far as can be said before; terms may be NULL. */
+int code_check(const struct codes *all, const json_t *body, const struct code_terms *terms,
+               struct err *err);
 /* Begins a job. No callback: follow it by its id. */
 int code_start(struct codes *all, const struct code_ask *ask, char ret_id[ID_SIZE],
                struct err *err);

@@ -103,27 +103,42 @@ static int set_mode(struct task_request *t, struct codes *all, const json_t *gra
     return 0;
 }
 
-int code_task_start(struct codes *all, const struct code_ask *ask, char ret_id[ID_SIZE],
-                    struct err *err) {
+/* The request of POST /v1/code that it comes to, a new reference, and its terms. NULL with err. */
+static json_t *read_request(struct codes *all, const json_t *body, const json_t *grants,
+                            struct code_terms *ret_terms, struct err *err) {
     struct task_request t = {.mode = "acceptEdits",
                              .agent = "coder",
                              .max_turns = MAX_TURNS,
                              .timeout_ms = codes_task_ms(all)};
-    int rc = read_body(&t, ask->body, codes_task_ms(all), err);
-    if (rc < 0)
-        return rc;
+    if (read_body(&t, body, codes_task_ms(all), err) < 0)
+        return NULL;
     _cleanup_(json) json_t *request = json_pack(
         "{s:s,s:s,s:s*,s:s*,s:s*,s:s*,s:I,s:I}", "spec", t.task, "agent", t.agent, "repo", t.repo,
         "ref", t.ref, "credential", t.credential, "model", codes_model_name(all, t.model),
         "max_steps", (json_int_t)t.max_turns, "timeout_ms", (json_int_t)t.timeout_ms);
-    rc = set_mode(&t, all, ask->grants, request, err);
-    if (rc < 0)
-        return rc;
+    if (set_mode(&t, all, grants, request, err) < 0)
+        return NULL;
     t.terms.kind = "execute";
-    t.terms.options = json_object_get(ask->body, "options");
+    t.terms.options = json_object_get(body, "options");
+    *ret_terms = t.terms;
+    return steal_ptr(&request);
+}
+
+int code_task_check(struct codes *all, const json_t *body, struct err *err) {
+    struct code_terms terms;
+    _cleanup_(json) json_t *request = read_request(all, body, NULL, &terms, err);
+    return request ? code_check(all, request, &terms, err) : -(int)err->code;
+}
+
+int code_task_start(struct codes *all, const struct code_ask *ask, char ret_id[ID_SIZE],
+                    struct err *err) {
+    struct code_terms terms;
+    _cleanup_(json) json_t *request = read_request(all, ask->body, ask->grants, &terms, err);
+    if (!request)
+        return -(int)err->code;
     struct code_ask more = *ask;
     more.body = request;
-    more.terms = &t.terms;
+    more.terms = &terms;
     return code_start(all, &more, ret_id, err);
 }
 

@@ -7,6 +7,8 @@
 #include "base/buf.h"
 #include "front/code/code.h"
 
+/* Whether one can be begun with that body, as far as can be said before. */
+int code_task_check(struct codes *all, const json_t *body, struct err *err);
 /* ask.body is that of POST /execute. */
 int code_task_start(struct codes *all, const struct code_ask *ask, char ret_id[ID_SIZE],
                     struct err *err);

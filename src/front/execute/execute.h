@@ -34,6 +34,8 @@ struct executes *executes_create(const struct executes_options *options);
 /* Ends what runs, as cancelled. Before models_close(). */
 void executes_close(struct executes *all);
 
+/* Whether a job can be begun with that body. */
+int execute_sdk_check(struct executes *all, const json_t *body, struct err *err);
 /* Begins a job; body is that of POST /execute/sdk. No callback: follow it by its id. */
 int execute_sdk_start(struct executes *all, const char *owner, const json_t *body,
                       char ret_id[ID_SIZE], struct err *err);

@@ -332,12 +332,24 @@ static int check_share(const struct executes *all, const char *owner, struct err
     return 0;
 }
 
-int execute_sdk_start(struct executes *all, const char *owner, const json_t *body,
-                      char ret_id[ID_SIZE], struct err *err) {
+static struct sdk *create(struct executes *all, const char *owner, const json_t *body) {
     struct sdk *x = xcalloc(1, sizeof(*x));
     x->all = all;
     x->owner = xstrdup(owner);
     x->body = json_incref((json_t *)(uintptr_t)body);
+    return x;
+}
+
+int execute_sdk_check(struct executes *all, const json_t *body, struct err *err) {
+    struct sdk *x = create(all, "", body);
+    int rc = read_body(x, err);
+    free_sdk(x);
+    return rc;
+}
+
+int execute_sdk_start(struct executes *all, const char *owner, const json_t *body,
+                      char ret_id[ID_SIZE], struct err *err) {
+    struct sdk *x = create(all, owner, body);
     int rc = read_body(x, err);
     if (rc == 0)
         rc = check_share(all, owner, err);

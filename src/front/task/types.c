@@ -39,7 +39,7 @@ static int run_start_task(const struct task_rooms *r, const struct task_start *h
 /* --- code: an agent in a sandbox --- */
 
 static int check_code(const struct task_rooms *r, const json_t *body, struct err *err) {
-    return code_check(r->codes, body, err);
+    return code_check(r->codes, body, NULL, err);
 }
 
 static struct code_ask code_ask_of(const struct task_start *how, const json_t *body) {
@@ -64,7 +64,7 @@ static json_t *with_claude(const json_t *body) {
 
 static int claude_check(const struct task_rooms *r, const json_t *body, struct err *err) {
     _cleanup_(json) json_t *input = with_claude(body);
-    return code_check(r->codes, input, err);
+    return code_check(r->codes, input, NULL, err);
 }
 
 static int claude_start(const struct task_rooms *r, const struct task_start *how, struct err *err) {
@@ -77,9 +77,7 @@ static int claude_start(const struct task_rooms *r, const struct task_start *how
 /* --- execute: a task for a coding agent --- */
 
 static int execute_check(const struct task_rooms *r, const json_t *body, struct err *err) {
-    const char *task = json_string_value(json_object_get(body, "task"));
-    (void)r;
-    return task && *task ? 0 : err_set(err, ERR_BAD_REQUEST, "\"task\" must be a string");
+    return code_task_check(r->codes, body, err);
 }
 
 static int execute_start(const struct task_rooms *r, const struct task_start *how,
@@ -92,10 +90,7 @@ static int execute_start(const struct task_rooms *r, const struct task_start *ho
 /* --- execute/sdk: a prompt, a model and web tools --- */
 
 static int sdk_check(const struct task_rooms *r, const json_t *body, struct err *err) {
-    (void)r;
-    return json_is_string(json_object_get(body, "prompt"))
-               ? 0
-               : err_set(err, ERR_BAD_REQUEST, "\"prompt\" must be a string");
+    return execute_sdk_check(r->executes, body, err);
 }
 
 static int sdk_start_task(const struct task_rooms *r, const struct task_start *how,
