@@ -338,10 +338,10 @@ static void on_page(struct http_req *req, void *ctx) {
 
 static int open_http(struct front_server *s, struct err *err) {
     static void (*const routes[])(struct front *) = {
-        api_health_routes,    api_status_routes, api_config_routes, api_runs_routes,
-        api_artifacts_routes, api_run_routes,    api_tasks_routes,  api_agents_routes,
-        api_sandboxes_routes, api_ports_routes,  api_execs_routes,  api_files_routes,
-        api_snapshots_routes, api_code_routes,   api_execute_routes};
+        api_health_routes,    api_status_routes, api_config_routes,  api_runs_routes,
+        api_artifacts_routes, api_run_routes,    api_tasks_routes,   api_agents_routes,
+        api_sandboxes_routes, api_ports_routes,  api_execs_routes,   api_files_routes,
+        api_snapshots_routes, api_code_routes,   api_execute_routes, api_keys_routes};
     struct front *f = &s->front;
     f->http = http_server_create(&(struct http_server_options){
         .loop = &s->loop,

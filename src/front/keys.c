@@ -46,8 +46,8 @@ static int check_request(const struct key_request *r, struct err *err) {
     return 0;
 }
 
-int key_create(struct ledger_db *db, const struct key_request *request,
-               char ret_text[KEY_TEXT_SIZE], struct ledger_key *ret_key, struct err *err) {
+int key_make(const struct key_request *request, char ret_text[KEY_TEXT_SIZE],
+             struct ledger_key *ret_key, struct err *err) {
     int rc = check_request(request, err);
     if (rc < 0)
         return rc;
@@ -64,6 +64,16 @@ int key_create(struct ledger_db *db, const struct key_request *request,
         n += snprintf(ret_text + n, KEY_TEXT_SIZE - (size_t)n, "%02x", secret[i]);
     (void)SHA256((const unsigned char *)ret_text, (size_t)n, k.hash);
     mem_wipe(secret, sizeof(secret));
+    *ret_key = k;
+    return 0;
+}
+
+int key_create(struct ledger_db *db, const struct key_request *request,
+               char ret_text[KEY_TEXT_SIZE], struct ledger_key *ret_key, struct err *err) {
+    struct ledger_key k;
+    int rc = key_make(request, ret_text, &k, err);
+    if (rc < 0)
+        return rc;
     rc = ledger_db_key_add(db, &k, err);
     if (rc < 0) {
         ledger_key_finish(&k);

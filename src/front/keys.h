@@ -37,8 +37,12 @@ struct key_request {
     const char *grants; /* NULL: whatever it makes itself */
 };
 
+/* Makes a key that nobody knows yet, and its text, which is shown once and never again. */
+int key_make(const struct key_request *request, char ret_text[KEY_TEXT_SIZE],
+             struct ledger_key *ret_key, struct err *err);
+
 struct ledger_db;
-/* Makes a key and writes its text, which is shown once and never again. */
+/* The same, put down in the ledger. */
 int key_create(struct ledger_db *db, const struct key_request *request,
                char ret_text[KEY_TEXT_SIZE], struct ledger_key *ret_key, struct err *err);
 

@@ -296,6 +296,74 @@ static void test_the_keys_of_an_earlier_cay_are_taken_over(void **state) {
     ledger_key_finish(&k);
 }
 
+static struct ledger_answer key_ask(enum ledger_op op, const struct ledger_key *k) {
+    struct ledger_answer a;
+    ledger_db_do(db, &(struct ledger_ask){.op = op, .key = k, .limit = 2}, &a);
+    return a;
+}
+
+/* An answer may be lost, and what was asked is asked again. */
+static void test_an_ask_about_a_key_can_be_repeated(void **state) {
+    (void)state;
+    struct ledger_key k;
+    char text[KEY_TEXT_SIZE];
+    struct key_request r = {.name = "n", .scope = "run"};
+    assert_int_equal(key_make(&r, text, &k, &e), 0);
+    for (int i = 0; i < 2; i++) {
+        struct ledger_answer a = key_ask(LEDGER_KEY_ADD, &k);
+        assert_int_equal(a.err.code, 0);
+        assert_int_equal(a.nkeys, 1);
+        assert_int_equal(a.repeated, i);
+        assert_string_equal(a.keys[0].id, k.id);
+        ledger_answer_finish(&a);
+    }
+    for (int i = 0; i < 2; i++) {
+        struct ledger_answer a = key_ask(LEDGER_KEY_REVOKE, &k);
+        assert_int_equal(a.err.code, 0);
+        assert_int_equal(a.repeated, i);
+        ledger_answer_finish(&a);
+    }
+    k.id[strlen(k.id) - 1] ^= 1;
+    struct ledger_answer none = key_ask(LEDGER_KEY_REVOKE, &k);
+    assert_int_equal(none.err.code, ERR_NOT_FOUND);
+    ledger_answer_finish(&none);
+    ledger_key_finish(&k);
+}
+
+static void count_key(void *ctx, const struct ledger_key *k) {
+    (void)k;
+    ++*(int *)ctx;
+}
+
+static void test_so_many_revoked_keys_are_remembered(void **state) {
+    (void)state;
+    enum { MADE = 1010, REMEMBERED = 1000 };
+    char text[KEY_TEXT_SIZE];
+    struct key_request r = {.name = "n", .scope = "run"};
+    char oldest[ID_SIZE];
+    for (int i = 0; i < MADE; i++) {
+        struct ledger_key k;
+        assert_int_equal(key_make(&r, text, &k, &e), 0);
+        if (i == 0)
+            memcpy(oldest, k.id, sizeof(oldest));
+        struct ledger_answer a = key_ask(LEDGER_KEY_ADD, &k);
+        assert_int_equal(a.err.code, 0);
+        ledger_answer_finish(&a);
+        a = key_ask(LEDGER_KEY_REVOKE, &k);
+        assert_int_equal(a.err.code, 0);
+        ledger_answer_finish(&a);
+        ledger_key_finish(&k);
+    }
+    int n = 0;
+    assert_int_equal(ledger_db_key_list(db, false, count_key, &n, &e), 0);
+    assert_int_equal(n, REMEMBERED);
+    struct ledger_key first = {0};
+    memcpy(first.id, oldest, sizeof(oldest));
+    struct ledger_answer gone = key_ask(LEDGER_KEY_REVOKE, &first);
+    assert_int_equal(gone.err.code, ERR_NOT_FOUND);
+    ledger_answer_finish(&gone);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         UNIT(test_a_key_is_known_by_its_text_only),
@@ -306,6 +374,8 @@ int main(void) {
         UNIT(test_keys_of_many_are_found_by_their_ids),
         UNIT(test_a_process_that_slept_looks_before_it_refuses),
         UNIT(test_the_keys_of_an_earlier_cay_are_taken_over),
+        UNIT(test_an_ask_about_a_key_can_be_repeated),
+        UNIT(test_so_many_revoked_keys_are_remembered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

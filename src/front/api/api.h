@@ -31,6 +31,21 @@ void api_execute_routes(struct front *f);
 void api_execute_error(struct buf *out, const struct err *err);
 void api_run_routes(struct front *f);
 void api_tasks_routes(struct front *f);
+void api_keys_routes(struct front *f);
+/* A request that waits for the ledger. */
+struct api_wait {
+    struct front *front;
+    struct http_req *req; /* NULL: the client left */
+    size_t limit;         /* of the ask */
+    char *text;           /* a copy of what the answer needs besides, or NULL */
+    void (*respond)(struct api_wait *w, const struct ledger_answer *a);
+};
+/* Asks the ledger; errors are answered here. A client that leaves changes nothing of it. */
+void api_ask(struct front *f, struct http_req *req, const struct ledger_ask *what,
+             void (*respond)(struct api_wait *w, const struct ledger_answer *a));
+void api_ask_with(struct front *f, struct http_req *req, const struct ledger_ask *what,
+                  const char *text,
+                  void (*respond)(struct api_wait *w, const struct ledger_answer *a));
 /* ?limit=N of a list; what it leaves alone is the default. */
 int api_read_limit(const struct http_req *req, size_t *ret_limit, struct err *err);
 void api_agents_routes(struct front *f);

@@ -103,40 +103,6 @@ static void respond_task(struct http_req *req, int status, const struct ledger_t
     http_respond_buf(req, status, "application/json", &b);
 }
 
-/* --- one ask, one answer --- */
-
-struct wait {
-    struct front *front;
-    struct http_req *req; /* NULL: the client left */
-    size_t limit;
-    void (*respond)(struct wait *w, const struct ledger_answer *a);
-};
-
-static void on_gone(void *ctx) {
-    struct wait *w = ctx;
-    http_respond_empty(w->req, 499);
-    w->req = NULL;
-}
-
-static void on_answer(void *ctx, const struct ledger_answer *a) {
-    struct wait *w = ctx;
-    if (w->req && a->err.code == ERR_UNAVAILABLE)
-        http_res_header(w->req, "Retry-After", "5");
-    if (w->req && a->err.code)
-        http_respond_err(w->req, &a->err);
-    else
-        w->respond(w, a); /* also for one who left: it was done */
-    free(w);
-}
-
-static void ask(struct front *f, struct http_req *req, const struct ledger_ask *what,
-                void (*respond)(struct wait *w, const struct ledger_answer *a)) {
-    struct wait *w = xcalloc(1, sizeof(*w));
-    *w = (struct wait){.front = f, .req = req, .limit = what->limit, .respond = respond};
-    http_req_on_gone(req, on_gone, w);
-    ledger_call(f->ledger, what, on_answer, w);
-}
-
 /* Whose tasks they may see; NULL: everybody's. */
 static const char *whose(const struct http_req *req) {
     struct store_scope scope = front_scope(req);
@@ -252,7 +218,7 @@ static int check_input(struct front *f, const json_t *body, const struct ledger_
     return rc < 0 ? err_wrap(err, "\"input\"") : 0;
 }
 
-static void respond_submitted(struct wait *w, const struct ledger_answer *a) {
+static void respond_submitted(struct api_wait *w, const struct ledger_answer *a) {
     char location[ID_SIZE + 16];
     tasks_hint(w->front->tasks, NULL);
     if (!w->req)
@@ -289,11 +255,11 @@ static void submit(struct http_req *req, void *ctx) {
     }
     id_new("task", t.id);
     (void)snprintf(t.owner, sizeof(t.owner), "%s", front_identity(req)->key_id);
-    ask(f, req,
-        &(struct ledger_ask){.op = LEDGER_TASK_SUBMIT,
-                             .task = &t,
-                             .per_key = (size_t)f->config->tasks.waiting_per_key},
-        respond_submitted);
+    api_ask(f, req,
+            &(struct ledger_ask){.op = LEDGER_TASK_SUBMIT,
+                                 .task = &t,
+                                 .per_key = (size_t)f->config->tasks.waiting_per_key},
+            respond_submitted);
 }
 
 /* --- the others --- */
@@ -311,7 +277,7 @@ static bool read_id(struct http_req *req, struct ledger_task *t) {
     return false;
 }
 
-static void respond_got(struct wait *w, const struct ledger_answer *a) {
+static void respond_got(struct api_wait *w, const struct ledger_answer *a) {
     if (w->req)
         respond_task(w->req, 200, &a->tasks[0]);
 }
@@ -319,11 +285,12 @@ static void respond_got(struct wait *w, const struct ledger_answer *a) {
 static void get(struct http_req *req, void *ctx) {
     struct ledger_task t = {0};
     if (read_id(req, &t))
-        ask(ctx, req, &(struct ledger_ask){.op = LEDGER_TASK_GET, .task = &t, .owner = whose(req)},
-            respond_got);
+        api_ask(ctx, req,
+                &(struct ledger_ask){.op = LEDGER_TASK_GET, .task = &t, .owner = whose(req)},
+                respond_got);
 }
 
-static void respond_cancelled(struct wait *w, const struct ledger_answer *a) {
+static void respond_cancelled(struct api_wait *w, const struct ledger_answer *a) {
     tasks_hint(w->front->tasks, a->tasks[0].id);
     if (w->req)
         respond_task(w->req, 202, &a->tasks[0]);
@@ -332,12 +299,12 @@ static void respond_cancelled(struct wait *w, const struct ledger_answer *a) {
 static void cancel(struct http_req *req, void *ctx) {
     struct ledger_task t = {0};
     if (read_id(req, &t))
-        ask(ctx, req,
-            &(struct ledger_ask){.op = LEDGER_TASK_CANCEL, .task = &t, .owner = whose(req)},
-            respond_cancelled);
+        api_ask(ctx, req,
+                &(struct ledger_ask){.op = LEDGER_TASK_CANCEL, .task = &t, .owner = whose(req)},
+                respond_cancelled);
 }
 
-static void respond_list(struct wait *w, const struct ledger_answer *a) {
+static void respond_list(struct api_wait *w, const struct ledger_answer *a) {
     struct buf b;
     struct json_writer j;
     size_t n = MIN(a->ntasks, w->limit - 1);
@@ -381,12 +348,12 @@ static void list(struct http_req *req, void *ctx) {
         what.state = (int)state;
     what.before = cursor;
     what.limit++; /* one more tells whether there is another page */
-    ask(ctx, req, &what, respond_list);
+    api_ask(ctx, req, &what, respond_list);
 }
 
 /* --- GET /v1/usage --- */
 
-static void respond_usage(struct wait *w, const struct ledger_answer *a) {
+static void respond_usage(struct api_wait *w, const struct ledger_answer *a) {
     struct buf b;
     struct json_writer j;
     if (!w->req)
@@ -415,10 +382,10 @@ static void usage(struct http_req *req, void *ctx) {
     if (rc < 0)
         http_respond_err(req, &err);
     else
-        ask(ctx, req,
-            &(struct ledger_ask){
-                .op = LEDGER_USAGE, .owner = whose(req), .before = since, .limit = USAGE_ROWS},
-            respond_usage);
+        api_ask(ctx, req,
+                &(struct ledger_ask){
+                    .op = LEDGER_USAGE, .owner = whose(req), .before = since, .limit = USAGE_ROWS},
+                respond_usage);
 }
 
 /* --- following one, over all its attempts --- */

@@ -24,7 +24,7 @@ static const char usage[] =
     "made;\n"
     "only its hash is kept. What a key makes is seen by that key alone.\n\n"
     "  --scope   read: look at its own records; run (the default): also run code;\n"
-    "            admin: also see what other keys made\n"
+    "            admin: also see what other keys made, and make and revoke keys\n"
     "  --rate    at most N requests a minute (default: no limit)\n"
     "  --facet, --worker   its programs may use only the databases and workers of these names\n"
     "            (default: all that the key makes itself)\n"

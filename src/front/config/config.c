@@ -28,7 +28,8 @@ void config_init(struct config *c) {
                          .tasks = task_settings_default(),
                          .execute = execute_settings_default(),
                          .drain_timeout_ms = LIMIT_DRAIN_TIMEOUT_MS,
-                         .address_per_minute = LIMIT_ADDRESS_PER_MINUTE};
+                         .address_per_minute = LIMIT_ADDRESS_PER_MINUTE,
+                         .keys = LIMIT_KEYS};
 }
 
 static void free_list(char **list, size_t n) {
@@ -137,6 +138,7 @@ static size_t limits_table(struct config *c, struct setting out[SETTINGS_MAX]) {
         SETTING("write_timeout_ms", c->http.write_timeout_ms, 100, 3600000),
         SETTING("drain_timeout_ms", c->drain_timeout_ms, 0, 3600000),
         SETTING("address_per_minute", c->address_per_minute, 0, 1000000000),
+        SETTING("keys", c->keys, 0, 100000),
         SETTING("key_per_minute", c->key_per_minute, 0, 1000000000),
         SETTING("agent_turns", c->agents.turns, 1, 10000),
         SETTING("agent_message_bytes", c->agents.message_bytes, 1024, 1 << 30),

@@ -48,6 +48,7 @@ struct config {
     struct task_settings tasks;
     struct execute_settings execute;
     unsigned drain_timeout_ms;
+    int64_t keys;               /* that the API may make */
     int64_t address_per_minute; /* requests of a caller without a key; 0: no limit */
     int64_t key_per_minute;     /* of a key that has no rate of its own; 0: no limit */
 };

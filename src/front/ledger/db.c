@@ -276,7 +276,8 @@ static const ledger_do table[LEDGER_OPS] = {
     [LEDGER_TASK_REAP] = ledger_do_reap,        [LEDGER_HOOK_CLAIM] = ledger_do_hook_claim,
     [LEDGER_HOOK_END] = ledger_do_hook_end,     [LEDGER_USAGE] = ledger_do_usage,
     [LEDGER_RESERVE] = ledger_do_reserve,       [LEDGER_RESERVE_RENEW] = ledger_do_reserve_renew,
-    [LEDGER_SETTLE] = ledger_do_settle};
+    [LEDGER_SETTLE] = ledger_do_settle,         [LEDGER_KEY_ADD] = ledger_do_key_add,
+    [LEDGER_KEY_REVOKE] = ledger_do_key_revoke, [LEDGER_KEY_LIST] = ledger_do_key_list};
 
 static int own_step(struct ledger_db *db, int which, struct err *err) {
     return store_step(ledger_ready(db, LEDGER_OWN, which), own_sql[which], NULL, err);

@@ -60,6 +60,12 @@ int ledger_do_hook_claim(struct ledger_db *db, const struct ledger_ask *ask,
                          struct ledger_answer *answer, struct err *err);
 int ledger_do_usage(struct ledger_db *db, const struct ledger_ask *ask,
                     struct ledger_answer *answer, struct err *err);
+int ledger_do_key_add(struct ledger_db *db, const struct ledger_ask *ask,
+                      struct ledger_answer *answer, struct err *err);
+int ledger_do_key_revoke(struct ledger_db *db, const struct ledger_ask *ask,
+                         struct ledger_answer *answer, struct err *err);
+int ledger_do_key_list(struct ledger_db *db, const struct ledger_ask *ask,
+                       struct ledger_answer *answer, struct err *err);
 int ledger_do_hook_end(struct ledger_db *db, const struct ledger_ask *ask,
                        struct ledger_answer *answer, struct err *err);
 

@@ -7,17 +7,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEY_ADD, KEY_REVOKE, KEY_LIST };
+enum { KEY_ADD, KEY_REVOKE, KEY_LIST, KEY_GET, KEY_PAGE, KEY_COUNT, KEY_FORGET };
+
+/* Revoked keys are remembered, for who looks whose a record was; so many of them. */
+enum { REVOKED_MAX = 1000 };
 
 #define KEY_COLUMNS                                                                                \
     "id, name, scope, hash, rate_per_minute, created_ms, revoked_ms, grants, max_jobs,"            \
     " tokens_per_day, nusd_per_day"
+
+#define OLD_REVOKED                                                                                \
+    "SELECT id FROM keys WHERE revoked_ms > 0 ORDER BY revoked_ms DESC, id DESC LIMIT -1 OFFSET "  \
+    "?1"
 
 static const char *const sql[] = {
     [KEY_ADD] = "INSERT INTO keys (" KEY_COLUMNS ") VALUES (?1,?2,?3,?4,?5,?6,0,?7,?8,?9,?10)",
     [KEY_REVOKE] = "UPDATE keys SET revoked_ms = ?2 WHERE id = ?1 AND revoked_ms = 0",
     [KEY_LIST] = "SELECT " KEY_COLUMNS " FROM keys WHERE ?1 = 0 OR revoked_ms = 0"
                  " ORDER BY created_ms, id",
+    [KEY_GET] = "SELECT " KEY_COLUMNS " FROM keys WHERE id = ?1",
+    [KEY_PAGE] = "SELECT " KEY_COLUMNS " FROM keys WHERE ?1 IS NULL OR id < ?1"
+                 " ORDER BY id DESC LIMIT ?2",
+    [KEY_COUNT] = "SELECT count(*) FROM keys WHERE revoked_ms = 0",
+    [KEY_FORGET] = "DELETE FROM keys WHERE id IN (" OLD_REVOKED ")",
 };
 
 const struct ledger_statements ledger_key_statements = {sql, ARRAY_LEN(sql)};
@@ -47,7 +59,7 @@ static void read_key(sqlite3_stmt *st, struct ledger_key *k) {
     k->nusd_per_day = sqlite3_column_int64(st, 10);
 }
 
-int ledger_db_key_add(struct ledger_db *db, const struct ledger_key *key, struct err *err) {
+static int add_key(struct ledger_db *db, const struct ledger_key *key, struct err *err) {
     sqlite3_stmt *st = ledger_ready(db, LEDGER_KEYS, KEY_ADD);
     store_bind_str(st, 1, key->id);
     store_bind_str(st, 2, key->name);
@@ -59,13 +71,17 @@ int ledger_db_key_add(struct ledger_db *db, const struct ledger_key *key, struct
     store_bind_int(st, 8, key->max_jobs);
     store_bind_int(st, 9, key->tokens_per_day);
     store_bind_int(st, 10, key->nusd_per_day);
-    int rc = store_step(st, "add a key", NULL, err);
+    return store_step(st, "add a key", NULL, err);
+}
+
+int ledger_db_key_add(struct ledger_db *db, const struct ledger_key *key, struct err *err) {
+    int rc = add_key(db, key, err);
     if (rc == 0)
         ledger_touch(db);
     return rc;
 }
 
-int ledger_db_key_revoke(struct ledger_db *db, const char *id, struct err *err) {
+static int revoke_key(struct ledger_db *db, const char *id, struct err *err) {
     sqlite3_stmt *st = ledger_ready(db, LEDGER_KEYS, KEY_REVOKE);
     store_bind_str(st, 1, id);
     store_bind_int(st, 2, clock_wall_ms());
@@ -73,6 +89,11 @@ int ledger_db_key_revoke(struct ledger_db *db, const char *id, struct err *err) 
     int rc = store_step(st, "revoke a key", &changes, err);
     if (rc == 0 && changes == 0)
         return err_set(err, ERR_NOT_FOUND, "there is no valid key \"%.40s\"", id);
+    return rc;
+}
+
+int ledger_db_key_revoke(struct ledger_db *db, const char *id, struct err *err) {
+    int rc = revoke_key(db, id, err);
     if (rc == 0)
         ledger_touch(db);
     return rc;
@@ -120,4 +141,71 @@ int ledger_db_keys(struct ledger_db *db, struct ledger_key **ret_keys, size_t *r
         ledger_key_finish(&keys[--n]);
     free(keys);
     return store_error(db->db, err, "list keys");
+}
+
+/* --- asks: their changes are told by the back end --- */
+
+static int read_into(struct ledger_db *db, sqlite3_stmt *st, struct ledger_answer *a,
+                     struct err *err) {
+    int rc;
+    while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
+        a->keys = ledger_grow(a->keys, a->nkeys, sizeof(*a->keys));
+        read_key(st, &a->keys[a->nkeys++]);
+    }
+    (void)sqlite3_reset(st);
+    return rc == SQLITE_DONE ? 0 : store_error(db->db, err, "read keys");
+}
+
+static int get_key(struct ledger_db *db, const char *id, struct ledger_answer *a, struct err *err) {
+    sqlite3_stmt *st = ledger_ready(db, LEDGER_KEYS, KEY_GET);
+    store_bind_str(st, 1, id);
+    return read_into(db, st, a, err);
+}
+
+static int check_room(struct ledger_db *db, size_t limit, struct err *err) {
+    sqlite3_stmt *st = ledger_ready(db, LEDGER_KEYS, KEY_COUNT);
+    int64_t n = sqlite3_step(st) == SQLITE_ROW ? sqlite3_column_int64(st, 0) : INT64_MAX;
+    (void)sqlite3_reset(st);
+    if (n < (int64_t)limit)
+        return 0;
+    return err_set(err, ERR_CONFLICT, "there are %zu keys already (\"keys\"): revoke one first",
+                   limit);
+}
+
+static int forget_old(struct ledger_db *db, struct err *err) {
+    sqlite3_stmt *st = ledger_ready(db, LEDGER_KEYS, KEY_FORGET);
+    store_bind_int(st, 1, REVOKED_MAX);
+    return store_step(st, "forget keys", NULL, err);
+}
+
+int ledger_do_key_add(struct ledger_db *db, const struct ledger_ask *ask,
+                      struct ledger_answer *answer, struct err *err) {
+    int rc = get_key(db, ask->key->id, answer, err);
+    answer->repeated = rc == 0 && answer->nkeys > 0;
+    if (rc < 0 || answer->repeated)
+        return rc;
+    rc = check_room(db, ask->limit, err);
+    if (rc == 0)
+        rc = add_key(db, ask->key, err);
+    return rc == 0 ? get_key(db, ask->key->id, answer, err) : rc;
+}
+
+int ledger_do_key_revoke(struct ledger_db *db, const struct ledger_ask *ask,
+                         struct ledger_answer *answer, struct err *err) {
+    int rc = get_key(db, ask->key->id, answer, err);
+    if (rc < 0)
+        return rc;
+    answer->repeated = answer->nkeys > 0 && answer->keys[0].revoked_ms > 0;
+    if (answer->repeated)
+        return 0;
+    rc = revoke_key(db, ask->key->id, err);
+    return rc == 0 ? forget_old(db, err) : rc;
+}
+
+int ledger_do_key_list(struct ledger_db *db, const struct ledger_ask *ask,
+                       struct ledger_answer *answer, struct err *err) {
+    sqlite3_stmt *st = ledger_ready(db, LEDGER_KEYS, KEY_PAGE);
+    store_bind_str(st, 1, ask->before);
+    store_bind_int(st, 2, (int64_t)ask->limit);
+    return read_into(db, st, answer, err);
 }

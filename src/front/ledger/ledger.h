@@ -84,6 +84,9 @@ enum ledger_op {
     LEDGER_RESERVE,
     LEDGER_RESERVE_RENEW,
     LEDGER_SETTLE,
+    LEDGER_KEY_ADD,
+    LEDGER_KEY_REVOKE,
+    LEDGER_KEY_LIST,
     LEDGER_OPS
 };
 
@@ -179,12 +182,14 @@ struct ledger_ask {
     enum ledger_op op;
     const char *node;               /* begin, claim, renew */
     int64_t epoch;                  /* claim, renew; begin: that it is now */
+    const struct ledger_key *key;   /* add: all; revoke: id */
     const struct ledger_task *task; /* submit: all; get, cancel: id; finish: id, attempt, state,
                                        error, result */
     const char *owner;              /* get, list, cancel: whose they must be; NULL: anybody's */
     int state;                      /* list: which; -1: all */
-    const char *before;             /* list: NULL, or an id; usage: NULL, or the first day */
-    size_t limit;                   /* list, claim, reap, hook claim: how many */
+    const char *before;             /* lists: NULL, or an id; usage: NULL, or the first day */
+    size_t limit;                   /* list, claim, reap, hook claim: how many; key add: that are
+                                       valid */
     size_t per_key;                 /* claim: how many of a key may run; submit: may wait */
     int64_t keep_ms;                /* reap: ended ones older than this go; 0: none */
     const struct ledger_hold *holds;
@@ -208,6 +213,8 @@ struct ledger_answer {
     struct err err; /* code 0: it was done */
     struct ledger_task *tasks;
     size_t ntasks;
+    struct ledger_key *keys; /* list: newest first; add: the key; revoke: as it was left */
+    size_t nkeys;
     struct ledger_hold *holds; /* renew: as asked */
     size_t nholds;
     struct ledger_hook *hooks;

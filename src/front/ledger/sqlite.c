@@ -91,6 +91,11 @@ static void ask(void *backend, uint64_t id, const struct ledger_ask *what) {
     struct sqlite *l = backend;
     struct ledger_answer answer;
     ledger_db_do(l->db, what, &answer);
+    /* Our own changes do not change the version: the copy has them before the answer is told. */
+    if (what->op == LEDGER_KEY_ADD || what->op == LEDGER_KEY_REVOKE) {
+        l->seen = -1;
+        refresh(l);
+    }
     ledger_answered(l->ledger, id, &answer);
 }
 

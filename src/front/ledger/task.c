@@ -45,9 +45,12 @@ void ledger_answer_finish(struct ledger_answer *a) {
         ledger_task_finish(&a->tasks[i]);
     for (size_t i = 0; i < a->nhooks; i++)
         ledger_hook_finish(&a->hooks[i]);
+    for (size_t i = 0; i < a->nkeys; i++)
+        ledger_key_finish(&a->keys[i]);
     free(a->usage);
     free(a->jobs);
     free(a->today);
+    free(a->keys);
     free(a->tasks);
     free(a->holds);
     free(a->hooks);

@@ -1,0 +1,43 @@
+#include "base/cleanup.h"
+#include "base/mem.h"
+#include "front/api/api.h"
+
+#include <stdlib.h>
+
+/* One ask of the ledger, one answer to the client. */
+
+static void on_gone(void *ctx) {
+    struct api_wait *w = ctx;
+    http_respond_empty(w->req, 499);
+    w->req = NULL;
+}
+
+static void on_answer(void *ctx, const struct ledger_answer *a) {
+    struct api_wait *w = ctx;
+    if (w->req && a->err.code == ERR_UNAVAILABLE)
+        http_res_header(w->req, "Retry-After", "5");
+    if (w->req && a->err.code)
+        http_respond_err(w->req, &a->err);
+    else
+        w->respond(w, a); /* also for one who left: it was done */
+    free(w->text);
+    free(w);
+}
+
+void api_ask_with(struct front *f, struct http_req *req, const struct ledger_ask *what,
+                  const char *text,
+                  void (*respond)(struct api_wait *w, const struct ledger_answer *a)) {
+    struct api_wait *w = xcalloc(1, sizeof(*w));
+    *w = (struct api_wait){.front = f,
+                           .req = req,
+                           .limit = what->limit,
+                           .text = text ? xstrdup(text) : NULL,
+                           .respond = respond};
+    http_req_on_gone(req, on_gone, w);
+    ledger_call(f->ledger, what, on_answer, w);
+}
+
+void api_ask(struct front *f, struct http_req *req, const struct ledger_ask *what,
+             void (*respond)(struct api_wait *w, const struct ledger_answer *a)) {
+    api_ask_with(f, req, what, NULL, respond);
+}

@@ -1,0 +1,228 @@
+#include "front/keys.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "front/api/api.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* /v1/keys: what `cay key` does, for an admin who is not at the machine. */
+
+enum { KEYS_DEFAULT = 50, ANSWER_BYTES = 1 << 20, RATE_MAX = 1000000000 };
+
+/* --- in JSON --- */
+
+static void write_text(struct json_writer *w, const char *key, const char *v) {
+    json_writer_key(w, key);
+    json_writer_str(w, v);
+}
+
+static void write_time(struct json_writer *w, const char *key, int64_t ms) {
+    char text[CLOCK_RFC3339_SIZE];
+    write_text(w, key, ms ? clock_rfc3339(ms, text) : NULL);
+}
+
+/* text: the key itself, or NULL. */
+static void write_key(struct json_writer *w, const struct ledger_key *k, const char *text) {
+    json_writer_object_begin(w);
+    write_text(w, "id", k->id);
+    write_text(w, "name", k->name);
+    write_text(w, "scope", k->scope);
+    json_writer_key(w, "rate_per_minute");
+    json_writer_int(w, k->rate_per_minute);
+    json_writer_key(w, "grants");
+    if (k->grants)
+        json_writer_raw(w, k->grants, strlen(k->grants));
+    else
+        json_writer_null(w);
+    write_time(w, "created_at", k->created_ms);
+    write_time(w, "revoked_at", k->revoked_ms);
+    if (text)
+        write_text(w, "key", text);
+    json_writer_object_end(w);
+}
+
+/* --- POST --- */
+
+static int check_names(const json_t *names, const char *key, struct err *err) {
+    size_t i;
+    json_t *name;
+    if (!json_is_array(names))
+        return err_set(err, ERR_BAD_REQUEST, "\"grants\": \"%s\" must be a list of names", key);
+    json_array_foreach(names, i, name) {
+        const char *text = json_string_value(name);
+        if (!text || !*text || strlen(text) != json_string_length(name))
+            return err_set(err, ERR_BAD_REQUEST, "\"grants\": \"%s\" must be a list of names", key);
+    }
+    return 0;
+}
+
+/* What it does not name is none of it. */
+static int read_grants(const json_t *body, char **ret_text, struct err *err) {
+    static const char *const keys[] = {"facets", "workers", "routes", "binds", NULL};
+    const json_t *grants = json_object_get(body, "grants");
+    if (!grants || json_is_null(grants))
+        return 0;
+    int rc = json_check_keys(grants, "\"grants\"", keys, err);
+    _cleanup_(json) json_t *whole = json_object();
+    for (size_t i = 0; rc == 0 && keys[i]; i++) {
+        json_t *names = json_object_get(grants, keys[i]);
+        if (names)
+            rc = check_names(names, keys[i], err);
+        (void)json_object_set_new(whole, keys[i], names ? json_incref(names) : json_array());
+    }
+    if (rc == 0)
+        *ret_text = json_dumps(whole, JSON_COMPACT);
+    return rc;
+}
+
+static int read_request(const json_t *body, struct key_request *r, char **ret_grants,
+                        struct err *err) {
+    static const char *const keys[] = {"name", "scope", "rate_per_minute", "grants", NULL};
+    *r = (struct key_request){.name = "", .scope = "run"};
+    int rc = json_check_keys(body, "the request", keys, err);
+    if (rc == 0)
+        rc = json_get_str(body, "name", &r->name, err);
+    if (rc == 0)
+        rc = json_get_str(body, "scope", &r->scope, err);
+    if (rc == 0)
+        rc = json_get_int(body, "rate_per_minute", 0, RATE_MAX, &r->rate_per_minute, err);
+    if (rc == 0)
+        rc = read_grants(body, ret_grants, err);
+    r->grants = *ret_grants;
+    return rc;
+}
+
+/* A key that is held to something would get rid of it by a new key. */
+static int check_maker(const struct identity *who, struct err *err) {
+    if (!who->rate_per_minute && !*who->grants)
+        return 0;
+    return err_set(err, ERR_FORBIDDEN,
+                   "a key with limits or grants of its own makes no keys: use one without, or "
+                   "`cay key create` on the server's machine");
+}
+
+static void log_made(const struct api_wait *w, const struct ledger_key *k) {
+    const struct identity *who = w->req ? front_identity(w->req) : NULL;
+    log_info("key.created", "key", k->id, "scope", k->scope, "by",
+             !who             ? "somebody who left"
+             : who->operator_ ? "operator"
+                              : who->key_id);
+}
+
+static void respond_made(struct api_wait *w, const struct ledger_answer *a) {
+    struct buf b;
+    struct json_writer j;
+    char location[ID_SIZE + 16];
+    if (!a->err.code)
+        log_made(w, &a->keys[0]);
+    if (w->req) {
+        buf_init(&b, ANSWER_BYTES);
+        json_writer_init(&j, &b);
+        write_key(&j, &a->keys[0], w->text);
+        (void)snprintf(location, sizeof(location), "/v1/keys/%s", a->keys[0].id);
+        http_res_header(w->req, "Location", location);
+        http_res_header(w->req, "Cache-Control", "no-store");
+        http_respond_buf(w->req, 201, "application/json", &b);
+    }
+    mem_wipe(w->text, strlen(w->text));
+}
+
+static void create(struct http_req *req, void *ctx) {
+    struct front *f = ctx;
+    struct err err;
+    struct key_request r;
+    struct ledger_key k = {0};
+    char text[KEY_TEXT_SIZE];
+    _cleanup_(json) json_t *body = NULL;
+    _cleanup_(free) char *grants = NULL;
+    int rc = check_maker(front_identity(req), &err);
+    if (rc == 0)
+        rc = http_req_json(req, &body, &err);
+    if (rc == 0)
+        rc = read_request(body, &r, &grants, &err);
+    if (rc == 0)
+        rc = key_make(&r, text, &k, &err);
+    if (rc < 0) {
+        http_respond_err(req, &err);
+        return;
+    }
+    api_ask_with(
+        f, req,
+        &(struct ledger_ask){.op = LEDGER_KEY_ADD, .key = &k, .limit = (size_t)f->config->keys},
+        text, respond_made);
+    mem_wipe(text, sizeof(text));
+    ledger_key_finish(&k);
+}
+
+/* --- GET, DELETE --- */
+
+static void respond_list(struct api_wait *w, const struct ledger_answer *a) {
+    struct buf b;
+    struct json_writer j;
+    size_t n = MIN(a->nkeys, w->limit - 1);
+    if (!w->req)
+        return;
+    buf_init(&b, ANSWER_BYTES);
+    json_writer_init(&j, &b);
+    json_writer_object_begin(&j);
+    json_writer_key(&j, "keys");
+    json_writer_array_begin(&j);
+    for (size_t i = 0; i < n; i++)
+        write_key(&j, &a->keys[i], NULL);
+    json_writer_array_end(&j);
+    write_text(&j, "next_cursor", a->nkeys > n ? a->keys[n - 1].id : NULL);
+    json_writer_object_end(&j);
+    http_respond_buf(w->req, 200, "application/json", &b);
+}
+
+static void list(struct http_req *req, void *ctx) {
+    struct err err;
+    _cleanup_(free) char *cursor = NULL;
+    struct ledger_ask what = {.op = LEDGER_KEY_LIST, .limit = KEYS_DEFAULT};
+    int rc = api_read_limit(req, &what.limit, &err);
+    if (rc >= 0)
+        rc = http_req_query_get(req, "cursor", &cursor, &err);
+    if (rc > 0 && !id_is_valid("key", cursor, strlen(cursor)))
+        rc = err_set(&err, ERR_BAD_REQUEST, "\"cursor\" must be a next_cursor of an earlier page");
+    if (rc < 0) {
+        http_respond_err(req, &err);
+        return;
+    }
+    what.before = cursor;
+    what.limit++; /* one more tells whether there is another page */
+    api_ask(ctx, req, &what, respond_list);
+}
+
+static void respond_revoked(struct api_wait *w, const struct ledger_answer *a) {
+    if (!a->err.code && !a->repeated)
+        log_info("key.revoked", "key", a->keys[0].id);
+    if (w->req)
+        http_respond_empty(w->req, 204);
+}
+
+static void revoke_key(struct http_req *req, void *ctx) {
+    struct err err;
+    struct ledger_key k = {0};
+    const char *id = http_req_param(req, "id");
+    if (!id_is_valid("key", id, strlen(id))) {
+        (void)err_set(&err, ERR_NOT_FOUND, "there is no key \"%.40s\"", id);
+        http_respond_err(req, &err);
+        return;
+    }
+    (void)snprintf(k.id, sizeof(k.id), "%s", id);
+    api_ask(ctx, req, &(struct ledger_ask){.op = LEDGER_KEY_REVOKE, .key = &k}, respond_revoked);
+}
+
+void api_keys_routes(struct front *f) {
+    const struct http_route routes[] = {
+        {"POST", "/v1/keys", create, f, FRONT_ROUTE_ADMIN, 0},
+        {"GET", "/v1/keys", list, f, FRONT_ROUTE_ADMIN, 0},
+        {"DELETE", "/v1/keys/{id}", revoke_key, f, FRONT_ROUTE_ADMIN, 0},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(routes); i++)
+        http_server_route(f->http, &routes[i]);
+}
