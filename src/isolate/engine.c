@@ -31,7 +31,7 @@ static const char *const function_names[ENGINE_FUNCTION_COUNT] = {
     [ENGINE_START] = "start", [ENGINE_CALL] = "call",   [ENGINE_REPLY] = "reply",
     [ENGINE_ROOM] = "room",   [ENGINE_INPUT] = "input", [ENGINE_CANCEL] = "cancel",
     [ENGINE_GONE] = "gone",   [ENGINE_TICK] = "tick",   [ENGINE_STUCK] = "stuck",
-    [ENGINE_SEED] = "seed",   [ENGINE_CLEAR] = "clear",
+    [ENGINE_SEED] = "seed",   [ENGINE_CLEAR] = "clear", [ENGINE_SETTLE] = "settle",
 };
 
 void engine_options(bool short_runs_do_not_compile) {

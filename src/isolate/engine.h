@@ -17,6 +17,7 @@ enum engine_function {
     ENGINE_INPUT,  /* (id, bytes, last) */
     ENGINE_CANCEL, /* (id) */
     ENGINE_REPLY,  /* (binding, id, ok, text) */
+    ENGINE_SETTLE, /* (binding, call, resolve, reject, at, ok, text, why): a call that C made */
     ENGINE_GONE,   /* (binding, reason) */
     ENGINE_TICK,   /* () runs one timer that is due */
     ENGINE_STUCK,  /* () nothing is left that could settle the active calls */
@@ -34,6 +35,19 @@ struct engine_host_function {
     const char *name;
     JSObjectCallAsFunctionCallback call;
 };
+
+/* A native function of the prelude, which gives it as many arguments as it is to have. */
+#define HOST(name)                                                                                 \
+    JSValueRef name(JSContextRef ctx, JSObjectRef function, JSObjectRef this_object, size_t argc,  \
+                    const JSValueRef argv[], JSValueRef *exception)
+#define HOST_UNUSED()                                                                              \
+    do {                                                                                           \
+        (void)function;                                                                            \
+        (void)this_object;                                                                         \
+        (void)argc;                                                                                \
+        (void)argv;                                                                                \
+        (void)exception;                                                                           \
+    } while (0)
 
 /* Sets the engine's options in the environment: before the first engine_init(), at start. */
 void engine_options(bool short_runs_do_not_compile);

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/rand.h"
 #include "isolate/probe.h"
+#include "isolate/quick.h"
 #include "isolate/webhost.h"
 #include "wire/facet.h"
 #include "wire/isolate.h"
@@ -250,7 +251,7 @@ static void on_cpu_limit(int sig) {
         stop_soon(ISOLATE_EXIT_CPU);
 }
 
-static struct isolate_call *find_call(const struct isolate *iso, uint64_t id) {
+struct isolate_call *isolate_find_call(const struct isolate *iso, uint64_t id) {
     struct isolate_call *call = iso->calls;
     while (call && call->id != id)
         call = call->next;
@@ -272,24 +273,12 @@ static void set_walls(struct isolate *iso) {
 
 /* ---- native functions of the prelude ---- */
 
-#define HOST(name)                                                                                 \
-    static JSValueRef name(JSContextRef ctx, JSObjectRef function, JSObjectRef this_object,        \
-                           size_t argc, const JSValueRef argv[], JSValueRef *exception)
-#define HOST_UNUSED()                                                                              \
-    do {                                                                                           \
-        (void)function;                                                                            \
-        (void)this_object;                                                                         \
-        (void)argc;                                                                                \
-        (void)argv;                                                                                \
-        (void)exception;                                                                           \
-    } while (0)
-
 static double number(JSContextRef ctx, JSValueRef v) {
     return JSValueToNumber(ctx, v, NULL);
 }
 
 /* evaluate(text, url): the value of a script */
-HOST(host_evaluate) {
+static HOST(host_evaluate) {
     HOST_UNUSED();
     JSStringRef text = JSValueToStringCopy(ctx, argv[0], exception);
     JSStringRef url = JSValueToStringCopy(ctx, argv[1], exception);
@@ -304,7 +293,7 @@ HOST(host_evaluate) {
 }
 
 /* log(level, text) */
-HOST(host_log) {
+static HOST(host_log) {
     HOST_UNUSED();
     size_t len;
     char *text = engine_utf8(ctx, argv[1], &len);
@@ -319,7 +308,7 @@ HOST(host_log) {
 }
 
 /* send(type, id, text): RESULT or ERROR. False when the text is larger than a result may be. */
-HOST(host_send) {
+static HOST(host_send) {
     HOST_UNUSED();
     size_t len = 0;
     char *text = engine_utf8(ctx, argv[2], &len);
@@ -332,7 +321,7 @@ HOST(host_send) {
 }
 
 /* body(id, bytes, last, from, count): a piece of a response */
-HOST(host_body) {
+static HOST(host_body) {
     HOST_UNUSED();
     JSObjectRef array = JSValueToObject(ctx, argv[1], NULL);
     size_t len = JSObjectGetTypedArrayByteLength(ctx, array, NULL);
@@ -348,7 +337,7 @@ HOST(host_body) {
 }
 
 /* taken(id, bytes): the program has read so much of the request */
-HOST(host_taken) {
+static HOST(host_taken) {
     HOST_UNUSED();
     char space[8];
     struct buf b = {.data = space, .cap = sizeof(space), .max = sizeof(space) - 1};
@@ -358,16 +347,16 @@ HOST(host_taken) {
 }
 
 /* awaits(count): how many promises only the front can settle */
-HOST(host_awaits) {
+static HOST(host_awaits) {
     HOST_UNUSED();
     self->awaits = (uint32_t)number(ctx, argv[0]);
     return JSValueMakeUndefined(ctx);
 }
 
 /* enter(id): what follows is that call's doing; 0: nobody's */
-HOST(host_enter) {
+static HOST(host_enter) {
     HOST_UNUSED();
-    enter(self, find_call(self, (uint64_t)number(ctx, argv[0])));
+    enter(self, isolate_find_call(self, (uint64_t)number(ctx, argv[0])));
     return JSValueMakeUndefined(ctx);
 }
 
@@ -377,7 +366,7 @@ static void free_call(struct isolate_call *call) {
 }
 
 /* done(id): the last word of a call */
-HOST(host_done) {
+static HOST(host_done) {
     HOST_UNUSED();
     struct isolate *iso = self;
     struct isolate_call **at = &iso->calls;
@@ -422,7 +411,7 @@ static void stay_init(void) {
 }
 
 /* The upper bits of a call's id. */
-static uint64_t stay_hint(void) {
+uint64_t isolate_hint(void) {
     int cpu = stay.turns >= STAY_TURNS ? sched_getcpu() : -1;
     return cpu >= 0 ? (uint64_t)(cpu + 1) << FACET_NEAR_SHIFT : 0;
 }
@@ -475,7 +464,7 @@ static void stay_or_leave(const struct isolate *iso) {
         stay_leave();
 }
 
-static void flush_binding(struct isolate_socket *b) {
+void isolate_flush(struct isolate_socket *b) {
     while (b->fd >= 0 && b->out.len > 0) {
         ssize_t n = send(b->fd, b->out.data, b->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
@@ -504,7 +493,7 @@ static const char *refuse_call(const struct isolate_socket *b, size_t payload, b
 
 /* bind(binding, id, method, json, worker): a CALL on a capability socket. An empty text if it was
  * sent, else why not; then the binding is as it was. */
-HOST(host_bind) {
+static HOST(host_bind) {
     HOST_UNUSED();
     size_t i = (size_t)number(ctx, argv[0]);
     struct isolate_socket *b = i < self->nbindings ? &self->bindings[i] : NULL;
@@ -524,12 +513,12 @@ HOST(host_bind) {
     if (why)
         return engine_text(&self->engine, why, strlen(why));
     uint8_t head[WIRE_HEAD_SIZE];
-    wire_head_encode(head, ISOLATE_BINDING_CALL, (uint64_t)number(ctx, argv[1]) | stay_hint(),
+    wire_head_encode(head, ISOLATE_BINDING_CALL, (uint64_t)number(ctx, argv[1]) | isolate_hint(),
                      payload, 0);
     (void)buf_add(&b->out, head, sizeof(head));
     pack_bytes(&b->out, method, method_len);
     (void)buf_add(&b->out, json, json_len);
-    flush_binding(b);
+    isolate_flush(b);
     b->pending++;
     if (self->current)
         self->current->binding_calls++;
@@ -537,28 +526,28 @@ HOST(host_bind) {
 }
 
 /* now(): monotonic milliseconds */
-HOST(host_now) {
+static HOST(host_now) {
     HOST_UNUSED();
     return JSValueMakeNumber(ctx, mono_ms());
 }
 
 /* arm(at, count): when tick() wants to be called, negative for never; how many timers are the
  * program's own, not the prelude's */
-HOST(host_arm) {
+static HOST(host_arm) {
     HOST_UNUSED();
     self->timer_at_ms = number(ctx, argv[0]);
     self->timers = (uint32_t)number(ctx, argv[1]);
     return JSValueMakeUndefined(ctx);
 }
 
-HOST(host_is_proxy) {
+static HOST(host_is_proxy) {
     HOST_UNUSED();
     return JSValueMakeBoolean(ctx, engine_is_proxy(ctx, argv[0]));
 }
 
 /* limit(index): result_bytes, wait_until_ms, MiB of memory, output_bytes of the call, bytes of the
  * headers of a response */
-HOST(host_limit) {
+static HOST(host_limit) {
     HOST_UNUSED();
     const struct isolate_limits *l = &self->limits;
     size_t output = self->current ? self->current->output.budget_bytes : l->output_bytes;
@@ -583,6 +572,11 @@ static const struct engine_host_function host_functions[] = {
     {"taken", host_taken},
     {"awaits", host_awaits},
     {"bind", host_bind},
+    {"method", quick_host_method},
+    {"ask", quick_host_ask},
+    {"answers", quick_host_answers},
+    {"drop", quick_host_drop},
+    {"settles", quick_host_settles},
     {"now", host_now},
     {"arm", host_arm},
     {"isProxy", host_is_proxy},
@@ -595,8 +589,8 @@ static const struct engine_host_function host_functions[] = {
 
 /* ---- frames from the front and from capabilities ---- */
 
-static void call_prelude(struct isolate *iso, enum engine_function f, size_t n,
-                         const JSValueRef args[], JSValueRef *ret_value) {
+void isolate_prelude(struct isolate *iso, enum engine_function f, size_t n, const JSValueRef args[],
+                     JSValueRef *ret_value) {
     if (!engine_call(&iso->engine, f, n, args, ret_value))
         stop_now(ISOLATE_EXIT_CRASH);
 }
@@ -606,7 +600,7 @@ static uint32_t or_default(uint32_t v, uint32_t fallback) {
 }
 
 static void begin_call(struct isolate *iso, uint64_t id, uint32_t cpu_ms, uint32_t output_bytes) {
-    if (find_call(iso, id))
+    if (isolate_find_call(iso, id))
         _exit(ISOLATE_EXIT_PROTOCOL);
     struct isolate_call *call = xcalloc(1, sizeof(*call));
     *call = (struct isolate_call){.id = id, .cpu_ms = cpu_ms};
@@ -657,7 +651,7 @@ static void on_run(struct isolate *iso, struct wire_frame *f) {
                          JSValueMakeNumber(iso->engine.ctx, l.binding_calls),
                          engine_text(&iso->engine, program, program_len),
                          engine_text(&iso->engine, spec, spec_len)};
-    call_prelude(iso, ENGINE_START, ARRAY_LEN(args), args, NULL);
+    isolate_prelude(iso, ENGINE_START, ARRAY_LEN(args), args, NULL);
 }
 
 static void on_call(struct isolate *iso, struct wire_frame *f) {
@@ -677,7 +671,7 @@ static void on_call(struct isolate *iso, struct wire_frame *f) {
                          JSValueMakeNumber(iso->engine.ctx, binding_calls),
                          engine_text(&iso->engine, spec, spec_len),
                          engine_bytes(&iso->engine, body, body_len)};
-    call_prelude(iso, ENGINE_CALL, ARRAY_LEN(args), args, NULL);
+    isolate_prelude(iso, ENGINE_CALL, ARRAY_LEN(args), args, NULL);
 }
 
 static void on_room(struct isolate *iso, const struct wire_frame *f) {
@@ -688,7 +682,7 @@ static void on_room(struct isolate *iso, const struct wire_frame *f) {
         _exit(ISOLATE_EXIT_PROTOCOL);
     JSValueRef args[] = {JSValueMakeNumber(iso->engine.ctx, (double)f->id),
                          JSValueMakeNumber(iso->engine.ctx, bytes)};
-    call_prelude(iso, ENGINE_ROOM, ARRAY_LEN(args), args, NULL);
+    isolate_prelude(iso, ENGINE_ROOM, ARRAY_LEN(args), args, NULL);
 }
 
 static void on_input(struct isolate *iso, const struct wire_frame *f) {
@@ -697,12 +691,12 @@ static void on_input(struct isolate *iso, const struct wire_frame *f) {
     JSValueRef args[] = {JSValueMakeNumber(iso->engine.ctx, (double)f->id),
                          engine_bytes(&iso->engine, (const char *)f->data + 1, f->len - 1),
                          JSValueMakeBoolean(iso->engine.ctx, f->data[0] != 0)};
-    call_prelude(iso, ENGINE_INPUT, ARRAY_LEN(args), args, NULL);
+    isolate_prelude(iso, ENGINE_INPUT, ARRAY_LEN(args), args, NULL);
 }
 
 static void on_cancel(struct isolate *iso, const struct wire_frame *f) {
     JSValueRef args[] = {JSValueMakeNumber(iso->engine.ctx, (double)f->id)};
-    call_prelude(iso, ENGINE_CANCEL, ARRAY_LEN(args), args, NULL);
+    isolate_prelude(iso, ENGINE_CANCEL, ARRAY_LEN(args), args, NULL);
 }
 
 static bool read_channel(struct isolate *iso) {
@@ -737,7 +731,22 @@ static void binding_gone(struct isolate *iso, size_t i, const char *why) {
     b->pending = 0;
     JSValueRef args[] = {JSValueMakeNumber(iso->engine.ctx, (double)i),
                          engine_text(&iso->engine, why, strlen(why))};
-    call_prelude(iso, ENGINE_GONE, ARRAY_LEN(args), args, NULL);
+    isolate_prelude(iso, ENGINE_GONE, ARRAY_LEN(args), args, NULL);
+    quick_gone(iso, i, why);
+}
+
+/* False if nobody asked, or it is no answer. */
+static bool take_reply(struct isolate *iso, size_t i, const struct wire_frame *f) {
+    uint64_t id = f->id & ~(UINT64_MAX << FACET_NEAR_SHIFT);
+    if (quick_is(id))
+        return quick_reply(iso, i, id, f);
+    JSContextRef ctx = iso->engine.ctx;
+    JSValueRef args[] = {JSValueMakeNumber(ctx, (double)i), JSValueMakeNumber(ctx, (double)id),
+                         JSValueMakeBoolean(ctx, f->type == ISOLATE_BINDING_RESULT),
+                         engine_text(&iso->engine, (const char *)f->data, f->len)};
+    JSValueRef known = NULL;
+    isolate_prelude(iso, ENGINE_REPLY, ARRAY_LEN(args), args, &known);
+    return JSValueToBoolean(ctx, known);
 }
 
 static void read_binding(struct isolate *iso, size_t i) {
@@ -752,16 +761,8 @@ static void read_binding(struct isolate *iso, size_t i) {
             rc = -ERR_PROTOCOL;
             break;
         }
-        JSContextRef ctx = iso->engine.ctx;
-        JSValueRef args[] = {
-            JSValueMakeNumber(ctx, (double)i),
-            JSValueMakeNumber(ctx, (double)(f.id & ~(UINT64_MAX << FACET_NEAR_SHIFT))),
-            JSValueMakeBoolean(ctx, f.type == ISOLATE_BINDING_RESULT),
-            engine_text(&iso->engine, (const char *)f.data, f.len)};
-        JSValueRef known = NULL;
         b->pending--;
-        call_prelude(iso, ENGINE_REPLY, ARRAY_LEN(args), args, &known);
-        if (!JSValueToBoolean(ctx, known))
+        if (!take_reply(iso, i, &f))
             rc = -ERR_PROTOCOL;
     }
     if (rc < 0)
@@ -785,7 +786,7 @@ static bool can_progress(const struct isolate *iso) {
  * that timers without end do not keep the channel from being read. */
 static void run_timers(struct isolate *iso) {
     for (int i = 0; i < 64 && iso->timer_at_ms >= 0 && iso->timer_at_ms <= mono_ms(); i++)
-        call_prelude(iso, ENGINE_TICK, 0, NULL, NULL);
+        isolate_prelude(iso, ENGINE_TICK, 0, NULL, NULL);
 }
 
 static int wait_ms(const struct isolate *iso, int max_wait_ms) {
@@ -799,7 +800,7 @@ static int wait_ms(const struct isolate *iso, int max_wait_ms) {
 bool isolate_step(struct isolate *iso, int max_wait_ms) {
     run_timers(iso);
     if (iso->calls && !can_progress(iso))
-        call_prelude(iso, ENGINE_STUCK, 0, NULL, NULL);
+        isolate_prelude(iso, ENGINE_STUCK, 0, NULL, NULL);
     if (iso->reset && !iso->calls)
         return true; /* nothing is worth waiting for */
     struct pollfd p[1 + WIRE_FDS_MAX];
@@ -816,7 +817,7 @@ bool isolate_step(struct isolate *iso, int max_wait_ms) {
         return true;
     for (size_t i = 0; i < iso->nbindings; i++) {
         if (p[1 + i].revents & POLLOUT)
-            flush_binding(&iso->bindings[i]);
+            isolate_flush(&iso->bindings[i]);
         if (p[1 + i].revents & (POLLIN | POLLHUP | POLLERR))
             read_binding(iso, i);
     }
@@ -851,7 +852,7 @@ void isolate_seed(struct isolate *iso) {
     JSValueRef args[4];
     for (size_t i = 0; i < ARRAY_LEN(args); i++)
         args[i] = JSValueMakeNumber(iso->engine.ctx, words[i] | 1u);
-    call_prelude(iso, ENGINE_SEED, ARRAY_LEN(args), args, NULL);
+    isolate_prelude(iso, ENGINE_SEED, ARRAY_LEN(args), args, NULL);
 }
 
 void isolate_open(struct isolate *iso, int channel, int statm_fd) {
@@ -864,7 +865,8 @@ void isolate_open(struct isolate *iso, int channel, int statm_fd) {
 }
 
 void isolate_close(struct isolate *iso) {
-    call_prelude(iso, ENGINE_CLEAR, 0, NULL, NULL);
+    isolate_prelude(iso, ENGINE_CLEAR, 0, NULL, NULL);
+    quick_clear(iso);
     wire_reader_finish(&iso->reader);
     for (size_t i = 0; i < iso->nbindings; i++) {
         fd_close(&iso->bindings[i].fd);
@@ -899,6 +901,7 @@ static void install_handlers(void) {
 int isolate_init(struct isolate *iso, struct err *err) {
     *iso = (struct isolate){.channel = -1, .statm_fd = -1, .timer_at_ms = -1};
     self = iso;
+    quick_init(iso);
     int rc = engine_init(&iso->engine, host_functions, err);
     if (rc < 0)
         return rc;

@@ -35,6 +35,8 @@ struct isolate_call {
     uint32_t cpu_ms; /* its limit */
     uint64_t cpu_us; /* used in turns that are over */
     uint32_t binding_calls;
+    uint32_t answers; /* to calls of quick.h, that the prelude was not told */
+    bool settles;     /* it has its result: each answer is to be told */
     struct output output;
 };
 
@@ -45,6 +47,13 @@ enum isolate_limit {
     ISOLATE_LIMIT_MEMORY_MIB,
     ISOLATE_LIMIT_OUTPUT_BYTES,
     ISOLATE_LIMIT_HEAD_BYTES,
+};
+
+/* The slot of a call on a binding, the lower bits of its id: the upper ones are those of quick.h.
+ */
+enum isolate_slot {
+    ISOLATE_SLOTS = 0x100000,
+    ISOLATE_QUICK_SLOTS = 64,
 };
 
 struct isolate {
@@ -86,3 +95,13 @@ bool isolate_step(struct isolate *iso, int max_wait_ms);
 bool isolate_serve(struct isolate *iso);
 /* After a reset, at its point: a new beginning for what is not memory. */
 void isolate_reborn(struct isolate *iso, uint32_t restored, uint32_t dropped);
+
+/* For quick.c. */
+struct isolate_call *isolate_find_call(const struct isolate *iso, uint64_t id);
+/* Sends what is in b->out, or as much as the socket takes. */
+void isolate_flush(struct isolate_socket *b);
+/* The upper bits of a call's id: where the isolate waits for its answer. */
+uint64_t isolate_hint(void);
+/* Calls a function of the prelude; one that throws ends the isolate. */
+void isolate_prelude(struct isolate *iso, enum engine_function f, size_t n, const JSValueRef args[],
+                     JSValueRef *ret_value);

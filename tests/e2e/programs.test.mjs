@@ -164,6 +164,47 @@ test('facets: rows, blobs, big integers, methods that were not granted', async (
   assert.deepEqual((await code('export default (env) => env.db.query("SELECT count(*) AS n FROM t")', { env })).result, [{ n: 3 }]);
 });
 
+test('facets: a call of plain values means the same as one that is put together with care', async () => {
+  // query(sql, v) is made and answered by the host, query(sql, [v]) by the prelude.
+  const r = await code(
+    String.raw`const values = ["", "x", "a\"b\\c\n\u0000\u001f\u007f", "é€😀", "\ud800", "a\udc00b", "\ud83d", "x".repeat(20000), "'; DROP TABLE t; --",
+      0, -0, 1, -1, 1.5, 1e21, 2 ** 53 - 1, 2 ** 53, -(2 ** 53), NaN, Infinity, true, false, null, undefined, 10n, 2n ** 70n, new Date(0), new Uint8Array([1, 2]), {}, Symbol.iterator, () => 1];
+    const shown = async (f) => { try { return JSON.stringify(await f(), (k, v) => typeof v === "bigint" ? v + "n" : v); } catch (e) { return [e.name, e.code, e.message].join(); } };
+    export default async (env) => {
+      const out = [];
+      for (const v of values) out.push([await shown(() => env.db.query("SELECT ? AS v, typeof(?1) AS t", v)), await shown(() => env.db.query("SELECT ? AS v, typeof(?1) AS t", [v]))]);
+      const queries = ["SELECT 1 a, 2 a, 3 AS __proto__, 4 AS '1', 5 AS 'toString', 6 AS 'q\"\\'", "SELECT 1 a WHERE 0", "SELECT x'00ff' b", "SELECT 9007199254740993 big", "SELECT 1e300 * 1e300 inf",
+        "SELECT 'é😀' t, char(0) z", "SELECT value v FROM json_each('[1,[2],\"[\",null]')", "nonsense", "SELECT 1; SELECT 2", "SELECT '\ud800'", "", "SELECT " + Array.from({ length: 80 }, (_, i) => i + " c" + i).join(),
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000) SELECT i, 'text ' || i AS t FROM n", "CREATE TABLE IF NOT EXISTS q (a)", "INSERT INTO q VALUES (1) RETURNING a"];
+      for (const q of queries) for (const m of ["query", "execute"]) out.push([await shown(() => env.db[m](q)), await shown(() => env.db[m](q, []))]);
+      return out;
+    }`,
+    { env: { db: { $facet: 'plain' } } },
+  );
+  assert.equal(r.error, null);
+  assert.equal(r.result.length, 31 + 2 * 15);
+  for (const [quick, careful] of r.result) assert.equal(quick.replace(/"lastInsertRowid":\d+/, ''), careful.replace(/"lastInsertRowid":\d+/, ''));
+  assert.ok(r.result.some(([quick]) => quick === '[{"v":"a�b","t":"text"}]'), JSON.stringify(r.result[5]));
+});
+
+test('facets: more calls at once than the host has places for, setters in the way, answers after the result', async () => {
+  const r = await code(
+    `export default async (env) => {
+      await env.db.execute("CREATE TABLE IF NOT EXISTS many (a)");
+      for (const name of ["n", "0", "a"]) Object.defineProperty(Object.prototype, name, { set() { throw new Error("seen"); }, configurable: true });
+      const all = await Promise.all(Array.from({ length: 300 }, (_, i) => env.db.query("SELECT ? AS n, 'x' AS a", i)));
+      const mixed = await Promise.allSettled([env.db.query("SELECT 1 AS a"), env.db.query("nope"), env.db.nosuch(1), env.db.query("SELECT ? AS a", [2])]);
+      for (let i = 0; i < 100; i++) env.db.execute("INSERT INTO many VALUES (?)", i);
+      return [all.every(([row], i) => row.n === i && row.a === "x"), mixed.map((m) => m.value?.[0].a ?? m.reason.name)];
+    }`,
+    { env: { db: { $facet: 'places' } } },
+  );
+  assert.equal(r.error, null);
+  assert.deepEqual(r.result, [true, [1, 'SqliteError', 'TypeError', 2]]);
+  const after = await code('export default async (env) => (await env.db.query("SELECT count(*) AS n FROM many"))[0].n', { env: { db: { $facet: 'places' } } });
+  assert.equal(after.result, 100);
+});
+
 test('isolates of the same facet see each other\'s data, of another facet not', async () => {
   await code('export default (env) => env.db.execute("CREATE TABLE s (x)")', { env: { db: { $facet: 'one' } } });
   assert.equal((await code('export default (env) => env.db.query("SELECT * FROM s")', { env: { db: { $facet: 'one' } } })).status, 'done');

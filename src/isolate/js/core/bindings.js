@@ -2,7 +2,7 @@
 // the promise is settled by the reply. What comes back from a facet is rows, from a worker a tagged
 // value.
 import {
-    Bytes, E, MapCtor, N, P, TypeErrorCtor, bigintToString, bytesFromBase64, bytesToBase64, construct,
+    Bytes, E, MapCtor, N, P, TypeErrorCtor, active, bigintToString, bytesFromBase64, bytesToBase64, construct,
     current, dateToISO, define, defineProperty, enter, errorTypes, hasOwn, hooks, isArray, isDate, isObject,
     isTyped, jsonParse, jsonStringify, limitError, list, mapGet, mapSet, newError, objectFreeze, objectKeys,
     objectProto, pair, push, stringStartsWith, stringWellFormed, toStringTag, typedBuffer, typedByteLength,
@@ -16,7 +16,7 @@ import { fetchWorker } from "./http.js";
 
 // A call waits in a slot. Its id has the slot and, above it, a number that tells it from others that had the slot.
 let waiting = list(), freeSlots = list(), callNumber = 0, bindings = list();
-const SLOTS = 0x100000, CALL_NUMBERS = 0xfffffff; // 48 bits together
+const SLOTS = ISOLATE_SLOTS, OWN_SLOTS = ISOLATE_SLOTS - ISOLATE_QUICK_SLOTS, CALL_NUMBERS = 0xfffffff; // 48 bits together
 
 function takeWaiting(slot) {
     const entry = waiting[slot];
@@ -114,7 +114,7 @@ function invoke(binding, method, args) {
         if (call.asked >= call.bindingCalls) throw limitError(`binding call limit of ${call.bindingCalls} reached`);
         const text = binding.worker ? encodeWorker(args) : encodeFacet(method, args);
         const reused = freeSlots.length > 0, slot = reused ? freeSlots[freeSlots.length - 1] : waiting.length;
-        if (slot >= SLOTS) throw new E(`${binding.name}.${method}: too many calls wait for their answers`);
+        if (slot >= OWN_SLOTS) throw new E(`${binding.name}.${method}: too many calls wait for their answers`);
         callNumber = (callNumber + 1) & CALL_NUMBERS;
         const id = callNumber * SLOTS + slot;
         call.asked++;
@@ -166,7 +166,15 @@ function reply(index, id, ok, text) {
 function dropWaiting(call) {
     for (let slot = 0; slot < waiting.length; slot++)
         if (waiting[slot] !== undefined && waiting[slot].call === call) waiting[slot].dropped = true;
+    host.drop(call.id);
+    unanswered(call);
     call.unanswered = 0;
+}
+
+// How many answers the call lacks. Some of those that have come only the host has seen.
+function unanswered(call) {
+    call.unanswered -= host.answers(call.id);
+    return call.unanswered;
 }
 
 // A call that has its result ends when all it asked for has been answered.
@@ -174,11 +182,35 @@ function answered(call) {
     call.unanswered--;
     if (!call.settling) return;
     call.answeredAt = host.now();
-    if (call.unanswered === 0) later(call, hooks.settle);
+    if (unanswered(call) === 0) later(call, hooks.settle);
+}
+
+// The end of a call that the host made, where the host leaves it to us. False as of reply().
+function settle(index, id, resolve, reject, at, ok, text, why) {
+    const call = mapGet(active, id), binding = bindingOf(index);
+    if (call === undefined) return true;
+    enter(call);
+    let value, good = true;
+    if (why !== "") value = new E(`${binding.name} ${why}`);
+    else try {
+        value = !ok ? replyError({ __proto__: null, binding, at }, text) : text === "" ? undefined : decodeFacet(text);
+    } catch {
+        value = new E(`${binding.name}: the reply is malformed`);
+        ok = good = false;
+    }
+    if (ok) resolve(value);
+    else reject(value);
+    answered(call);
+    return good;
+}
+
+function bindingOf(index) {
+    for (let i = 0; i < bindings.length; i++) if (bindings[i].index === index) return bindings[i];
 }
 
 function gone(index, why) {
-    for (let i = 0; i < bindings.length; i++) if (bindings[i].index === index) bindings[i].gone = why;
+    const binding = bindingOf(index);
+    if (binding !== undefined) binding.gone = why;
     for (let slot = 0; slot < waiting.length; slot++) {
         if (waiting[slot] === undefined || waiting[slot].binding.index !== index) continue;
         const entry = takeWaiting(slot);
@@ -189,14 +221,41 @@ function gone(index, why) {
     }
 }
 
+function slowMethod(binding, name) {
+    const f = (...args) => invoke(binding, name, args);
+    define(f, "name", name);
+    return f;
+}
+
+// The host takes the call if its arguments are plain values, and invoke() every other.
+function quickMethod(binding, name, number) {
+    const { index } = binding;
+    const { [name]: f } = {
+        __proto__: null,
+        [name]() {
+            const call = current, n = arguments.length;
+            if (n > 0 && n < 4 && number >= 0 && call !== null && !call.failed && binding.gone === null && call.asked < call.bindingCalls) {
+                const p = n === 1 ? host.ask(index, number, arguments[0])
+                    : n === 2 ? host.ask(index, number, arguments[0], arguments[1])
+                        : host.ask(index, number, arguments[0], arguments[1], arguments[2]);
+                if (p !== undefined) {
+                    call.asked++;
+                    call.unanswered++;
+                    return p;
+                }
+            }
+            const args = list();
+            for (let i = 0; i < n; i++) push(args, arguments[i]);
+            return invoke(binding, name, args);
+        },
+    };
+    return f;
+}
+
 // A stub with known methods is a frozen object; one without answers to every name but `then`, which
 // would make it a promise.
 function makeStub(binding, methods) {
-    const method = (name) => {
-        const f = (...args) => invoke(binding, name, args);
-        define(f, "name", name);
-        return f;
-    };
+    const method = (name) => binding.worker ? slowMethod(binding, name) : quickMethod(binding, name, host.method(name));
     if (isArray(methods)) {
         const stub = {};
         for (let i = 0; i < methods.length; i++)
@@ -205,7 +264,7 @@ function makeStub(binding, methods) {
         return objectFreeze(stub);
     }
     const made = new MapCtor();
-    return new ProxyCtor(objectFreeze({ __proto__: null }), {
+    const any = new ProxyCtor(objectFreeze({ __proto__: null }), {
         __proto__: null,
         get(target, name) {
             if (typeof name !== "string" || name === "then" || name === "toJSON" || name === "constructor") return undefined;
@@ -214,6 +273,13 @@ function makeStub(binding, methods) {
             return f;
         },
     });
+    if (binding.worker) return any;
+    // What every facet has are properties in front of it: to ask a proxy takes longer than the call.
+    const stub = { __proto__: any };
+    define(stub, "query", method("query"));
+    define(stub, "execute", method("execute"));
+    define(stub, toStringTag, "Facet");
+    return objectFreeze(stub);
 }
 const ProxyCtor = Proxy;
 
@@ -235,4 +301,4 @@ function makeEnv(layout) {
 
 function clearBindings() { waiting = list(); freeSlots = list(); callNumber = 0; bindings = list(); }
 
-export { clearBindings, dropWaiting, gone, invoke, makeEnv, reply };
+export { clearBindings, dropWaiting, gone, invoke, makeEnv, reply, settle as settleAsked, unanswered };

@@ -11,7 +11,7 @@ import { LEVEL, write } from "./console.js";
 import { addTimer, dropTimer, dropTimersOf, later } from "./timers.js";
 import { MAX_STACK, clip, errorReport, errorText, formatError } from "./stack.js";
 import { fromTagged, taggedText } from "./tagged.js";
-import { dropWaiting, makeEnv } from "./bindings.js";
+import { dropWaiting, makeEnv, unanswered } from "./bindings.js";
 import { WINDOW, makeRequest, sendResponse, wake, web } from "./http.js";
 
 let program = null;
@@ -53,6 +53,7 @@ function fail(call, e, kind) {
     report(call, e, kind);
     dropTimersOf(call);
     call.settling = true;
+    host.settles(call.id);
     later(call, settle);
 }
 
@@ -60,7 +61,7 @@ function fail(call, e, kind) {
 // been answered, and what waitUntil() was given has settled.
 function settle(call) {
     if (call.over || (call.waiting && !call.failed)) return;
-    if (call.unanswered > 0) awaitAnswers(call);
+    if (unanswered(call) > 0) awaitAnswers(call);
     else if (!call.failed && call.waited < call.waits.length) waitOut(call);
     else finish(call);
 }
@@ -73,7 +74,7 @@ function awaitAnswers(call) {
     const look = () => {
         const left = call.answeredAt + max - host.now();
         call.patience = 0;
-        if (call.unanswered === 0) return;
+        if (unanswered(call) === 0) return;
         if (left > 0) { call.patience = addTimer(look, left, [], false, true); return; }
         write(LEVEL.warn, `${call.unanswered} binding call${call.unanswered === 1 ? " was" : "s were"} not answered within ${max} ms after the result`);
         dropWaiting(call);
@@ -246,6 +247,7 @@ function answer(call, spec, value) {
     if (call.failed) return; // a rejection that nobody handled came before it
     if (spec.http === undefined) sendResult(call, spec, value);
     call.settling = true;
+    host.settles(call.id);
     later(call, settle); // toJSON() is the program's
 }
 

@@ -4,7 +4,7 @@ import { define, globals } from "./base.js";
 import "./inspect.js";
 import { clearConsole } from "./console.js";
 import { arm, clearTimers, seed, tick } from "./timers.js";
-import { clearBindings, gone, reply } from "./bindings.js";
+import { clearBindings, gone, reply, settleAsked as settle } from "./bindings.js";
 import { cancel, clearHttp, input, room } from "./http.js";
 import { call, clearCalls, rejected, start, stuck } from "./entry.js";
 
@@ -21,4 +21,4 @@ function clear() {
 if (host.probe !== undefined) define(globals, "probe", host.probe); // the test build
 
 // The value of the function around the bundle (build.mjs).
-prelude = { __proto__: null, start, call, room, input, cancel, reply, gone, tick, stuck, seed, clear, rejected };
+prelude = { __proto__: null, start, call, room, input, cancel, reply, settle, gone, tick, stuck, seed, clear, rejected };
