@@ -162,3 +162,79 @@ test('the prompt and a signed-in page fit every screen', limit, async () => {
     await context.close();
   }
 });
+
+test('keys are made, seen once, and revoked', limit, async () => {
+  const { createKey } = await import('../lib/cay.mjs');
+  const admin = await createKey(cay.dataDir, { name: 'the admin', scope: 'admin' });
+  const { context, page, problems } = await openPage(browser, cay.url, {
+    expected: [...refusals, /status of 403/],
+    permissions: ['clipboard-read', 'clipboard-write'],
+  });
+  const signIn = async (key) => {
+    await page.goto(`${cay.url}/keys`);
+    await keyField(page).fill(key);
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', { level: 1, name: 'Keys' }).waitFor();
+  };
+  // One that may do less is told so.
+  await signIn(cay.key);
+  await page.getByText('This needs a key with the scope admin').waitFor();
+  assert.equal(await page.getByRole('button', { name: 'New key' }).count(), 0);
+  await page.getByRole('button', { name: /^Sign out/ }).click();
+  await keyField(page).waitFor();
+
+  // By the keyboard alone.
+  await signIn(admin.text);
+  await page.getByText('the one you use').waitFor();
+  await page.getByRole('button', { name: 'New key' }).focus();
+  await page.keyboard.press('Enter');
+  const dialog = page.getByRole('dialog');
+  await dialog.getByRole('textbox', { name: 'Name' }).focus();
+  await page.keyboard.press('Enter');
+  await dialog.getByRole('alert').getByText('Give it a name').waitFor();
+  await page.keyboard.type('<img src=x onerror=alert(1)>');
+  await page.keyboard.press('Tab');
+  await page.keyboard.type('read');
+  await page.keyboard.press('Tab');
+  await page.keyboard.type('120');
+  await page.keyboard.press('Tab');
+  await page.keyboard.press('Space');
+  await dialog.getByRole('textbox', { name: /^Databases/ }).fill('orders');
+  await screenshot(page, 'keys-form');
+  await page.keyboard.press('Tab');
+  await dialog.getByRole('button', { name: 'Create' }).focus();
+  await page.keyboard.press('Enter');
+  await dialog.getByRole('button', { name: /^Copy/ }).click();
+  await dialog.getByRole('button', { name: 'Copied' }).waitFor();
+  await screenshot(page, 'keys-made');
+  const secret = await page.evaluate(() => navigator.clipboard.readText());
+  const status = async () =>
+    (await fetch(`${cay.url}/v1/runs`, { headers: { Authorization: `Bearer ${secret}` } })).status;
+  assert.equal(await status(), 200);
+  const seen = () =>
+    page.evaluate(() =>
+      [
+        JSON.stringify(localStorage),
+        JSON.stringify(sessionStorage),
+        document.body.outerHTML,
+      ].join(),
+    );
+  assert.ok((await seen()).includes(secret));
+  await dialog.getByRole('button', { name: 'Done' }).click();
+  await dialog.waitFor({ state: 'detached' });
+  assert.ok(!(await seen()).includes(secret), 'it is shown once');
+
+  const row = page.getByRole('row', { name: /onerror/ });
+  assert.match(await row.innerText(), /read[\s\S]*120\/min[\s\S]*facets: orders/);
+  const revoke = row.getByRole('button', { name: /^Revoke/ });
+  await revoke.focus();
+  await page.keyboard.press('Enter');
+  assert.equal(await status(), 200, 'it asks once more');
+  await page.keyboard.press('Enter');
+  await row.waitFor({ state: 'detached' });
+  assert.equal(await status(), 401);
+  await page.getByRole('checkbox', { name: 'Revoked ones too' }).check();
+  await row.getByText('revoked').waitFor();
+  assert.deepEqual(problems, []);
+  await context.close();
+});

@@ -31,6 +31,7 @@ export const views: View[] = [
   { title: 'Status', paths: ['/status'], nav: true, view: lazy(() => import('./views/status')) },
   { title: 'Runs', paths: ['/runs'], nav: true, view: lazy(() => import('./views/runs')) },
   { title: 'Run', paths: ['/runs/:id'], under: '/runs', view: lazy(() => import('./views/run')) },
+  { title: 'Keys', paths: ['/keys'], nav: true, view: lazy(() => import('./views/keys')) },
 ];
 
 export type Match = { view: View; params: Params };
