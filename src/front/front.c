@@ -389,7 +389,8 @@ static int open_tasks(struct front_server *s, struct err *err) {
                                                               .facet_open = &f->facet_open,
                                                               .codes = f->codes,
                                                               .executes = f->executes}});
-    s->caretaker = caretaker_create(&s->loop, f->store);
+    s->caretaker = caretaker_create(&s->loop, f->store, s->config->data_dir);
+    f->disk = caretaker_disk(s->caretaker);
     return 0;
 }
 

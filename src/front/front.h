@@ -11,6 +11,7 @@
 #include "front/run/runner.h"
 #include "front/secrets.h"
 #include "front/start/listen.h"
+#include "front/store/disk.h"
 #include "front/store/store.h"
 
 #include <stdbool.h>
@@ -22,6 +23,7 @@ struct front {
     const struct config *config;
     const struct secrets *secrets;
     struct store *store;
+    const struct disk_usage *disk;
     struct keyring *keys;
     struct ledger_db *ledger_db;
     struct ledger *ledger;

@@ -1,6 +1,6 @@
 // What the store keeps, and for how long.
 import assert from 'node:assert/strict';
-import { closeSync, mkdirSync, openSync, rmSync, statSync, writeSync } from 'node:fs';
+import { closeSync, mkdirSync, openSync, rmSync, statSync, writeFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { bearer, createKey, request, runCay, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
@@ -150,4 +150,20 @@ test('cay prune deletes what is beyond, with the server running or not', async (
   assert.match((await prune('--keep-runs', '2')).stdout, /^4 of 6 runs were deleted; the 2 that are kept have 0\.0 MiB$/m);
   for (const wrong of [['--keep-runs', '0'], ['--keep-runs', 'x'], ['--keep', '1ms'], ['--keep-size', '1k'], ['x'], ['--nonsense']])
     assert.equal((await prune(...wrong)).code, 2, wrong.join(' '));
+});
+
+test('how much of the disk is taken is in the metrics and in cay doctor', async (t) => {
+  const cay = await withCay(t);
+  const part = async (name) => Number(new RegExp(`^cay_disk_bytes\\{part="${name}"\\} (\\d+)$`, 'm').exec((await request(cay, '/metrics')).body)?.[1]);
+  await until(async () => (await part('store')) > 0, 'a first count', 20_000);
+  assert.ok((await part('ledger')) > 0);
+  assert.equal(await part('snapshots'), 4096 * Math.round((await part('snapshots')) / 4096), 'whole blocks');
+  assert.match((await request(cay, '/metrics')).body, /^cay_disk_counted 1$/m);
+  writeFileSync(join(cay.dir, 'other.json'), JSON.stringify({ data_dir: cay.dataDir }));
+  mkdirSync(join(cay.dataDir, 'snapshots', 'x'), { recursive: true });
+  writeFileSync(join(cay.dataDir, 'snapshots', 'x', 'y'), Buffer.alloc(3 << 20));
+  const doctor = JSON.parse((await runCay(['doctor', '--json', '--config', join(cay.dir, 'other.json')], { timeout: 60_000 })).stdout);
+  const disk = doctor.find((f) => f.name === 'disk');
+  assert.equal(disk.status, 'ok', JSON.stringify(disk));
+  assert.match(disk.detail, /store \d.*snapshots 3\.\d.* are free/);
 });

@@ -86,6 +86,18 @@ static void write_runs(struct buf *b, const struct front *f) {
     counter(b, "cay_facet_calls_total", "Calls of databases.", a.calls);
 }
 
+static void write_disk(struct buf *b, const struct disk_usage *d) {
+    if (!d->is_known)
+        return; /* yet */
+    (void)buf_add_str(b, "# HELP cay_disk_bytes What the data folder takes, by what it is for; "
+                         "counted once a minute.\n# TYPE cay_disk_bytes gauge\n");
+    for (unsigned i = 0; i < DISK_PARTS; i++)
+        (void)buf_addf(b, "cay_disk_bytes{part=\"%s\"} %lld\n", disk_part_name(i),
+                       (long long)d->bytes[i]);
+    gauge(b, "cay_disk_free_bytes", "What is left on the disk of the data folder.", d->free_bytes);
+    gauge(b, "cay_disk_counted", "1: all files were counted, 0: there are too many.", d->is_whole);
+}
+
 static void metrics(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct http_stats s = http_server_stats(f->http);
@@ -112,6 +124,7 @@ static void metrics(struct http_req *req, void *ctx) {
                    (unsigned long long)s.refused_total);
     write_children(&b, f);
     write_runs(&b, f);
+    write_disk(&b, f->disk);
     metrics_write(f->metrics, &b);
     http_respond_buf(req, 200, "text/plain; version=0.0.4; charset=utf-8", &b);
 }

@@ -134,6 +134,7 @@ static void worker_put(struct http_req *req, void *ctx) {
     _cleanup_(json) json_t *json = NULL;
     char label[64];
     if (http_req_json(req, &json, &err) < 0 ||
+        tails_check(f->tails, json_object_get(json, "tails"), &err) < 0 ||
         workers_put(f->workers, owner_of(req), http_req_param(req, "id"), json, label, &err) < 0) {
         http_respond_err(req, &err);
         return;

@@ -549,13 +549,11 @@ static void on_look_timer(uv_timer_t *t) {
 
 /* "ATTEMPT.NUMBER" of the last event that was seen. */
 static int read_after(const char *text, int64_t *ret_attempt, int64_t *ret_after, struct err *err) {
-    char *end = NULL;
+    int64_t attempt;
+    int64_t after;
     if (!text)
         return 0;
-    int64_t attempt = strtoll(text, &end, 10);
-    bool ok = *text >= '0' && *text <= '9' && *end == '.' && end[1] >= '0' && end[1] <= '9';
-    int64_t after = ok ? strtoll(end + 1, &end, 10) : 0;
-    if (!ok || *end || attempt < 1 || attempt > 1000000 || after < 1)
+    if (!task_event_parse(text, &attempt, &after))
         return err_set(err, ERR_BAD_REQUEST,
                        "\"after\" must be the id of an event, such as \"1.17\"");
     *ret_attempt = attempt - 1; /* which is gone on with */

@@ -11,6 +11,7 @@
 #include "front/features.h"
 #include "front/sandbox/launcher.h"
 #include "front/start/definitions.h"
+#include "front/store/disk.h"
 
 #include <fcntl.h>
 #include <getopt.h>
@@ -24,7 +25,9 @@ static const char usage[] =
     "Tries what cay needs from this machine and prints one line per feature: ok, degraded (cay\n"
     "works, with a wall less) or missing, and what to do about it; absent is what it does "
     "without.\n"
-    "Of each coding agent it says where its program was found. The exit status is 1 if something\n"
+    "Of each coding agent it says where its program was found, of the data folder how much it "
+    "takes\n"
+    "by what it is for. The exit status is 1 if something\n"
     "that cay cannot do without is missing.\n\n"
     "  --json          print a JSON list\n"
     "  --config FILE   settings (default ./cay.json, then /etc/cay/cay.json)\n";
@@ -33,6 +36,7 @@ static const char usage[] =
 
 enum {
     PROBE_MS = 10000,
+    DISK_LOW_MB = 512,
     /* As in `cay exec`: host uids that nobody hands out. */
     PROBE_UID = 0x70000000,
 };
@@ -120,6 +124,38 @@ static void probe_sandboxes(struct features *f, const char *dir) {
     (void)uv_loop_close(&p.loop);
 }
 
+/* --- the data folder --- */
+
+static void add_size(char *out, size_t size, const char *name, int64_t bytes) {
+    size_t n = strlen(out);
+    if (bytes > 0)
+        (void)snprintf(out + n, size - n, "%s%s %.1f", n ? ", " : "", name,
+                       (double)bytes / (1 << 20));
+}
+
+static void tell_disk(struct features *f, const struct config *config) {
+    struct disk_usage d;
+    if (f->n == FEATURES_MAX)
+        return;
+    disk_measure(config->data_dir, NULL, &d);
+    struct feature *x = &f->items[f->n++];
+    *x = (struct feature){.name = "disk", .status = FEATURE_OK};
+    if (!d.is_known) {
+        (void)snprintf(x->detail, sizeof(x->detail), "there is no data folder yet");
+        return;
+    }
+    char sizes[160] = "";
+    for (unsigned i = 0; i < DISK_PARTS; i++)
+        add_size(sizes, sizeof(sizes), disk_part_name(i), d.bytes[i]);
+    (void)snprintf(x->detail, sizeof(x->detail), "MiB: %s; %.0f are free%s", sizes,
+                   (double)d.free_bytes / (1 << 20), d.is_whole ? "" : "; there is more");
+    if (d.free_bytes >= (int64_t)DISK_LOW_MB << 20)
+        return;
+    x->status = FEATURE_DEGRADED;
+    (void)snprintf(x->advice, sizeof(x->advice),
+                   "make room: `cay prune --keep-size SIZE`, or remove snapshots");
+}
+
 /* --- coding agents: where their programs are --- */
 
 static const char *way(const struct coder_def *d) {
@@ -148,8 +184,11 @@ static int probe_coders(struct features *f, const char *dir, const char *file,
     struct config config;
     config_init(&config);
     int rc = config_load(&config, file, err);
-    if (rc == 0)
+    if (rc == 0) {
+        config_defaults(&config);
+        tell_disk(f, &config);
         rc = definitions_load_coders(&config, dir, ret_defs, err);
+    }
     for (const struct coder_def *d = rc == 0 ? *ret_defs : NULL; d; d = d->next)
         tell_coder(f, d);
     config_finish(&config);

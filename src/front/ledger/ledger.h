@@ -103,6 +103,9 @@ const char *task_state_name(enum task_state state);
 /* False: there is none of that name. */
 bool task_state_parse(const char *name, enum task_state *ret_state);
 
+/* "ATTEMPT.NUMBER", as the events of a task are called; both from 1. */
+bool task_event_parse(const char *text, int64_t *ret_attempt, int64_t *ret_number);
+
 /* Texts may be NULL. In an ask they are the caller's, in an answer the answer's. */
 struct ledger_task {
     char id[ID_SIZE];

@@ -24,6 +24,28 @@ bool task_state_parse(const char *name, enum task_state *ret_state) {
     return false;
 }
 
+/* Up to so much, as digits alone; 0: it is none. */
+static int64_t read_number(const char **p, int64_t max) {
+    int64_t n = 0;
+    for (; **p >= '0' && **p <= '9' && n <= max; (*p)++)
+        n = n * 10 + (**p - '0');
+    return n <= max ? n : 0;
+}
+
+bool task_event_parse(const char *text, int64_t *ret_attempt, int64_t *ret_number) {
+    enum { ATTEMPTS_MAX = 1000000, NUMBER_MAX = 1000000000 };
+    const char *p = text;
+    int64_t attempt = read_number(&p, ATTEMPTS_MAX);
+    if (*p++ != '.')
+        return false;
+    int64_t number = read_number(&p, NUMBER_MAX);
+    if (attempt == 0 || number == 0 || *p)
+        return false;
+    *ret_attempt = attempt;
+    *ret_number = number;
+    return true;
+}
+
 void ledger_task_finish(struct ledger_task *t) {
     char *texts[] = {t->type,          t->title,   t->body,     t->idem,
                      t->idem_hash,     t->webhook, t->secret,   t->error_code,

@@ -189,6 +189,23 @@ static int write_spec(struct code *c, const json_t *json, struct err *err) {
     return c->spec.full ? err_set(err, ERR_TOO_LARGE, "\"args\" and \"props\" are too large") : 0;
 }
 
+/* What else a Worker's definition has. */
+static int check_unused(const json_t *json, struct err *err) {
+    const char *date = NULL;
+    bool public = false;
+    size_t i;
+    const json_t *flag;
+    const json_t *flags = json_object_get(json, "compatibilityFlags");
+    int rc = json_get_str(json, "compatibilityDate", &date, err);
+    if (rc == 0)
+        rc = json_get_bool(json, "public", &public, err);
+    bool texts = !flags || json_is_null(flags) || json_is_array(flags);
+    json_array_foreach(flags, i, flag) texts = texts && json_is_string(flag);
+    if (rc == 0 && !texts)
+        rc = err_set(err, ERR_BAD_REQUEST, "\"compatibilityFlags\" must be a list of strings");
+    return rc;
+}
+
 static int check_rest(struct code *c, const json_t *json, struct err *err) {
     const json_t *outbound = json_object_get(json, "globalOutbound");
     if (outbound && !json_is_null(outbound))
@@ -211,7 +228,7 @@ static int check_rest(struct code *c, const json_t *json, struct err *err) {
     c->tails = json_object_get(json, "tails");
     if (rc == 0 && c->tails && !json_is_array(c->tails))
         rc = err_set(err, ERR_BAD_REQUEST, "\"tails\" must be a list");
-    return rc;
+    return rc < 0 ? rc : check_unused(json, err);
 }
 
 int code_read(struct code *c, const json_t *json, const struct run_limits *max, struct err *err) {
