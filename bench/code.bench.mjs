@@ -48,6 +48,24 @@ function post(port, path, body) {
   });
 }
 
+/** POST /execute as a stream: when its first and its last event came, and whether it went well. */
+function stream(port, body) {
+  return new Promise((resolve, reject) => {
+    const sent = now();
+    let first = 0;
+    let text = '';
+    const req = request({ host: '127.0.0.1', port, path: '/execute', method: 'POST', headers: { accept: 'text/event-stream' } }, (res) => {
+      res.setEncoding('utf8').on('data', (d) => {
+        first ||= now();
+        text += d;
+      });
+      res.on('end', () => (/"success":true/.test(text) ? resolve({ sent, first, ended: now() }) : reject(new Error(text.slice(-500))))).on('error', reject);
+    });
+    req.on('error', reject);
+    req.end(JSON.stringify(body));
+  });
+}
+
 let count = 0;
 /** One job: when it was sent, its requests to the model, its end. */
 async function job(cay, kind, more = {}) {
@@ -59,7 +77,7 @@ async function job(cay, kind, more = {}) {
   return { ...got, times: asked.get(task) };
 }
 
-export async function measure({ rounds = 60, many = 20 } = {}) {
+export async function measure({ rounds = 60, many = 20, streams = 50 } = {}) {
   const ends = [];
   await new Promise((resolve) => mock.listen(0, '127.0.0.1', 4096, resolve));
   const git = await startGit({ after: (f) => ends.push(f) });
@@ -106,6 +124,10 @@ export async function measure({ rounds = 60, many = 20 } = {}) {
     const all = await Promise.all(Array.from({ length: many }, () => job(cay, 'commands')));
     const firsts = all.map((a) => a.times[0].came - a.sent);
     say(`${many} at once, of 20 steps each`, `${((now() - begun) / 1000).toFixed(2)} s`, `first model call: median ${ms(at(firsts, 0.5))}, worst ${ms(Math.max(...firsts))}`);
+    const from = now();
+    const told = await Promise.all(Array.from({ length: streams }, (_, i) => stream(cay.port, { task: `commands of a stream ${i}` })));
+    const waited = told.map((s) => s.first - s.sent);
+    say(`${streams} streams of /execute at once, of 20 steps each`, `${((now() - from) / 1000).toFixed(2)} s`, `first event: median ${ms(at(waited, 0.5))}, worst ${ms(Math.max(...waited))}`);
     return { first: at(first, 0.5), step: at(steps.commands, 0.5) };
   } finally {
     await cay.stop();

@@ -1,12 +1,13 @@
 // Claude Code, the real program from npm, in a sandbox: its model is aimock, its key is outside, and what a hostile
 // repository would have it do does not happen.
 import assert from 'node:assert/strict';
-import { dirname } from 'node:path';
+import { readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { createRequire } from 'node:module';
 import { test } from 'node:test';
-import { request, slow, until, withCay } from '../lib/cay.mjs';
+import { request, slow, tempDir, until, withCay } from '../lib/cay.mjs';
 import { code, nothingLeft } from '../lib/code.mjs';
-import { startGit } from '../lib/git.mjs';
+import { git, gitWith, startGit } from '../lib/git.mjs';
 import { startMock } from '../lib/mock.mjs';
 
 const require = createRequire(new URL('../claude/package.json', import.meta.url));
@@ -19,9 +20,9 @@ const use = (id, name, input) => ({ toolCalls: [{ id, name, arguments: input }] 
 /** A server with Claude Code, a repository and a model. */
 async function start(t, files, options = {}) {
   const { mock, requests, url } = await startMock(t);
-  const git = await startGit(t);
-  const repo = git.add('repo', files);
-  const config = { coders: { 'claude-code': folder }, sandboxes: { private: [git.host] } };
+  const server = await startGit(t);
+  const repo = server.add('repo', files);
+  const config = { coders: { 'claude-code': folder }, sandboxes: { private: [server.host] } };
   const cay = await withCay(t, { config, env: { ANTHROPIC_API_KEY: 'sk-ant-the-real-one', ANTHROPIC_BASE_URL: url }, ...options });
   const run = async (body) => {
     const seen = code(cay, { agent: 'claude-code', model: 'claude-sonnet-4-5', repo, max_steps: 8, ...body });
@@ -31,7 +32,7 @@ async function start(t, files, options = {}) {
     return { seen, record };
   };
   const events = async (sandbox) => (await request(cay, `/v1/sandboxes/${sandbox}/network/events`)).json().events;
-  return { cay, mock, requests, run, events, repo };
+  return { cay, mock, requests, run, events, repo, server };
 }
 
 for (const [who, wrap] of [['root', []], ['an ordinary user', ordinary]])
@@ -118,15 +119,24 @@ test('a hostile repository: its hooks, servers, environment and words mean nothi
   await nothingLeft(cay);
 });
 
-test('POST /execute: its modes and prompts, and a diff that is right', async (t) => {
-  const { cay, mock, requests, repo } = await start(t, { a: 'one\n' });
+test('POST /execute: its modes and prompts, and a diff that applies', async (t) => {
+  const { cay, mock, requests, repo, server } = await start(t, { a: 'one\n', 'old name.sh': 'echo $(($1 - $2))\n' });
   mock.on({ userMessage: 'Change', turnIndex: 0 }, use('t1', 'Write', { file_path: '/work/b', content: 'two\n' }));
-  mock.on({ userMessage: 'Change', turnIndex: 1 }, { content: 'Changed.' });
+  mock.on({ userMessage: 'Change', turnIndex: 1 }, use('t2', 'Read', { file_path: '/work/old name.sh' }));
+  mock.on({ userMessage: 'Change', turnIndex: 2 }, use('t3', 'Edit', { file_path: '/work/old name.sh', old_string: '$1 - $2', new_string: '$1 + $2' }));
+  mock.on({ userMessage: 'Change', turnIndex: 3 }, use('t4', 'Bash', { command: 'chmod +x "old name.sh"; rm a', description: 'the rest' }));
+  mock.on({ userMessage: 'Change', turnIndex: 4 }, { content: 'Changed.' });
   const execute = async (options) => (await request(cay, '/execute', { method: 'POST', body: JSON.stringify({ task: 'Change it', repo, options: { agent: 'claude-code', model: 'claude-sonnet-4-5', ...options } }) })).json();
   const done = await execute({ append_system_prompt: 'SPEAK-LOW' });
   assert.equal(done.success, true, JSON.stringify(done));
   assert.match(done.diff, /^new file mode 100644\nindex \S+\n--- \/dev\/null\n\+\+\+ b\/b\n@@ -0,0 \+1 @@\n\+two$/m);
-  assert.match(done.logs, /1 Write [\s\S]*Changed\./);
+  assert.match(done.logs, /1 Write [\s\S]*4 Bash [\s\S]*Changed\./);
+  const dir = tempDir(t);
+  git(dir, 'clone', '-q', join(server.root, 'repo'), 'c');
+  gitWith(join(dir, 'c'), done.diff, 'apply', '--index', '-');
+  assert.equal(git(join(dir, 'c'), 'status', '--porcelain'), 'D  a\nA  b\nM  "old name.sh"\n');
+  assert.equal(readFileSync(join(dir, 'c/old name.sh'), 'utf8'), 'echo $(($1 + $2))\n');
+  assert.match(git(join(dir, 'c'), 'ls-files', '-s', 'old name.sh'), /^100755/);
   assert.match(JSON.stringify(requests[0].body.system), /SPEAK-LOW/);
   requests.length = 0;
   const planned = await execute({ permission_mode: 'plan', system_prompt: 'ONLY-THIS' });

@@ -1,6 +1,6 @@
 // Agent kinds are files, and a sandbox that was kept can be given another task.
 import assert from 'node:assert/strict';
-import { chmodSync, copyFileSync, mkdirSync, writeFileSync } from 'node:fs';
+import { chmodSync, copyFileSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { bearer, buildDir, createKey, request, runCay, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
@@ -68,6 +68,63 @@ test('a third agent is a file: its program, arguments, environment, input and li
   const run = (await request(cay, `/v1/runs/${end.id}`)).json();
   assert.equal(run.detail.agent, 'parrot');
   assert.match(run.detail.diff, /\+parrot/);
+  await nothingLeft(cay);
+});
+
+/** An agent as others write them: a loop around the OpenAI API in node, that tells what it does in our lines. */
+const nodeAgent = `#!/usr/bin/env node
+const { execSync } = require('node:child_process'), fs = require('node:fs');
+const [model, steps] = process.argv.slice(2), begun = Date.now();
+const tell = (type, more) => process.stdout.write(JSON.stringify({ type, at: Date.now() - begun, ...more }) + '\\n');
+const tools = {
+  write_file: ({ path, content }) => (fs.writeFileSync(path, content), 'written'),
+  read_file: ({ path }) => fs.readFileSync(path, 'utf8'),
+  run_command: ({ command }) => execSync(command, { encoding: 'utf8' }),
+};
+const usage = { input_tokens: 0, output_tokens: 0, model_calls: 0 };
+async function ask(messages) {
+  const call = ++usage.model_calls, asked = Date.now(), body = JSON.stringify({ model, messages });
+  tell('model_begin', { call, bytes: body.length });
+  const res = await fetch(process.env.OPENAI_BASE_URL + '/chat/completions', { method: 'POST', headers: { 'content-type': 'application/json', authorization: 'Bearer ' + process.env.OPENAI_API_KEY }, body });
+  const got = await res.json();
+  usage.input_tokens += got.usage.prompt_tokens;
+  usage.output_tokens += got.usage.completion_tokens;
+  tell('model_end', { call, ms: Date.now() - asked, ok: res.ok, attempts: 1, input_tokens: got.usage.prompt_tokens, output_tokens: got.usage.completion_tokens });
+  return got.choices[0].message.content;
+}
+(async () => {
+  const messages = [{ role: 'user', content: fs.readFileSync(0, 'utf8') }];
+  tell('start', { v: 1, agent: 'noddy', version: '1', model, dir: process.cwd(), max_steps: Number(steps) });
+  for (let step = 1; ; step++) {
+    const text = await ask(messages), action = JSON.parse(text);
+    if (action.done) return tell('done', { reason: 'done', summary: action.summary, steps: step - 1, ms: Date.now() - begun, usage });
+    tell('step_begin', { step, tool: action.tool, args: action.args });
+    const output = tools[action.tool](action.args);
+    tell('output', { step, text: output });
+    tell('step_end', { step, ok: true, ms: 0 });
+    messages.push({ role: 'assistant', content: text }, { role: 'user', content: JSON.stringify({ output }) });
+  }
+})();
+`;
+
+test('a third agent, for real: a loop in node, as a file and a folder', { skip: !existsSync('/usr/bin/node') && 'no node where sandboxes see it' }, async (t) => {
+  const noddy = { ...parrot, title: 'Noddy', program: 'noddy', mount: '/opt/noddy', arguments: ['${model}', '${max_steps}'], environment: {}, lines: 'cay', memory_mb: 256 };
+  const { config, dir } = makeCoders(t, { noddy });
+  mkdirSync(join(dir, 'noddy'));
+  writeFileSync(join(dir, 'noddy/noddy'), nodeAgent, { mode: 0o755 });
+  const cay = await withCay(t, { config: { ...config, coders: { noddy: join(dir, 'noddy') } } });
+  const seen = code(cay, { agent: 'noddy', spec: 'Create a hello world Python script and run it' });
+  await seen.ended;
+  const { id, status, error } = seen.of('end')[0];
+  assert.equal(status, 'done', JSON.stringify([error, seen.events]));
+  assert.deepEqual(seen.of('step_begin').map((s) => s.tool), ['write_file', 'run_command', 'read_file']);
+  assert.match(seen.of('output').map((o) => o.text).join(''), /Hello, World!/i);
+  const run = (await request(cay, `/v1/runs/${id}`)).json();
+  assert.equal(run.detail.result.usage.model_calls, 4);
+  assert.match(run.detail.diff, /\+\+\+ b\/hello\.py/);
+  const task = (await request(cay, '/execute', { method: 'POST', body: JSON.stringify({ task: 'Create a hello world Python script', options: { agent: 'noddy', include_diff: true } }) })).json();
+  assert.equal(task.success, true, JSON.stringify(task));
+  assert.match(task.diff, /hello\.py/);
   await nothingLeft(cay);
 });
 
