@@ -255,16 +255,23 @@ describe('a repository', () => {
   });
 
   test('a clone that takes for ever ends with its time, or when it is cancelled, and leaves nothing', async (t) => {
-    const silent = createServer(() => {});
+    const silent = createServer((req, res) => {
+      if (req.url.startsWith('/page')) res.setHeader('content-type', 'text/html').end('<h1>Not git</h1>');
+    });
     await new Promise((resolve) => silent.listen(0, '127.0.0.1', resolve));
     t.after(() => {
       silent.closeAllConnections();
       silent.close();
     });
     const host = `127.0.0.1:${silent.address().port}`;
-    const other = await withCay(t, { config: { sandboxes: { private: [host] } } });
+    const other = await withCay(t, { config: { sandboxes: { private: [host, '127.0.0.1:1'] } } });
     const late = await runCode(other, { repo: `http://${host}/x`, command: 'true', timeout_ms: 1000 });
     assert.equal(late.error.code, 'timeout');
+    assert.match(late.error.message, /not cloned within 1 s/);
+    const away = await runCode(other, { repo: 'http://127.0.0.1:1/x', command: 'true' });
+    assert.deepEqual([away.error.code, away.error.message], ['upstream_error', 'http://127.0.0.1:1/x: its server cannot be reached']);
+    const page = await runCode(other, { repo: `http://${host}/page`, command: 'true' });
+    assert.match(page.error.message, /it is empty, or no repository/);
     const seen = code(other, { repo: `http://${host}/x`, command: 'true' });
     await until(() => seen.of('clone').length > 0, 'the clone');
     const run = (await request(other, '/v1/runs?kind=code')).json().runs.find((r) => r.status === 'running');

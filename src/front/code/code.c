@@ -283,6 +283,10 @@ static void begin_opening(struct code_job *c) {
 
 /* --- the repository --- */
 
+static int64_t clone_s(const struct code_job *c) {
+    return MIN((int64_t)CLONE_S, (c->ask.timeout_ms + 999) / 1000);
+}
+
 static int begin_cloning(struct code_job *c, struct err *err) {
     c->cloning_ms = clock_mono_ms();
     tell(c, "clone", json_pack("{s:s,s:s?}", "repo", c->ask.repo, "ref", c->ask.ref));
@@ -290,7 +294,7 @@ static int begin_cloning(struct code_job *c, struct err *err) {
         c,
         code_tree_clone(
             &(struct code_tree){.repo = c->ask.repo, .route = c->clone_route, .ref = c->ask.ref},
-            MIN(CLONE_S, (c->ask.timeout_ms + 999) / 1000)),
+            clone_s(c)),
         err);
 }
 
@@ -312,6 +316,7 @@ static void clone_failed(const struct code_job *c, struct err *err) {
          "sandboxes.private)"},
         {"The requested URL returned error: 502", ERR_UPSTREAM, "its server cannot be reached"},
         {"not found", ERR_NOT_FOUND, "there is no such repository"},
+        {"couldn't find remote ref HEAD", ERR_NOT_FOUND, "it is empty, or no repository"},
         {"couldn't find remote ref", ERR_NOT_FOUND, "the repository has no such \"ref\""},
         {"No space left", ERR_LIMIT, does_not_fit},
         {"File size limit exceeded", ERR_LIMIT, does_not_fit},
@@ -325,7 +330,8 @@ static void clone_failed(const struct code_job *c, struct err *err) {
     _cleanup_(json) json_t *said = said_at_last(c->exec);
     const char *text = json_string_value(said);
     if (c->exec->timed_out) {
-        (void)err_set(err, ERR_TIMEOUT, "the repository was not cloned within %d s", CLONE_S);
+        (void)err_set(err, ERR_TIMEOUT, "the repository was not cloned within %lld s",
+                      (long long)clone_s(c));
         return;
     }
     for (size_t i = 0; i < ARRAY_LEN(causes); i++) {
