@@ -270,6 +270,17 @@ test('cay code needs no server, shows the steps, and works on a copy', async (t)
   const nowhere = await runCay(['code', '--dir', join(dir, 'none'), 'x']);
   assert.notEqual(nowhere.code, 0);
   assert.match(nowhere.stderr, /No such file/);
+  // A script that does not fit the folder does not say that it helped; a step that failed says why.
+  writeFileSync(join(dir, 'sum.sh'), 'echo 7\n');
+  const other = await runCay(['code', '--dir', dir, 'Fix the failing test'], { timeout: 60_000 * slow });
+  assert.match(other.stdout, /\n {4}failed, \d+ ms: \S[\s\S]*done {2}It did not come right/);
+  assert.doesNotMatch(other.stdout, /passes now/);
+  // What ends with the command cannot be kept by it.
+  for (const args of [['--keep'], ['--sandbox', 'sbx_1']]) {
+    const kept = await runCay(['code', ...args, 'x']);
+    assert.equal(kept.code, 2);
+    assert.match(kept.stderr, /--url or CAY_URL/);
+  }
 });
 
 /** A folder with settings whose agent writes a file that is no UTF-8. */

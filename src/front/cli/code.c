@@ -66,6 +66,7 @@ struct code_cli {
     bool apply;
     struct own_server server;
     struct sse sse;
+    struct steps steps;
     json_t *end; /* the run, when it has ended */
 };
 
@@ -255,7 +256,7 @@ static bool on_event(void *ctx, const char *event, const char *data, size_t len)
     if (event && strcmp(event, "end") == 0)
         c->end = json_incref(j);
     else if (event && j && !c->json)
-        steps_show(event, j);
+        steps_show(&c->steps, event, j);
     return true;
 }
 
@@ -390,12 +391,17 @@ static int read_option(struct code_cli *c, int option) {
     }
 }
 
+/* NULL: one is started for it, and ends with it. */
+static const char *server_of(const struct code_cli *c) {
+    const char *set = getenv("CAY_URL");
+    return c->url ? c->url : set && *set ? set : NULL;
+}
+
 static int run_it(struct code_cli *c, const char *spec, struct err *err) {
     _cleanup_(buf) struct buf text;
     _cleanup_(free) char *own = NULL;
     buf_init(&text, 1 << 20);
-    const char *set = getenv("CAY_URL");
-    const char *url = c->url ? c->url : set && *set ? set : NULL;
+    const char *url = server_of(c);
     int rc = cli_read_text(spec, &text, "the spec", err);
     if (rc == 0 && json_object_set_new(c->ask, "spec", json_string(text.data ? text.data : "")) < 0)
         rc = err_set(err, ERR_BAD_REQUEST, "the spec is no text");
@@ -441,6 +447,10 @@ int cli_code(int argc, char **argv) {
         rc = cli_usage("code", "say in one text what is to be done");
     if (rc == 0 && c.apply && !c.dir)
         rc = cli_usage("code", "--apply writes back to --dir, which is missing");
+    if (rc == 0 && !server_of(&c) &&
+        (json_object_get(c.ask, "keep") || json_object_get(c.ask, "sandbox")))
+        rc = cli_usage("code", "--keep and --sandbox are of a server that goes on: name it by "
+                               "--url or CAY_URL");
     if (rc == 0) {
         rc = run_it(&c, argv[optind], &err);
         if (rc < 0)

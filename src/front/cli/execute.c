@@ -59,6 +59,7 @@ struct execute_cli {
     bool json;
     struct own_server server;
     struct sse sse;
+    struct steps steps;
     json_t *end; /* the answer */
 };
 
@@ -112,7 +113,7 @@ static bool on_event(void *ctx, const char *event, const char *data, size_t len)
     else if (event && j && c->sdk)
         show_event(event, j);
     else if (event && j)
-        steps_show(event, j);
+        steps_show(&c->steps, event, j);
     return true;
 }
 
@@ -146,9 +147,9 @@ static int show_end(const struct execute_cli *c) {
         return show_task_end(c, success);
     if (!success)
         say("failed  ", text_of(json_object_get(c->end, "error"), "message"), SIZE_MAX);
-    (void)printf("%s  %lld turns, $%.4f, %.1f s\n", success ? "done" : "    ",
-                 (long long)json_integer_value(json_object_get(m, "num_turns")),
-                 json_number_value(json_object_get(m, "total_cost_usd")),
+    long long turns = (long long)json_integer_value(json_object_get(m, "num_turns"));
+    (void)printf("%s  %lld turn%s, $%.4f, %.1f s\n", success ? "done" : "    ", turns,
+                 turns == 1 ? "" : "s", json_number_value(json_object_get(m, "total_cost_usd")),
                  (double)json_integer_value(json_object_get(m, "execution_time_ms")) / 1000.0);
     return success ? 0 : 1;
 }

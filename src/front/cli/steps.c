@@ -25,24 +25,49 @@ static void show_step(const json_t *j) {
     say("  ", args ? args : "");
 }
 
-void steps_show(const char *type, const json_t *j) {
-    if (strcmp(type, "start") == 0)
-        say("model  ", text_of(j, "model"));
-    else if (strcmp(type, "thought") == 0 || strcmp(type, "text") == 0)
-        say("    ", text_of(j, "text"));
-    else if (strcmp(type, "step_begin") == 0)
+static void show_output(struct steps *s, const char *text) {
+    size_t n = strlen(text);
+    terminal_print(stdout, text, n);
+    if (n > 0)
+        s->open = text[n - 1] != '\n';
+}
+
+/* Output has its own lines; all else begins one. */
+static void end_line(struct steps *s) {
+    if (s->open)
+        (void)fputc('\n', stdout);
+    s->open = false;
+}
+
+static void show_step_end(const json_t *j) {
+    const char *error = text_of(j, "error");
+    (void)printf("    %s, %lld ms%s", json_is_true(json_object_get(j, "ok")) ? "ok" : "failed",
+                 (long long)json_integer_value(json_object_get(j, "ms")), *error ? ": " : "");
+    say("", error);
+}
+
+void steps_show(struct steps *s, const char *type, const json_t *j) {
+    static const struct {
+        const char *type;
+        const char *before;
+        const char *key;
+    } plain[] = {
+        {"clone", "clone  ", "repo"},  {"cloned", "commit  ", "commit"},
+        {"start", "model  ", "model"}, {"thought", "    ", "text"},
+        {"text", "    ", "text"},      {"retry", "    ", "message"},
+        {"repair", "    ", "message"}, {"error", "    ", "message"},
+        {"done", "done  ", "summary"}, {"failed", "failed  ", "message"},
+    };
+    if (strcmp(type, "output") == 0)
+        show_output(s, text_of(j, "text"));
+    else
+        end_line(s);
+    if (strcmp(type, "step_begin") == 0)
         show_step(j);
-    else if (strcmp(type, "output") == 0)
-        terminal_print(stdout, text_of(j, "text"), strlen(text_of(j, "text")));
-    else if (strcmp(type, "step_end") == 0)
-        (void)printf("    %s, %lld ms\n", json_is_true(json_object_get(j, "ok")) ? "ok" : "failed",
-                     (long long)json_integer_value(json_object_get(j, "ms")));
-    else if (strcmp(type, "retry") == 0 || strcmp(type, "repair") == 0 ||
-             strcmp(type, "error") == 0)
-        say("    ", text_of(j, "message"));
-    else if (strcmp(type, "done") == 0)
-        say("done  ", text_of(j, "summary"));
-    else if (strcmp(type, "failed") == 0)
-        say("failed  ", text_of(j, "message"));
+    if (strcmp(type, "step_end") == 0)
+        show_step_end(j);
+    for (size_t i = 0; i < ARRAY_LEN(plain); i++)
+        if (strcmp(type, plain[i].type) == 0)
+            say(plain[i].before, text_of(j, plain[i].key));
     (void)fflush(stdout);
 }

@@ -3,4 +3,10 @@
 
 #include "base/json.h"
 
-void steps_show(const char *type, const json_t *j);
+#include <stdbool.h>
+
+struct steps {
+    bool open; /* output that has not ended its line */
+};
+
+void steps_show(struct steps *s, const char *type, const json_t *j);
