@@ -37,7 +37,11 @@ before(async () => {
     await post('/v1/agents/sandbox-agent/looked-at/messages', { text });
   await post('/v1/agents/todo-agent/looked-at/messages', { text: 'Add: buy milk' });
   const coder = await post('/v1/code', { spec: 'Create a hello world Python script and run it' });
-  await post('/v1/keys', { name: 'looked at', rate_per_minute: 60, grants: { facets: ['orders'] } });
+  await post('/v1/keys', {
+    name: 'looked at',
+    rate_per_minute: 60,
+    grants: { facets: ['orders'] },
+  });
   Object.assign(at, {
     chat: ['/chat/sandbox-agent/looked-at', '.message[data-role=assistant]'],
     todo: ['/chat/todo-agent/looked-at', '.message[data-role=assistant]'],
@@ -53,6 +57,8 @@ before(async () => {
     status: ['/status', '.section .data-table'],
     runs: ['/runs', '.view-runs .run-link'],
     run: [`/runs/${run.id}`, '.view-run .section'],
+    reference: ['/reference', '.operations'],
+    'reference-operation': ['/reference#createSandbox', '.try'],
     keys: ['/keys', '.view-keys .key-id'],
     missing: ['/no/such/page', 'h1'],
   });

@@ -5,6 +5,7 @@ export type Call = {
   path: string;
   keyed?: boolean;
   body?: unknown;
+  headers?: Record<string, string>;
   /** The answer is a stream of events. */
   stream?: boolean;
   /** A file of the caller's to send, or to write the answer to. */
@@ -42,6 +43,9 @@ export function curl(call: Call, origin: string, needsKey: boolean): string {
     ...(needsKey && (!whole || call.keyed) ? ['-H "Authorization: Bearer $CAY_API_KEY"'] : []),
     ...(body === undefined ? [] : [`-H 'Content-Type: application/json'`]),
     ...(stream ? [`-H 'Accept: text/event-stream'`] : []),
+    ...Object.entries(call.headers ?? {}).map(
+      ([name, value]) => `-H ${quote(`${name}: ${value}`)}`,
+    ),
     ...(body === undefined ? [] : [`-d ${quote(JSON.stringify(body))}`]),
     ...(from === undefined ? [] : [`-T ${quote(from)}`]),
     // A file of such a name would wait in the caller's folder for the next who lists it.

@@ -32,6 +32,7 @@ export const views: View[] = [
   { title: 'Runs', paths: ['/runs'], nav: true, view: lazy(() => import('./views/runs')) },
   { title: 'Run', paths: ['/runs/:id'], under: '/runs', view: lazy(() => import('./views/run')) },
   { title: 'Keys', paths: ['/keys'], nav: true, view: lazy(() => import('./views/keys')) },
+  { title: 'API', paths: ['/reference'], nav: true, view: lazy(() => import('./views/reference')) },
 ];
 
 export type Match = { view: View; params: Params };

@@ -1,4 +1,4 @@
-import { useState } from 'react';
+import { useEffect, useRef, useState } from 'react';
 import { api } from '../api/client.ts';
 import { useFeed } from '../api/feed.ts';
 import { forgetKept } from '../kept.ts';
@@ -21,6 +21,13 @@ export function Header({ current }: { current: View | undefined }) {
 
   const [failed, setFailed] = useState(false);
 
+  // On a narrow window the entries scroll: the one that is shown is in sight.
+  const nav = useRef<HTMLElement>(null);
+  useEffect(() => {
+    const link = nav.current?.querySelector<HTMLElement>('[aria-current]');
+    if (nav.current && link) nav.current.scrollLeft = link.offsetLeft - nav.current.offsetWidth / 2;
+  }, [current]);
+
   async function signOut() {
     try {
       await api.signOut();
@@ -39,7 +46,7 @@ export function Header({ current }: { current: View | undefined }) {
           <Mark />
           <span>cay</span>
         </Link>
-        <nav aria-label="Main">
+        <nav aria-label="Main" ref={nav}>
           <ul>
             {views
               .filter((item) => item.nav)
