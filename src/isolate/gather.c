@@ -3,6 +3,7 @@
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "isolate/embed.h"
+#include "isolate/reset.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -269,7 +270,12 @@ static void *move(void *p, void *to, size_t n) {
     return to;
 }
 
+/* From this size on libc may move an allocation by its pages, which causes no fault. */
+enum { MOVED_MIN = 64 << 10 };
+
 void *realloc(void *ptr, size_t size) {
+    if (size >= MOVED_MIN)
+        reset_remapped();
     uint32_t it = name(size);
     void *place = planned(it, size);
     if (place || is_gathered(ptr) || is_block(ptr))

@@ -835,7 +835,7 @@ bool isolate_serve(struct isolate *iso) {
     return false;
 }
 
-void isolate_reborn(struct isolate *iso, uint32_t restored, uint32_t dropped) {
+void isolate_reborn(struct isolate *iso, uint32_t restored, uint32_t dropped, uint32_t known) {
     isolate_seed(iso);
     webhost_begin();
     (void)read_statm(iso->statm_fd, &iso->base_size_bytes, &iso->base_resident_bytes);
@@ -843,6 +843,7 @@ void isolate_reborn(struct isolate *iso, uint32_t restored, uint32_t dropped) {
     struct buf b = {.data = space, .cap = sizeof(space), .max = sizeof(space) - 1};
     pack_u32(&b, restored);
     pack_u32(&b, dropped);
+    pack_u32(&b, known);
     send_message(ISOLATE_RESET_READY, 0, b.data, b.len, NULL, 0);
 }
 

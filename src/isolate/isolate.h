@@ -94,7 +94,7 @@ bool isolate_step(struct isolate *iso, int max_wait_ms);
 /* Serves until the channel closes, or until a run that asked for a reset is done (true). */
 bool isolate_serve(struct isolate *iso);
 /* After a reset, at its point: a new beginning for what is not memory. */
-void isolate_reborn(struct isolate *iso, uint32_t restored, uint32_t dropped);
+void isolate_reborn(struct isolate *iso, uint32_t restored, uint32_t dropped, uint32_t known);
 
 /* For quick.c. */
 struct isolate_call *isolate_find_call(const struct isolate *iso, uint64_t id);

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -78,6 +79,20 @@ struct image {
     size_t room_pages, room_used;
 };
 
+/* The pages of a process that are its own: it can write to no other without a page fault. So where
+ * no fault and no change of mappings has come since they were found, they are all that can differ.
+ */
+struct known {
+    bool whole; /* all of them are here */
+    size_t count;
+    struct page page[OWN_MAX]; /* without content: zeros */
+    long faults;
+    struct extent {
+        unsigned long size, data; /* pages that are mapped, and that can be written to */
+    } extent;
+    volatile bool remapped;
+};
+
 /* An isolate's own part. All of it is shared memory, which no reset touches. */
 struct own {
     struct image image;
@@ -88,6 +103,7 @@ struct own {
     uintptr_t brk;
     size_t cursor; /* into an image, while pages are visited */
     struct reset_stats stats;
+    struct known known;
     bool armed;
     ucontext_t point, restorer;
     char text[MAPS_TEXT_SIZE];
@@ -249,7 +265,8 @@ static int own_create(struct own **ret_own, int proc_fd, struct err *err) {
     struct own *o = shared(sizeof(*o));
     char *room = shared((size_t)OWN_MAX * PAGE);
     if (!o || !room || open_at(proc_fd, "self/pagemap", RESET_PAGEMAP_FD) < 0 ||
-        open_at(proc_fd, "self/maps", RESET_MAPS_FD) < 0)
+        open_at(proc_fd, "self/maps", RESET_MAPS_FD) < 0 ||
+        open_at(proc_fd, "self/statm", RESET_STATM_FD) < 0)
         return err_sys(err, "prepare to reset");
     o->image.room = room;
     o->image.room_pages = OWN_MAX;
@@ -281,6 +298,7 @@ int reset_create(struct reset **ret_reset, int proc_fd, struct err *err) {
     /* They see the process that opened them: an isolate needs its own. */
     close(RESET_PAGEMAP_FD);
     close(RESET_MAPS_FD);
+    close(RESET_STATM_FD);
     (void)munmap(o->image.room, (size_t)OWN_MAX * PAGE);
     (void)munmap(o, sizeof(*o));
     r->own = NULL;
@@ -289,7 +307,10 @@ int reset_create(struct reset **ret_reset, int proc_fd, struct err *err) {
     return rc;
 }
 
+static struct reset *current;
+
 int reset_prepare(struct reset *r, int proc_fd, struct err *err) {
+    current = r; /* before the point, so that a reset leaves it so */
     return own_create(&r->own, proc_fd, err);
 }
 
@@ -413,6 +434,111 @@ static void put_back(struct own *o, const struct page *p) {
     o->stats.restored++;
 }
 
+/* ---- known pages ---- */
+
+void reset_remapped(void) {
+    if (current && current->own)
+        current->own->known.remapped = true;
+}
+
+#ifndef CAY_WITHOUT_GATHER
+
+/* The engine's, in the place of libc's: they say that they were called. What malloc does to
+ * mappings shows in a fault (it writes a head into what it gets), or gather.c says it. */
+
+/* libraries know it by two names, headers by one. */
+void *reset_mmap(void *at, size_t len, int prot, int flags, int fd, off_t offset) __asm__("mmap");
+
+void *reset_mmap(void *at, size_t len, int prot, int flags, int fd, off_t offset) {
+    reset_remapped();
+    return (void *)syscall(SYS_mmap, at, len, prot, flags, fd, offset);
+}
+
+// NOLINTBEGIN(readability-inconsistent-declaration-parameter-name)
+void *mmap(void *at, size_t len, int prot, int flags, int fd, off_t offset) {
+    reset_remapped();
+    return (void *)syscall(SYS_mmap, at, len, prot, flags, fd, offset);
+}
+
+int munmap(void *at, size_t len) {
+    reset_remapped();
+    return (int)syscall(SYS_munmap, at, len);
+}
+
+int mprotect(void *at, size_t len, int prot) {
+    reset_remapped();
+    return (int)syscall(SYS_mprotect, at, len, prot);
+}
+
+int madvise(void *at, size_t len, int advice) {
+    if (advice != MADV_WILLNEED) /* which changes nothing, and is said of every block */
+        reset_remapped();
+    return (int)syscall(SYS_madvise, at, len, advice);
+}
+// NOLINTEND(readability-inconsistent-declaration-parameter-name)
+
+#endif
+
+static long faults_now(void) {
+    struct rusage ru;
+    (void)getrusage(RUSAGE_SELF, &ru);
+    return ru.ru_minflt + ru.ru_majflt;
+}
+
+static struct extent extent_now(void) {
+    char text[128];
+    ssize_t n = pread(RESET_STATM_FD, text, sizeof(text) - 1, 0);
+    unsigned long v[6] = {0};
+    const char *at = text;
+    text[n > 0 ? n : 0] = 0;
+    for (size_t i = 0; i < ARRAY_LEN(v) && *at; i++, at += *at == ' ')
+        for (; *at >= '0' && *at <= '9'; at++)
+            v[i] = v[i] * 10 + (unsigned long)(*at - '0');
+    return (struct extent){.size = v[0], .data = v[5]};
+}
+
+static void know(struct known *k, uintptr_t at, const char *content) {
+    if (k->count == ARRAY_LEN(k->page))
+        k->whole = false;
+    else
+        k->page[k->count++] = (struct page){.at = at, .content = content};
+}
+
+static void know_begin(struct known *k) {
+#ifndef CAY_WITHOUT_GATHER
+    k->whole = true;
+#endif
+    k->count = 0;
+}
+
+static void know_end(struct known *k) {
+    k->remapped = false;
+    k->extent = extent_now();
+    k->faults = faults_now();
+}
+
+static bool is_zero(const char *page) {
+    return page[0] == 0 && memcmp(page, page + 1, PAGE - 1) == 0;
+}
+
+static bool restore_known(struct own *o) {
+    const struct known *k = &o->known;
+    if (!k->whole || k->remapped || faults_now() != k->faults ||
+        (uintptr_t)syscall(SYS_brk, 0) != o->brk)
+        return false;
+    struct extent now = extent_now();
+    if (now.size != k->extent.size || now.data != k->extent.data)
+        return false;
+    for (size_t i = 0; i < k->count; i++) {
+        const struct page *p = &k->page[i];
+        if (p->content)
+            put_back(o, p);
+        else if (!is_zero((const char *)p->at))
+            memset((void *)p->at, 0, PAGE);
+    }
+    return true;
+}
+
 static int visit_back(struct own *o, const struct area *a, uintptr_t at, uint64_t entry,
                       void *arg) {
     (void)arg;
@@ -423,8 +549,10 @@ static int visit_back(struct own *o, const struct area *a, uintptr_t at, uint64_
     if (o->cursor < im->count && im->page[o->cursor].at == at) {
         const struct page *p = &im->page[o->cursor++];
         /* Still the zygote's own page: nobody wrote to it. */
-        if (entry & PAGEMAP_EXCLUSIVE)
+        if (entry & PAGEMAP_EXCLUSIVE) {
             put_back(o, p);
+            know(&o->known, p->at, p->content);
+        }
         return 0;
     }
     if (is_clean_file_page(a, entry))
@@ -433,17 +561,13 @@ static int visit_back(struct own *o, const struct area *a, uintptr_t at, uint64_
     if (a->file || o->stats.dropped > KEEP_NEW_MAX)
         return madvise((void *)at, PAGE, MADV_DONTNEED);
     memset((void *)at, 0, PAGE);
+    know(&o->known, at, NULL);
     return 0;
 }
 
-static struct reset *current;
-
-/* On a stack of its own. From the first page that is put back to the end nothing here may rely on
- * ordinary memory that the run has changed. */
-static void restore(void) {
-    struct own *o = current->own;
-    o->stats.restored = o->stats.dropped = 0;
+static void restore_all(struct own *o) {
     o->cursor = 0;
+    know_begin(&o->known);
     if (restore_layout(o) < 0)
         _exit(ISOLATE_EXIT_RESET);
     /* The stack may have grown; what is below the old start is new. */
@@ -456,6 +580,17 @@ static void restore(void) {
         _exit(ISOLATE_EXIT_RESET);
     while (o->cursor < o->image.count)
         put_back(o, &o->image.page[o->cursor++]);
+    know_end(&o->known);
+}
+
+/* On a stack of its own. From the first page that is put back to the end nothing here may rely on
+ * ordinary memory that the run has changed. */
+static void restore(void) {
+    struct own *o = current->own;
+    o->stats.restored = o->stats.dropped = 0;
+    o->stats.known = restore_known(o);
+    if (!o->stats.known)
+        restore_all(o);
     o->stats.rounds++;
     (void)setcontext(&o->point);
     _exit(ISOLATE_EXIT_RESET);

@@ -206,6 +206,7 @@ static bool own_fds(const struct zygote *z, int channel, int statm_fd, enum purp
     if (z->reset) {
         keep[n++] = RESET_PAGEMAP_FD;
         keep[n++] = RESET_MAPS_FD;
+        keep[n++] = RESET_STATM_FD;
     }
     if (purpose == TO_LEARN_PAGES)
         keep[n++] = z->lock.proc_fd;
@@ -253,7 +254,7 @@ static void serve_front(struct zygote *z, int channel) {
         _exit(ISOLATE_EXIT_SETUP);
     if (again > 0) {
         struct reset_stats stats = reset_stats(z->reset);
-        isolate_reborn(&z->isolate, stats.restored, stats.dropped);
+        isolate_reborn(&z->isolate, stats.restored, stats.dropped, stats.known);
     } else {
         uint8_t hello[WIRE_HEAD_SIZE];
         wire_head_encode(hello, ISOLATE_HELLO, z->isolate.base_resident_bytes, 0, 0);

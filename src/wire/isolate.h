@@ -59,7 +59,8 @@
  *              u64 output_bytes (as the program wrote them), u64 output_dropped_bytes
  *     ENDING   no payload, id 0: a limit or a fault ends the isolate, which takes no more calls.
  *              ERROR and DONE of those that it has follow, then its end.
- *     RESET_READY  u32 pages put back, u32 pages dropped: the isolate is as new, RUN may follow.
+ *     RESET_READY  u32 pages put back, u32 pages dropped, u32 1 if only known pages were looked at:
+ *              the isolate is as new, RUN may follow.
  *
  * RESULT, RESPONSE or ERROR comes as soon as it is known: a RESULT when every microtask has run.
  * What ctx.waitUntil() was given, and the binding calls that nobody waited for, are waited for

@@ -291,6 +291,7 @@ static void on_message(struct front_outcome *o, uint64_t id, const struct wire_f
         o->reset_ready = true;
         o->reset_restored = unpack_u32(&u);
         o->reset_dropped = unpack_u32(&u);
+        o->reset_known = unpack_u32(&u);
     } else if (m->id != id) {
         return;
     } else if (m->type == ISOLATE_LOG) {

@@ -72,6 +72,7 @@ struct front_outcome {
     bool timeout; /* the wall was reached and the isolate killed */
     bool reset_ready;
     uint32_t reset_restored, reset_dropped; /* pages */
+    uint32_t reset_known;                   /* only known ones were looked at */
     uint64_t cpu_us, peak_bytes, output_bytes, dropped_bytes;
     uint32_t binding_calls;
     bool ending; /* ENDING came in this outcome's time */

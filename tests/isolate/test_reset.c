@@ -75,6 +75,98 @@ static void nothing_of_a_run_is_left(void **state) {
     kit_expect_log("1 default: 1\n");
 }
 
+/* After a few rounds a run needs no page that the process does not have: then the kernel is not
+ * asked, and still nothing is left. */
+static void known_pages_are_put_back(void **state) {
+    (void)state;
+    int known = 0;
+    for (int i = 0; i < 12; i++) {
+        const struct kit_result *r = body(
+            "if (globalThis.mark || [].mark || Math.max(1, 2) !== 2 || console.x) return 'left'; "
+            "globalThis.mark = new Map([[1, 2]]); Array.prototype.mark = 1; Math.max = () => 7; "
+            "console.x = 1; return (await env.db.query('x')).length");
+        expect_reset(r);
+        kit_expect_result("2");
+        known += r->out.reset_known > 0;
+    }
+    assert_true(known >= 4);
+}
+
+/* Programs that take and give back memory in every way, among those that take none. */
+static void what_is_known_is_known_anew(void **state) {
+    (void)state;
+    static const char *const ways[] = {
+        "",
+        "const a = []; for (let i = 0; i < 3000 + n * 50; i++) a.push({ i, s: 'x' + i });",
+        "const a = new Uint8Array(1 << 14 + n % 9); a[a.length - 1] = 7;",
+        "let s = 'ab'; for (let i = 0; i < 10 + n % 7; i++) s += s; s.split('a').join('c');",
+        "const a = []; for (let i = 0; i < 2e4; i++) a[i] = n; a.length = 9; a.sort();",
+        "let a = new ArrayBuffer(1 << 17, { maxByteLength: 1 << 22 }); a.resize(1 << 21); "
+        "a.resize(1 << 16);",
+        "JSON.parse(JSON.stringify(Array.from({ length: 900 + n }, (_, i) => [i, 'k' + i])));",
+        "(function f(k) { return k ? 1 + f(k - 1) : 0 })(500 + n);",
+        "new TextEncoder().encode('é'.repeat(50000 + n)); structuredClone(new Map([[n, [n]]]));",
+    };
+    int known = 0;
+    uint32_t seed = 7;
+    for (int i = 0; i < 150; i++) {
+        seed = seed * 1664525 + 1013904223;
+        size_t way = i % 3 ? 0 : (seed >> 16) % ARRAY_LEN(ways);
+        _cleanup_(free) char *text = xasprintf(
+            "const n = %d; if (typeof mark !== 'undefined' || [].mark || 'x' in {}) return 'left'; "
+            "globalThis.mark = n; Array.prototype.mark = [n]; Object.prototype.x = n; %s return n",
+            i, ways[way]);
+        char want[16];
+        (void)snprintf(want, sizeof(want), "%d", i);
+        const struct kit_result *r = body(text);
+        expect_reset(r);
+        kit_expect_result(want);
+        known += r->out.reset_known > 0;
+    }
+    assert_true(known > 10 && known < 150);
+}
+
+/* As often as it takes until a run causes no fault, and some more. How many times only known pages
+ * were looked at. */
+static int known_rounds(const char *text, const char *want) {
+    int known = 0;
+    for (int i = 0; i < 10; i++) {
+        const struct kit_result *r = body(text);
+        expect_reset(r);
+        kit_expect_result(want);
+        known += r->out.reset_known > 0;
+    }
+    return known;
+}
+
+/* What no fault tells of: each of the guards has to see it by itself. */
+static void changes_without_a_fault_are_seen(void **state) {
+    (void)state;
+    char text[512];
+    assert_true(known_rounds("return probe(-1, 0, 0, 3)", "0") > 0);
+    assert_int_equal(known_rounds("return probe(-1, 0, 0, 4)", "0"), 0); /* MADV_DONTNEED */
+    long size = status_kib("VmSize:");
+    (void)snprintf(text, sizeof(text), "return probe(%ld, 0, 8192, 3, 34, -1, 0) > 0",
+                   (long)SYS_mmap);
+    assert_int_equal(known_rounds(text, "true"), 0);
+    assert_int_equal(status_kib("VmSize:"), size);
+    (void)snprintf(text, sizeof(text),
+                   "const b = probe(%ld, 0); probe(%ld, b - 16); return b %% 4096", (long)SYS_brk,
+                   (long)SYS_brk);
+    assert_int_equal(known_rounds(text, "0"), 0);
+}
+
+/* A page that a run was the first to write to is zero again, however often. Its futex tells. */
+static void new_pages_are_zero_again(void **state) {
+    (void)state;
+    char text[512];
+    (void)snprintf(text, sizeof(text),
+                   "const at = probe(%ld, 0) - 4096; const was = probe(%ld, at, 4, 0, 0, at + 4, "
+                   "0); probe(%ld, at, 4096, 0); return was",
+                   (long)SYS_brk, (long)SYS_futex, (long)SYS_getrandom);
+    assert_true(known_rounds(text, "0") > 0);
+}
+
 static void random_differs_between_rounds(void **state) {
     (void)state;
     char seen[20][40];
@@ -223,6 +315,10 @@ static void a_changed_layout_ends_the_isolate(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_of_a_run_is_left),
+        cmocka_unit_test(known_pages_are_put_back),
+        cmocka_unit_test(what_is_known_is_known_anew),
+        cmocka_unit_test(changes_without_a_fault_are_seen),
+        cmocka_unit_test(new_pages_are_zero_again),
         cmocka_unit_test(random_differs_between_rounds),
         cmocka_unit_test(keys_differ_between_rounds),
         cmocka_unit_test(rounds_leave_no_memory_behind),
