@@ -62,9 +62,9 @@ struct result {
 
 struct init {
     const struct init_options *o;
-    struct init_command jobs[SANDBOX_EXECS_MAX];
-    size_t njobs;
-    struct result *results; /* one for each place in jobs */
+    struct init_command commands[SANDBOX_EXECS_MAX];
+    size_t ncommands;
+    struct result *results; /* one for each place in commands */
     int signals;
     int timer;
     struct watch *watch;
@@ -108,19 +108,19 @@ static void reply_fd(struct init *in, uint16_t type, uint64_t id, const struct b
                                       .nfds = 1});
 }
 
-/* ---- jobs ---- */
+/* ---- commands ---- */
 
-static struct init_command *find_job(struct init *in, uint64_t id) {
+static struct init_command *find_command(struct init *in, uint64_t id) {
     for (size_t i = 0; i < SANDBOX_EXECS_MAX; i++)
-        if (in->jobs[i].pid > 0 && in->jobs[i].id == id && !in->jobs[i].told)
-            return &in->jobs[i];
+        if (in->commands[i].pid > 0 && in->commands[i].id == id && !in->commands[i].told)
+            return &in->commands[i];
     return NULL;
 }
 
-static struct init_command *free_job(struct init *in, struct err *err) {
+static struct init_command *free_place(struct init *in, struct err *err) {
     for (size_t i = 0; i < SANDBOX_EXECS_MAX; i++)
-        if (in->jobs[i].pid == 0)
-            return &in->jobs[i];
+        if (in->commands[i].pid == 0)
+            return &in->commands[i];
     (void)err_set(err, ERR_LIMIT, "a sandbox runs at most %d commands at once", SANDBOX_EXECS_MAX);
     return NULL;
 }
@@ -134,9 +134,10 @@ static void watch_memory(struct init *in, bool on) {
     (void)timerfd_settime(in->timer, 0, &t, NULL);
 }
 
-static void add_job(struct init *in, struct init_command *j, uint64_t id, pid_t pid, bool worker) {
+static void add_command(struct init *in, struct init_command *j, uint64_t id, pid_t pid,
+                        bool worker) {
     *j = (struct init_command){.id = id, .pid = pid, .worker = worker, .start = -1, .master = -1};
-    if (in->njobs++ == 0)
+    if (in->ncommands++ == 0)
         watch_memory(in, true);
 }
 
@@ -167,15 +168,15 @@ struct start;
 static void start_free(struct start *s);
 static void look_at_start(struct init *in, struct init_command *j);
 
-static void job_ended(struct init *in, struct init_command *j, int status,
-                      const struct rusage *ru) {
+static void command_ended(struct init *in, struct init_command *j, int status,
+                          const struct rusage *ru) {
     if (j->start >= 0)
         look_at_start(in, j); /* all ends of the pipe are closed now: it has its answer */
     struct init_command was = *j;
-    struct result *r = &in->results[j - in->jobs];
+    struct result *r = &in->results[j - in->commands];
     start_free(steal_ptr(&j->from));
     j->pid = 0;
-    in->njobs--;
+    in->ncommands--;
     if (was.told)
         return;
     if (!was.worker) {
@@ -200,8 +201,8 @@ static void reap(struct init *in) {
         if (pid <= 0)
             return;
         for (size_t i = 0; i < SANDBOX_EXECS_MAX; i++)
-            if (in->jobs[i].pid == pid)
-                job_ended(in, &in->jobs[i], status, &ru);
+            if (in->commands[i].pid == pid)
+                command_ended(in, &in->commands[i], status, &ru);
     }
 }
 
@@ -511,7 +512,7 @@ static void check_starts(struct init *in) {
         return;
     in->tick_ms = now;
     for (size_t i = 0; i < SANDBOX_EXECS_MAX; i++) {
-        struct init_command *j = &in->jobs[i];
+        struct init_command *j = &in->commands[i];
         if (j->pid == 0 || j->start < 0 || j->waited++ < START_TICKS)
             continue;
         struct err err;
@@ -555,7 +556,7 @@ static int begin(struct init *in, struct init_command *j, struct start *s, struc
     rc = launch(in, s, &pid, &report, err);
     if (rc < 0)
         return rc;
-    add_job(in, j, f->id, pid, false);
+    add_command(in, j, f->id, pid, false);
     j->final = e->final;
     j->from = s;
     j->start = report;
@@ -576,7 +577,7 @@ static void run_exec(struct init *in, struct sandbox_exec *e, struct wire_frame 
     s->ruleset = -1;
     s->fds[0] = s->fds[1] = s->fds[2] = -1;
     *e = (struct sandbox_exec){0};
-    struct init_command *j = find_job(in, f->id) ? NULL : free_job(in, &err);
+    struct init_command *j = find_command(in, f->id) ? NULL : free_place(in, &err);
     int rc = j          ? begin(in, j, s, f, &err)
              : err.code ? -(int)err.code
                         : err_set(&err, ERR_CONFLICT, "this id is running");
@@ -679,7 +680,7 @@ static void on_signal(struct init *in, struct wire_frame *f, struct unpack *u) {
     int signo = (int)unpack_u32(u);
     bool group = unpack_u8(u) != 0;
     struct err err = {0};
-    struct init_command *j = id ? find_job(in, id) : NULL;
+    struct init_command *j = id ? find_command(in, id) : NULL;
     int rc = 0;
     if (!unpack_ok(u) || signo < 0 || signo > SIGRTMAX)
         rc = err_set(&err, ERR_BAD_REQUEST, "malformed signal");
@@ -705,14 +706,14 @@ static void on_signal(struct init *in, struct wire_frame *f, struct unpack *u) {
 /* Work that may take long runs in a process of its own, as the guest. */
 static pid_t fork_worker(struct init *in, uint64_t id, struct result **ret) {
     struct err err = {0};
-    struct init_command *j = find_job(in, id) ? NULL : free_job(in, &err);
+    struct init_command *j = find_command(in, id) ? NULL : free_place(in, &err);
     if (!j) {
         if (!err.code)
             (void)err_set(&err, ERR_CONFLICT, "this id is running");
         reply_error(in, id, &err);
         return -1;
     }
-    struct result *r = &in->results[j - in->jobs];
+    struct result *r = &in->results[j - in->commands];
     *r = (struct result){0};
     pid_t pid = fork();
     if (pid < 0) {
@@ -721,7 +722,7 @@ static pid_t fork_worker(struct init *in, uint64_t id, struct result **ret) {
         return -1;
     }
     if (pid > 0) {
-        add_job(in, j, id, pid, true);
+        add_command(in, j, id, pid, true);
         return pid;
     }
     struct sigaction dfl = {.sa_handler = SIG_DFL};
@@ -900,12 +901,12 @@ static void on_watch(struct init *in) {
     for (size_t i = 0; i < n; i++) {
         pid_t session = getsid(victims[i]);
         for (size_t k = 0; k < SANDBOX_EXECS_MAX; k++)
-            if (in->jobs[k].pid > 0 &&
-                (in->jobs[k].pid == victims[i] || in->jobs[k].pid == session))
-                in->jobs[k].oom = true;
+            if (in->commands[k].pid > 0 &&
+                (in->commands[k].pid == victims[i] || in->commands[k].pid == session))
+                in->commands[k].oom = true;
         (void)kill(victims[i], SIGKILL);
     }
-    if (in->njobs == 0 && watch_is_idle(in->watch))
+    if (in->ncommands == 0 && watch_is_idle(in->watch))
         watch_memory(in, false);
 }
 
@@ -1020,15 +1021,15 @@ static size_t fill_poll(const struct init *in, struct pollfd *p) {
     p[POLL_SIGNALS] = (struct pollfd){.fd = in->signals, .events = POLLIN};
     p[POLL_TIMER] = (struct pollfd){.fd = in->timer, .events = POLLIN};
     for (size_t i = 0; in->nstarting > 0 && i < SANDBOX_EXECS_MAX; i++)
-        if (in->jobs[i].pid > 0 && in->jobs[i].start >= 0)
-            p[n++] = (struct pollfd){.fd = in->jobs[i].start, .events = POLLIN};
+        if (in->commands[i].pid > 0 && in->commands[i].start >= 0)
+            p[n++] = (struct pollfd){.fd = in->commands[i].start, .events = POLLIN};
     return n;
 }
 
 static void on_starts(struct init *in) {
     for (size_t i = 0; in->nstarting > 0 && i < SANDBOX_EXECS_MAX; i++)
-        if (in->jobs[i].pid > 0 && in->jobs[i].start >= 0)
-            look_at_start(in, &in->jobs[i]);
+        if (in->commands[i].pid > 0 && in->commands[i].start >= 0)
+            look_at_start(in, &in->commands[i]);
     if (in->nstarting > 0)
         check_starts(in);
 }

@@ -1,6 +1,7 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/sm.h"
 #include "front/sandbox/internal.h"
 
 #include <errno.h>
@@ -25,6 +26,21 @@ enum {
     DRAIN_READS = 64
 };
 
+enum command_state {
+    COMMAND_ASKED, /* init was told of it */
+    COMMAND_RUNNING,
+    COMMAND_ENDED, /* the outcome is known, the rest of its output is read */
+    COMMAND_TOLD,  /* so does its owner; what others write to its pipes is thrown away */
+};
+
+static const struct sm_state states[] = {
+    [COMMAND_ASKED] = {"asked", SM_TO(COMMAND_RUNNING) | SM_TO(COMMAND_ENDED)},
+    [COMMAND_RUNNING] = {"running", SM_TO(COMMAND_ENDED)},
+    [COMMAND_ENDED] = {"ended", SM_TO(COMMAND_TOLD)},
+    [COMMAND_TOLD] = {"told", 0},
+};
+static const struct sm command_sm = {"command", states, ARRAY_LEN(states)};
+
 struct stream {
     struct sandbox_command *command;
     uv_poll_t poll;
@@ -45,55 +61,55 @@ struct sandbox_command {
     struct sandbox_command_callbacks callbacks;
     void *ctx;
     struct stream streams[3]; /* input, output (or terminal), errors */
+    enum command_state state;
     uv_timer_t timer;
-    bool timing;
     struct buf input;
     int64_t start_by_ms;
     bool input_ends;
     bool tty;
-    bool started;
     bool paused;
-    bool ended; /* the outcome is known */
-    bool told;
     bool busy; /* inside a callback */
     int handles;
-    bool has_exit;
     struct sandbox_exit exit;
-    struct err err;
+    struct err err; /* of one that has no exit */
 };
 
+static void command_move(struct sandbox_command *c, enum command_state to) {
+    c->state = (enum command_state)sm_next(&command_sm, c->state, to);
+}
+
 static void update(struct stream *s);
-static void settle(struct sandbox_command *j);
+static void settle(struct sandbox_command *c);
 
-uint64_t sandbox_command_id(const struct sandbox_command *j) {
-    return j->id;
+uint64_t sandbox_command_id(const struct sandbox_command *c) {
+    return c->id;
 }
 
-struct sandbox_command *command_next(const struct sandbox_command *j) {
-    return j->next;
+struct sandbox_command *command_next(const struct sandbox_command *c) {
+    return c->next;
 }
 
-int64_t job_start_by_ms(const struct sandbox_command *j) {
-    return j->started ? 0 : j->start_by_ms;
+int64_t command_start_by_ms(const struct sandbox_command *c) {
+    return c->state == COMMAND_ASKED ? c->start_by_ms : 0;
 }
 
-void job_set_start_by_ms(struct sandbox_command *j, int64_t by_ms) {
-    j->start_by_ms = by_ms;
+void command_set_start_by_ms(struct sandbox_command *c, int64_t by_ms) {
+    c->start_by_ms = by_ms;
 }
 
-static void release(struct sandbox_command *j) {
-    if (j->handles > 0 || !j->told || j->busy)
+static void release(struct sandbox_command *c) {
+    if (c->handles > 0 || c->state != COMMAND_TOLD || c->busy)
         return;
-    if (j->left_in) {
-        struct sandbox_command **at = box_left(j->left_in);
-        while (*at != j)
+    if (c->left_in) {
+        struct sandbox_command **at = box_left(c->left_in);
+        while (*at != c)
             at = &(*at)->next;
-        *at = j->next;
+        *at = c->next;
     }
     for (int i = 0; i < 3; i++)
-        fd_close(&j->streams[i].fd);
-    buf_finish(&j->input);
-    free(j);
+        fd_close(&c->streams[i].fd);
+    buf_finish(&c->input);
+    free(c);
 }
 
 static void on_stream_closed(uv_handle_t *h) {
@@ -114,82 +130,75 @@ static void close_stream(struct stream *s) {
 }
 
 static void on_timer_closed(uv_handle_t *h) {
-    struct sandbox_command *j = h->data;
-    j->handles--;
-    release(j);
-}
-
-static void stop_timer(struct sandbox_command *j) {
-    if (!j->timing)
-        return;
-    j->timing = false;
-    uv_close((uv_handle_t *)&j->timer, on_timer_closed);
+    struct sandbox_command *c = h->data;
+    c->handles--;
+    release(c);
 }
 
 /* --- input --- */
 
-static struct stream *input_stream(struct sandbox_command *j) {
-    return &j->streams[j->tty ? 1 : 0];
+static struct stream *input_stream(struct sandbox_command *c) {
+    return &c->streams[c->tty ? 1 : 0];
 }
 
-static void flush_input(struct sandbox_command *j) {
-    struct stream *s = input_stream(j);
-    while (j->input.len > 0 && s->open) {
-        if (j->tty)
+static void flush_input(struct sandbox_command *c) {
+    struct stream *s = input_stream(c);
+    while (c->input.len > 0 && s->open) {
+        if (c->tty)
             (void)fd_set_nonblock(s->fd, true); /* as in read_output() */
-        ssize_t n = write(s->fd, j->input.data, j->input.len);
+        ssize_t n = write(s->fd, c->input.data, c->input.len);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             break;
         if (n < 0) { /* nobody reads it any more */
-            buf_clear(&j->input);
-            if (!j->tty)
+            buf_clear(&c->input);
+            if (!c->tty)
                 close_stream(s);
             break;
         }
-        buf_consume(&j->input, (size_t)n);
+        buf_consume(&c->input, (size_t)n);
     }
-    if (j->input.len > 0)
+    if (c->input.len > 0)
         return;
-    if (j->input_ends && !j->tty)
+    if (c->input_ends && !c->tty)
         close_stream(s);
-    if (j->callbacks.on_input_drained && !j->told)
-        j->callbacks.on_input_drained(j->ctx);
+    if (c->callbacks.on_input_drained && c->state != COMMAND_TOLD)
+        c->callbacks.on_input_drained(c->ctx);
 }
 
-bool sandbox_command_write(struct sandbox_command *j, const void *data, size_t len) {
-    if (j->input_ends || j->ended || !(j->tty || j->streams[0].open))
+bool sandbox_command_write(struct sandbox_command *c, const void *data, size_t len) {
+    if (c->input_ends || c->state >= COMMAND_ENDED || !(c->tty || c->streams[0].open))
         return true; /* goes where the input of a command that does not read goes */
-    if (!buf_add(&j->input, data, len)) {
-        j->input.full = false;
+    if (!buf_add(&c->input, data, len)) {
+        c->input.full = false;
         return false;
     }
-    update(input_stream(j));
+    update(input_stream(c));
     return true;
 }
 
-size_t sandbox_command_input_queued(const struct sandbox_command *j) {
-    return j->input.len;
+size_t sandbox_command_input_queued(const struct sandbox_command *c) {
+    return c->input.len;
 }
 
-void sandbox_command_end_input(struct sandbox_command *j) {
-    if (j->input_ends)
+void sandbox_command_end_input(struct sandbox_command *c) {
+    if (c->input_ends)
         return;
-    if (j->tty) {
-        (void)sandbox_command_write(j, "\x04", 1);
+    if (c->tty) {
+        (void)sandbox_command_write(c, "\x04", 1);
         return;
     }
-    j->input_ends = true;
-    if (j->input.len == 0)
-        close_stream(&j->streams[0]);
+    c->input_ends = true;
+    if (c->input.len == 0)
+        close_stream(&c->streams[0]);
 }
 
-bool sandbox_command_resize(struct sandbox_command *j, uint32_t cols, uint32_t rows) {
+bool sandbox_command_resize(struct sandbox_command *c, uint32_t cols, uint32_t rows) {
     struct winsize w = {.ws_col = (unsigned short)cols, .ws_row = (unsigned short)rows};
-    return j->tty && j->streams[1].open && ioctl(j->streams[1].fd, TIOCSWINSZ, &w) == 0;
+    return c->tty && c->streams[1].open && ioctl(c->streams[1].fd, TIOCSWINSZ, &w) == 0;
 }
 
-bool sandbox_command_is_terminal(const struct sandbox_command *j) {
-    return j->tty;
+bool sandbox_command_is_terminal(const struct sandbox_command *c) {
+    return c->tty;
 }
 
 /* --- output --- */
@@ -215,13 +224,13 @@ static ssize_t drop_output(struct stream *s, size_t max) {
 
 /* False at the end of the stream. */
 static bool read_output(struct stream *s) {
-    struct sandbox_command *j = s->command;
+    struct sandbox_command *c = s->command;
     static char chunk[CHUNK]; /* one loop thread; the callee copies what it keeps */
     size_t want = s->last ? s->left : CHUNK;
-    bool drop = s->discard || j->told || !j->callbacks.on_output;
+    bool drop = s->discard || c->state == COMMAND_TOLD || !c->callbacks.on_output;
     if (want == 0)
         return false;
-    if (j->tty)
+    if (c->tty)
         (void)fd_set_nonblock(s->fd, true); /* init has the same open file, and could clear it */
     ssize_t n = drop ? drop_output(s, s->last ? s->left : (size_t)SPLICE_BYTES)
                      : read(s->fd, chunk, MIN(want, sizeof(chunk)));
@@ -235,37 +244,37 @@ static bool read_output(struct stream *s) {
         s->discarded += (uint64_t)n;
         return true;
     }
-    j->busy = true;
-    j->callbacks.on_output(j->ctx, s == &j->streams[2] ? 2 : 1, chunk, (size_t)n);
-    j->busy = false;
+    c->busy = true;
+    c->callbacks.on_output(c->ctx, s == &c->streams[2] ? 2 : 1, chunk, (size_t)n);
+    c->busy = false;
     return true;
 }
 
 static void on_poll(uv_poll_t *p, int status, int events) {
     struct stream *s = p->data;
-    struct sandbox_command *j = s->command;
+    struct sandbox_command *c = s->command;
     if (status < 0)
         events = s->events;
-    if (s == input_stream(j) && (events & UV_WRITABLE)) {
-        flush_input(j);
+    if (s == input_stream(c) && (events & UV_WRITABLE)) {
+        flush_input(c);
         if (!s->open)
             return;
     }
-    if (s != &j->streams[0] && (events & (UV_READABLE | UV_DISCONNECT)) && !read_output(s))
+    if (s != &c->streams[0] && (events & (UV_READABLE | UV_DISCONNECT)) && !read_output(s))
         close_stream(s);
     if (s->open)
         update(s);
-    settle(j);
+    settle(c);
 }
 
 static void update(struct stream *s) {
-    struct sandbox_command *j = s->command;
+    struct sandbox_command *c = s->command;
     if (!s->open)
         return;
     int events = 0;
-    if (s != &j->streams[0] && !j->paused)
+    if (s != &c->streams[0] && !c->paused)
         events |= UV_READABLE;
-    if (s == input_stream(j) && j->input.len > 0)
+    if (s == input_stream(c) && c->input.len > 0)
         events |= UV_WRITABLE;
     if (events == s->events)
         return;
@@ -276,96 +285,99 @@ static void update(struct stream *s) {
         (void)uv_poll_stop(&s->poll);
 }
 
-void sandbox_command_pause(struct sandbox_command *j, bool paused) {
-    j->paused = paused;
-    update(&j->streams[1]);
-    update(&j->streams[2]);
+void sandbox_command_pause(struct sandbox_command *c, bool paused) {
+    c->paused = paused;
+    update(&c->streams[1]);
+    update(&c->streams[2]);
 }
 
-void sandbox_command_discard(struct sandbox_command *j, int stream) {
-    j->streams[stream].discard = true;
+void sandbox_command_discard(struct sandbox_command *c, int stream) {
+    c->streams[stream].discard = true;
 }
 
-uint64_t sandbox_command_discarded(const struct sandbox_command *j, int stream) {
-    return j->streams[stream].discarded;
+uint64_t sandbox_command_discarded(const struct sandbox_command *c, int stream) {
+    return c->streams[stream].discarded;
 }
 
 /* --- the end --- */
 
-static void unlink_job(struct sandbox_command *j) {
-    if (!j->box)
+static void unlink_command(struct sandbox_command *c) {
+    if (!c->box)
         return;
-    struct sandbox_command **at = box_jobs(j->box);
-    while (*at != j)
+    struct sandbox_command **at = box_commands(c->box);
+    while (*at != c)
         at = &(*at)->next;
-    *at = j->next;
-    j->left_in = j->box;
-    j->next = *box_left(j->left_in);
-    *box_left(j->left_in) = j;
-    j->box = NULL;
+    *at = c->next;
+    c->left_in = c->box;
+    c->next = *box_left(c->left_in);
+    *box_left(c->left_in) = c;
+    c->box = NULL;
 }
 
 /* A guest that leaves processes behind with every command is not given pipes without end. */
-static bool too_many_left(const struct sandbox_command *j) {
+static bool too_many_left(const struct sandbox_command *c) {
     size_t n = 0;
-    for (const struct sandbox_command *o = j->left_in ? *box_left(j->left_in) : NULL; o;
+    for (const struct sandbox_command *o = c->left_in ? *box_left(c->left_in) : NULL; o;
          o = o->next)
         n++;
     return n > LEFT_MAX;
 }
 
 /* Tells the outcome when the last output was read. */
-static void settle(struct sandbox_command *j) {
-    if (!j->ended || j->told || j->busy)
+static void settle(struct sandbox_command *c) {
+    if (c->state != COMMAND_ENDED || c->busy)
         return;
     for (int i = 1; i < 3; i++) {
-        const struct stream *s = &j->streams[i];
+        const struct stream *s = &c->streams[i];
         if (s->open && !(s->last && s->left == 0))
             return;
     }
-    j->told = true;
-    stop_timer(j);
-    close_stream(&j->streams[0]);
-    if (j->tty || too_many_left(j)) {
-        close_stream(&j->streams[1]);
-        close_stream(&j->streams[2]);
+    command_move(c, COMMAND_TOLD);
+    uv_close((uv_handle_t *)&c->timer, on_timer_closed);
+    close_stream(&c->streams[0]);
+    if (c->tty || too_many_left(c)) {
+        close_stream(&c->streams[1]);
+        close_stream(&c->streams[2]);
     }
     for (int i = 1; i < 3; i++) {
-        j->streams[i].last = false; /* from here on in silence */
-        j->paused = false;
-        update(&j->streams[i]);
+        c->streams[i].last = false; /* from here on in silence */
+        c->paused = false;
+        update(&c->streams[i]);
     }
-    j->busy = true;
-    if (j->callbacks.on_exit)
-        j->callbacks.on_exit(j->ctx, j->has_exit ? &j->exit : NULL, j->has_exit ? NULL : &j->err);
-    j->busy = false;
-    release(j);
+    c->busy = true;
+    if (c->callbacks.on_exit)
+        c->callbacks.on_exit(c->ctx, c->err.code ? NULL : &c->exit, c->err.code ? &c->err : NULL);
+    c->busy = false;
+    release(c);
+}
+
+/* What a pipe holds now is the rest. */
+static void bound_rest(struct stream *s) {
+    int n = 0;
+    if (!s->open)
+        return;
+    s->last = true;
+    s->left = ioctl(s->fd, FIONREAD, &n) == 0 && n > 0 ? (size_t)n : 0;
 }
 
 static void on_terminal_late(uv_timer_t *t) {
-    struct sandbox_command *j = t->data;
-    close_stream(&j->streams[1]);
-    settle(j);
+    struct sandbox_command *c = t->data;
+    close_stream(&c->streams[1]);
+    settle(c);
 }
 
-/* The outcome is known: what the pipes hold now is the rest. A terminal hands on with a delay; it
+/* The outcome is known. A terminal hands on with a delay; it
  * says itself when there is no more, unless somebody who was left behind still has it open. */
-static void finish(struct sandbox_command *j) {
-    unlink_job(j);
-    j->ended = true;
+static void finish(struct sandbox_command *c) {
+    unlink_command(c);
+    command_move(c, COMMAND_ENDED);
     for (int i = 1; i < 3; i++) {
-        struct stream *s = &j->streams[i];
-        int n = 0;
-        if (!s->open)
-            continue;
-        if (j->tty) {
-            (void)uv_timer_start(&j->timer, on_terminal_late, TERMINAL_WAIT_MS, 0);
-            continue;
-        }
-        s->last = true;
-        s->left = ioctl(s->fd, FIONREAD, &n) == 0 && n > 0 ? (size_t)n : 0;
+        if (!c->tty)
+            bound_rest(&c->streams[i]);
+        else if (c->streams[i].open)
+            (void)uv_timer_start(&c->timer, on_terminal_late, TERMINAL_WAIT_MS, 0);
     }
-    settle(j);
+    settle(c);
 }
 
 /* What is left is read at once, also from one that is paused: whoever hears of the end of the
@@ -381,86 +393,81 @@ static void drain(struct stream *s) {
     close_stream(s);
 }
 
-void command_box_gone(struct sandbox_command *j) {
-    j->left_in = NULL;
-    j->next = NULL;
-    if (j->told)
+void command_box_gone(struct sandbox_command *c) {
+    c->left_in = NULL;
+    c->next = NULL;
+    if (c->state == COMMAND_TOLD)
         return;
-    drain(&j->streams[1]);
-    drain(&j->streams[2]);
-    settle(j);
+    drain(&c->streams[1]);
+    drain(&c->streams[2]);
+    settle(c);
 }
 
-void command_lost(struct sandbox_command *j, const struct err *err) {
-    j->err = *err;
-    unlink_job(j);
+void command_lost(struct sandbox_command *c, const struct err *err) {
+    c->err = *err;
+    unlink_command(c);
     for (int i = 1; i < 3; i++) {
-        int n = 0;
-        struct stream *s = &j->streams[i];
-        if (!j->tty && s->open) {
-            s->last = true;
-            s->left = ioctl(s->fd, FIONREAD, &n) == 0 && n > 0 ? (size_t)n : 0;
-        }
-        drain(s);
+        if (!c->tty)
+            bound_rest(&c->streams[i]);
+        drain(&c->streams[i]);
     }
-    j->ended = true;
-    settle(j);
+    command_move(c, COMMAND_ENDED);
+    settle(c);
 }
 
 /* --- the beginning --- */
 
-static void open_stream(struct sandbox_command *j, int which, int fd) {
-    struct stream *s = &j->streams[which];
+static void open_stream(struct sandbox_command *c, int which, int fd) {
+    struct stream *s = &c->streams[which];
     s->fd = fd;
     (void)fd_set_nonblock(fd, true);
-    if (uv_poll_init(box_loop(j->box), &s->poll, fd) < 0) {
+    if (uv_poll_init(box_loop(c->box), &s->poll, fd) < 0) {
         fd_close(&s->fd);
         return;
     }
     s->poll.data = s;
     s->open = true;
-    j->handles++;
+    c->handles++;
     update(s);
 }
 
-static const char *on_started(struct sandbox_command *j, struct wire_frame *f, struct unpack *u) {
+static const char *on_started(struct sandbox_command *c, struct wire_frame *f, struct unpack *u) {
     unsigned number;
     (void)unpack_u32(u);
-    if (j->started || !unpack_ok(u) || f->nfds != (j->tty ? 1 : 0))
+    if (c->state != COMMAND_ASKED || !unpack_ok(u) || f->nfds != (c->tty ? 1 : 0))
         return "a start that is none";
     int fd = wire_frame_take_fd(f, 0);
-    if (j->tty && ioctl(fd, TIOCGPTN, &number) < 0) {
+    if (c->tty && ioctl(fd, TIOCGPTN, &number) < 0) {
         fd_close(&fd);
         return "a terminal that is none";
     }
-    j->started = true;
-    if (j->tty)
-        open_stream(j, 1, fd);
-    j->busy = true;
-    if (j->callbacks.on_started)
-        j->callbacks.on_started(j->ctx);
-    j->busy = false;
+    command_move(c, COMMAND_RUNNING);
+    if (c->tty)
+        open_stream(c, 1, fd);
+    c->busy = true;
+    if (c->callbacks.on_started)
+        c->callbacks.on_started(c->ctx);
+    c->busy = false;
     return NULL;
 }
 
-const char *command_frame(struct sandbox_command *j, struct wire_frame *f) {
+const char *command_frame(struct sandbox_command *c, struct wire_frame *f) {
     struct unpack u;
     unpack_init(&u, f->data, f->len);
     if (f->type == INIT_STARTED)
-        return on_started(j, f, &u);
+        return on_started(c, f, &u);
     if (f->nfds > 0)
         return "a descriptor that nobody asked for";
-    if (f->type == INIT_EXITED && j->started) {
-        unpack_sandbox_exit(&u, &j->exit);
-        if (!unpack_ok(&u) || j->exit.code > 255)
+    if (f->type == INIT_EXITED && c->state == COMMAND_RUNNING) {
+        unpack_sandbox_exit(&u, &c->exit);
+        if (!unpack_ok(&u) || c->exit.code > 255)
             return "an exit that is none";
-        j->has_exit = true;
-        finish(j);
+        finish(c);
         return NULL;
     }
-    if (f->type == INIT_ERROR && !j->started) {
-        (void)unpack_sandbox_error(&u, &j->err);
-        finish(j);
+    if (f->type == INIT_ERROR && c->state == COMMAND_ASKED) {
+        (void)unpack_sandbox_error(&u, &c->err);
+        finish(c);
         return NULL;
     }
     return "a message out of turn";
@@ -484,7 +491,7 @@ static int make_pipe(struct pipes *p, int which, struct err *err) {
     return 0;
 }
 
-static int make_request(struct sandbox_command *j, const struct sandbox_command_options *o,
+static int make_request(struct sandbox_command *c, const struct sandbox_command_options *o,
                         struct pipes *p, struct buf *out, struct err *err) {
     if (!o->exec) {
         int which = o->archive == INIT_TAR_IN ? 0 : 1;
@@ -505,7 +512,7 @@ static int make_request(struct sandbox_command *j, const struct sandbox_command_
     struct sandbox_exec e = *o->exec;
     int rc = 0;
     e.in = e.out = e.err = SANDBOX_STREAM_NULL;
-    if (!j->tty) {
+    if (!c->tty) {
         e.out = e.err = SANDBOX_STREAM_FD;
         rc = make_pipe(p, 1, err);
         if (rc == 0)
@@ -522,21 +529,21 @@ static int make_request(struct sandbox_command *j, const struct sandbox_command_
 struct sandbox_command *sandbox_command_start(struct sandbox_box *b,
                                               const struct sandbox_command_options *o,
                                               struct err *err) {
-    struct sandbox_command *j = xcalloc(1, sizeof(*j));
+    struct sandbox_command *c = xcalloc(1, sizeof(*c));
     struct pipes p = {{-1, -1, -1}, {-1, -1, -1}};
     _cleanup_(buf) struct buf payload;
     buf_init(&payload, SANDBOX_INIT_MAX);
-    j->box = b;
-    j->id = box_next_id(b);
-    j->tty = o->exec && o->exec->tty;
-    j->callbacks = o->callbacks;
-    j->ctx = o->ctx;
-    buf_init(&j->input, SANDBOX_INPUT_MAX);
+    c->box = b;
+    c->id = box_next_id(b);
+    c->tty = o->exec && o->exec->tty;
+    c->callbacks = o->callbacks;
+    c->ctx = o->ctx;
+    buf_init(&c->input, SANDBOX_INPUT_MAX);
     for (int i = 0; i < 3; i++) {
-        j->streams[i].command = j;
-        j->streams[i].fd = -1;
+        c->streams[i].command = c;
+        c->streams[i].fd = -1;
     }
-    int rc = make_request(j, o, &p, &payload, err);
+    int rc = make_request(c, o, &p, &payload, err);
     if (rc == 0) {
         int fds[3];
         size_t n = 0;
@@ -546,7 +553,7 @@ struct sandbox_command *sandbox_command_start(struct sandbox_box *b,
         if (payload.full)
             rc = err_set(err, ERR_TOO_LARGE, "the command does not fit into a message of %d bytes",
                          SANDBOX_INIT_MAX);
-        else if (!box_send(b, o->exec ? INIT_EXEC : o->archive, j->id, &payload, fds, n))
+        else if (!box_send(b, o->exec ? INIT_EXEC : o->archive, c->id, &payload, fds, n))
             rc = err_set(err, ERR_UNAVAILABLE, "the sandbox takes no commands now");
     }
     for (int i = 0; i < 3; i++)
@@ -554,19 +561,18 @@ struct sandbox_command *sandbox_command_start(struct sandbox_box *b,
     if (rc < 0) {
         for (int i = 0; i < 3; i++)
             fd_close(&p.ours[i]);
-        buf_finish(&j->input);
-        free(j);
+        buf_finish(&c->input);
+        free(c);
         return NULL;
     }
-    j->next = *box_jobs(b);
-    *box_jobs(b) = j;
-    j->start_by_ms = box_answer_by_ms(b, false);
-    (void)uv_timer_init(box_loop(b), &j->timer);
-    j->timer.data = j;
-    j->timing = true;
-    j->handles = 1;
+    c->next = *box_commands(b);
+    *box_commands(b) = c;
+    c->start_by_ms = box_answer_by_ms(b, false);
+    (void)uv_timer_init(box_loop(b), &c->timer);
+    c->timer.data = c;
+    c->handles = 1;
     for (int i = 0; i < 3; i++)
         if (p.ours[i] >= 0)
-            open_stream(j, i, p.ours[i]);
-    return j;
+            open_stream(c, i, p.ours[i]);
+    return c;
 }

@@ -207,8 +207,8 @@ static int64_t box_due_ms(const struct sandbox_box *b) {
     for (const struct sandbox_call *c = b->calls; c; c = c->next)
         due = due == 0 || c->by_ms < due ? c->by_ms : due;
     for (const struct sandbox_command *j = b->commands; j; j = command_next(j))
-        if (job_start_by_ms(j) != 0 && (due == 0 || job_start_by_ms(j) < due))
-            due = job_start_by_ms(j);
+        if (command_start_by_ms(j) != 0 && (due == 0 || command_start_by_ms(j) < due))
+            due = command_start_by_ms(j);
     return due;
 }
 
@@ -246,7 +246,7 @@ static void box_resumed(struct sandbox_box *b) {
     for (struct sandbox_call *c = b->calls; c; c = c->next)
         c->by_ms = box_answer_by_ms(b, c->works);
     for (struct sandbox_command *j = b->commands; j; j = command_next(j))
-        job_set_start_by_ms(j, box_answer_by_ms(b, false));
+        command_set_start_by_ms(j, box_answer_by_ms(b, false));
 }
 
 /* Init said something that it may not say. */
@@ -673,7 +673,7 @@ uint64_t box_next_id(struct sandbox_box *b) {
     return ++b->next_id;
 }
 
-struct sandbox_command **box_jobs(struct sandbox_box *b) {
+struct sandbox_command **box_commands(struct sandbox_box *b) {
     return &b->commands;
 }
 

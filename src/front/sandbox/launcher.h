@@ -154,16 +154,16 @@ struct sandbox_command *sandbox_command_start(struct sandbox_box *b,
                                               struct err *err);
 /* Takes bytes for its input: all or, when they would pass SANDBOX_INPUT_MAX, none (false). */
 #define SANDBOX_INPUT_MAX (1024 * 1024)
-bool sandbox_command_write(struct sandbox_command *j, const void *data, size_t len);
-size_t sandbox_command_input_queued(const struct sandbox_command *j);
+bool sandbox_command_write(struct sandbox_command *c, const void *data, size_t len);
+size_t sandbox_command_input_queued(const struct sandbox_command *c);
 /* Closes its input when all is written; at a terminal, types the end-of-file character. */
-void sandbox_command_end_input(struct sandbox_command *j);
-bool sandbox_command_resize(struct sandbox_command *j, uint32_t cols, uint32_t rows);
+void sandbox_command_end_input(struct sandbox_command *c);
+bool sandbox_command_resize(struct sandbox_command *c, uint32_t cols, uint32_t rows);
 /* No output comes while it is paused, unless the sandbox ends; the guest waits when its pipe is
  * full.
  */
-void sandbox_command_pause(struct sandbox_command *j, bool paused);
-bool sandbox_command_is_terminal(const struct sandbox_command *j);
+void sandbox_command_pause(struct sandbox_command *c, bool paused);
+bool sandbox_command_is_terminal(const struct sandbox_command *c);
 /* From now on what comes on this stream is dropped, and only counted. */
-void sandbox_command_discard(struct sandbox_command *j, int stream);
-uint64_t sandbox_command_discarded(const struct sandbox_command *j, int stream);
+void sandbox_command_discard(struct sandbox_command *c, int stream);
+uint64_t sandbox_command_discarded(const struct sandbox_command *c, int stream);
