@@ -23,6 +23,24 @@ void ask_replied(void *ctx, struct sandbox_reply *reply, const struct err *err);
 /* After sandbox_box_*(): waits, or answers that the sandbox takes no requests. */
 void ask_wait(struct ask *a, struct sandbox_call *call);
 
+/* A request that waits for a change of a sandbox and then shows it: by show(ctx, ...), where the id
+ * is the sandbox's. */
+struct changing {
+    struct http_req *req;
+    struct sandbox_change *change;
+    void (*show)(void *ctx, struct http_req *req, const char *id);
+    void *ctx;
+    char id[ID_SIZE];
+};
+
+struct changing *changing_new(struct http_req *req, const struct sandbox *s,
+                              void (*show)(void *ctx, struct http_req *req, const char *id),
+                              void *ctx);
+/* The callback for sandbox_pause() and the like; ctx is the changing. */
+void changing_done(void *ctx, const struct err *err);
+/* After these: waits, or answers with the error. */
+void changing_wait(struct changing *c, struct sandbox_change *change, const struct err *err);
+
 /* As http_respond_err(); what is full says when to come again. */
 void api_fail(struct http_req *req, const struct err *err);
 /* The sandbox that the path names, or NULL: then the request is answered. */

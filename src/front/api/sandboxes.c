@@ -268,7 +268,8 @@ static void list(struct http_req *req, void *ctx) {
     api_records(req, ctx, "sandbox", "sbx", "sandboxes", NULL, show_record);
 }
 
-static void show(struct front *f, struct http_req *req, const char *id) {
+static void respond_shown(void *ctx, struct http_req *req, const char *id) {
+    struct front *f = ctx;
     struct err err;
     _cleanup_(json) json_t *o = NULL;
     if (sandboxes_show(f->sandboxes, id, front_scope(req), &o, &err) < 0)
@@ -277,21 +278,13 @@ static void show(struct front *f, struct http_req *req, const char *id) {
         http_respond_json(req, 200, o);
 }
 
-/* A request that waits for a change of a sandbox, and then shows it. */
-struct changing {
-    struct front *front;
-    struct http_req *req;
-    struct sandbox_change *change;
-    char id[ID_SIZE];
-};
-
-static void on_changed(void *ctx, const struct err *err) {
+void changing_done(void *ctx, const struct err *err) {
     struct changing *c = ctx;
     http_req_on_gone(c->req, NULL, NULL);
     if (err)
         http_respond_err(c->req, err);
     else
-        show(c->front, c->req, c->id);
+        c->show(c->ctx, c->req, c->id);
     free(c);
 }
 
@@ -302,16 +295,16 @@ static void on_changing_gone(void *ctx) {
     free(c);
 }
 
-static struct changing *changing_new(struct front *f, struct http_req *req,
-                                     const struct sandbox *s) {
+struct changing *changing_new(struct http_req *req, const struct sandbox *s,
+                              void (*show)(void *ctx, struct http_req *req, const char *id),
+                              void *ctx) {
     struct changing *c = xcalloc(1, sizeof(*c));
-    *c = (struct changing){.front = f, .req = req};
+    *c = (struct changing){.req = req, .show = show, .ctx = ctx};
     memcpy(c->id, s->id, sizeof(c->id));
     return c;
 }
 
-static void changing_wait(struct changing *c, struct sandbox_change *change,
-                          const struct err *err) {
+void changing_wait(struct changing *c, struct sandbox_change *change, const struct err *err) {
     if (change) {
         c->change = change;
         http_req_on_gone(c->req, on_changing_gone, c);
@@ -326,14 +319,14 @@ static void get(struct http_req *req, void *ctx) {
     struct err err;
     const char *id = http_req_param(req, "id");
     struct sandbox *s = sandboxes_use(f->sandboxes, id, front_scope(req), true, &err);
-    struct changing *c = s ? changing_new(f, req, s) : NULL;
-    struct sandbox_change *change = s ? sandbox_measure(s, on_changed, c, &err) : NULL;
+    struct changing *c = s ? changing_new(req, s, respond_shown, f) : NULL;
+    struct sandbox_change *change = s ? sandbox_measure(s, changing_done, c, &err) : NULL;
     if (change) {
         changing_wait(c, change, NULL);
         return;
     }
     free(c);
-    show(f, req, id);
+    respond_shown(f, req, id);
 }
 
 /* --- the end --- */
@@ -412,8 +405,8 @@ static void pause_or_resume(struct http_req *req, struct front *f, bool pause) {
     struct sandbox *s = api_sandbox(req, f, true);
     if (!s)
         return;
-    struct changing *c = changing_new(f, req, s);
-    changing_wait(c, sandbox_pause(s, pause, on_changed, c, &err), &err);
+    struct changing *c = changing_new(req, s, respond_shown, f);
+    changing_wait(c, sandbox_pause(s, pause, changing_done, c, &err), &err);
 }
 
 static void pause_(struct http_req *req, void *ctx) {
@@ -437,9 +430,9 @@ static void put_network(struct http_req *req, void *ctx) {
         http_respond_err(req, &err);
         return;
     }
-    struct changing *c = changing_new(ctx, req, s);
+    struct changing *c = changing_new(req, s, respond_shown, ctx);
     struct sandbox_network network = {.json = body, .grants = grants};
-    changing_wait(c, sandbox_set_network(s, &network, on_changed, c, &err), &err);
+    changing_wait(c, sandbox_set_network(s, &network, changing_done, c, &err), &err);
 }
 
 static void list_events(struct http_req *req, void *ctx) {

@@ -698,19 +698,23 @@ static struct sandbox_call *ask(struct sandbox_box *b, uint16_t type, struct buf
     return c;
 }
 
-struct sandbox_call *sandbox_box_read(struct sandbox_box *b, const char *path, sandbox_replied cb,
-                                      void *ctx) {
+/* What a request about a file begins with. */
+static struct buf about(const char *path) {
     struct buf p;
     buf_init(&p, SANDBOX_INIT_MAX);
     pack_str(&p, path);
+    return p;
+}
+
+struct sandbox_call *sandbox_box_read(struct sandbox_box *b, const char *path, sandbox_replied cb,
+                                      void *ctx) {
+    struct buf p = about(path);
     return ask(b, INIT_FILE_READ, &p, -1, cb, ctx);
 }
 
 struct sandbox_call *sandbox_box_write(struct sandbox_box *b, const struct sandbox_put *put,
                                        sandbox_replied cb, void *ctx) {
-    struct buf p;
-    buf_init(&p, SANDBOX_INIT_MAX);
-    pack_str(&p, put->path);
+    struct buf p = about(put->path);
     pack_u32(&p, put->mode);
     pack_u32(&p, put->flags);
     pack_bytes(&p, put->data, put->fd >= 0 ? 0 : put->len);
@@ -719,27 +723,21 @@ struct sandbox_call *sandbox_box_write(struct sandbox_box *b, const struct sandb
 
 struct sandbox_call *sandbox_box_stat(struct sandbox_box *b, const char *path, bool follow,
                                       sandbox_replied cb, void *ctx) {
-    struct buf p;
-    buf_init(&p, SANDBOX_INIT_MAX);
-    pack_str(&p, path);
+    struct buf p = about(path);
     pack_u8(&p, follow);
     return ask(b, INIT_FILE_STAT, &p, -1, cb, ctx);
 }
 
 struct sandbox_call *sandbox_box_list(struct sandbox_box *b, const char *path, uint64_t skip,
                                       sandbox_replied cb, void *ctx) {
-    struct buf p;
-    buf_init(&p, SANDBOX_INIT_MAX);
-    pack_str(&p, path);
+    struct buf p = about(path);
     pack_u64(&p, skip);
     return ask(b, INIT_FILE_LIST, &p, -1, cb, ctx);
 }
 
 struct sandbox_call *sandbox_box_mkdir(struct sandbox_box *b, const char *path, uint32_t mode,
                                        bool parents, sandbox_replied cb, void *ctx) {
-    struct buf p;
-    buf_init(&p, SANDBOX_INIT_MAX);
-    pack_str(&p, path);
+    struct buf p = about(path);
     pack_u32(&p, mode);
     pack_u8(&p, parents);
     return ask(b, INIT_FILE_MKDIR, &p, -1, cb, ctx);
@@ -747,18 +745,14 @@ struct sandbox_call *sandbox_box_mkdir(struct sandbox_box *b, const char *path, 
 
 struct sandbox_call *sandbox_box_move(struct sandbox_box *b, const char *from, const char *to,
                                       sandbox_replied cb, void *ctx) {
-    struct buf p;
-    buf_init(&p, SANDBOX_INIT_MAX);
-    pack_str(&p, from);
+    struct buf p = about(from);
     pack_str(&p, to);
     return ask(b, INIT_FILE_MOVE, &p, -1, cb, ctx);
 }
 
 struct sandbox_call *sandbox_box_delete(struct sandbox_box *b, const char *path, bool recursive,
                                         sandbox_replied cb, void *ctx) {
-    struct buf p;
-    buf_init(&p, SANDBOX_INIT_MAX);
-    pack_str(&p, path);
+    struct buf p = about(path);
     pack_u8(&p, recursive);
     return ask(b, INIT_FILE_DELETE, &p, -1, cb, ctx);
 }

@@ -9,7 +9,8 @@
 /* Sessions that run or ran, and the names that they belong to. */
 
 /* {session} as the SDK of that version has it. */
-static void respond_session(struct vercel *v, struct http_req *req, const char *id) {
+static void respond_session(void *ctx, struct http_req *req, const char *id) {
+    struct vercel *v = ctx;
     _cleanup_(json) json_t *o = json_pack("{s:o}", vercel_is_v1(req) ? "sandbox" : "session",
                                           show_session(v, vercel_owner(req), id));
     http_respond_json(req, 200, o);
@@ -151,30 +152,6 @@ static void extend(struct http_req *req, void *ctx) {
         respond_session(ctx, req, s->id);
 }
 
-struct session_changing {
-    struct vercel *v;
-    struct http_req *req;
-    struct sandbox_change *change;
-    char id[ID_SIZE];
-};
-
-static void on_changed(void *ctx, const struct err *err) {
-    struct session_changing *c = ctx;
-    http_req_on_gone(c->req, NULL, NULL);
-    if (err)
-        http_respond_err(c->req, err);
-    else
-        respond_session(c->v, c->req, c->id);
-    free(c);
-}
-
-static void on_changing_gone(void *ctx) {
-    struct session_changing *c = ctx;
-    sandbox_change_leave(c->change);
-    http_respond_empty(c->req, 499);
-    free(c);
-}
-
 static void set_network(struct http_req *req, void *ctx) {
     struct vercel *v = ctx;
     struct err err;
@@ -191,22 +168,15 @@ static void set_network(struct http_req *req, void *ctx) {
         http_respond_err(req, &err);
         return;
     }
-    struct session_changing *c = xcalloc(1, sizeof(*c));
-    *c = (struct session_changing){.v = v, .req = req};
-    memcpy(c->id, s->id, sizeof(c->id));
+    struct changing *c = changing_new(req, s, respond_session, v);
     struct sandbox_network network = {.json = p.network,
                                       .grants = grants,
                                       .routes = p.routes,
                                       .nroutes = p.nroutes,
                                       .injected = p.injected};
-    c->change = sandbox_set_network(s, &network, on_changed, c, &err);
+    struct sandbox_change *change = sandbox_set_network(s, &network, changing_done, c, &err);
     policy_finish(&p);
-    if (c->change) {
-        http_req_on_gone(req, on_changing_gone, c);
-        return;
-    }
-    free(c);
-    http_respond_err(req, &err);
+    changing_wait(c, change, &err);
 }
 
 /* --- lists --- */
