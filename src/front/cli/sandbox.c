@@ -463,25 +463,40 @@ static bool add_bind(json_t *array, const char *text) {
                                            path + 1, n, "mode", mode ? mode + 1 : "ro")) == 0;
 }
 
+/* Options that are a text, or a flag, as they are. */
+static bool set_plain(struct sandbox_args *a, int letter, const char *value) {
+    static const struct {
+        int letter;
+        size_t at;
+    } texts[] = {{'u', offsetof(struct sandbox_args, url)},
+                 {'N', offsetof(struct sandbox_args, name)},
+                 {'R', offsetof(struct sandbox_args, root)},
+                 {'S', offsetof(struct sandbox_args, snapshot)},
+                 {'w', offsetof(struct sandbox_args, workdir)}},
+      marks[] = {{'a', offsetof(struct sandbox_args, all)},
+                 {'t', offsetof(struct sandbox_args, tty)},
+                 {'D', offsetof(struct sandbox_args, detach)},
+                 {'f', offsetof(struct sandbox_args, follow)},
+                 {'q', offsetof(struct sandbox_args, quiet)}};
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+        if (texts[i].letter == letter) {
+            *(const char **)(void *)((char *)a + texts[i].at) = value;
+            return true;
+        }
+    for (size_t i = 0; i < ARRAY_LEN(marks); i++)
+        if (marks[i].letter == letter) {
+            *(bool *)((char *)a + marks[i].at) = true;
+            return true;
+        }
+    return false;
+}
+
 /* NULL, or what is wrong. */
 static const char *set_option(struct sandbox_args *a, int letter, const char *value) {
     char *end = NULL;
+    if (set_plain(a, letter, value))
+        return NULL;
     switch (letter) {
-    case 'u':
-        a->url = value;
-        return NULL;
-    case 'N':
-        a->name = value;
-        return NULL;
-    case 'R':
-        a->root = value;
-        return NULL;
-    case 'S':
-        a->snapshot = value;
-        return NULL;
-    case 'w':
-        a->workdir = value;
-        return NULL;
     case 'm':
         return cli_parse_size(value, &a->memory_bytes) ? NULL : "--memory needs a size: 256m, 4g";
     case 'd':
@@ -506,21 +521,6 @@ static const char *set_option(struct sandbox_args *a, int letter, const char *va
         return add_pair(a->env, value, true) ? NULL : "--env needs NAME=VALUE in UTF-8";
     case 'l':
         return add_pair(a->metadata, value, false) ? NULL : "--label needs NAME=VALUE";
-    case 'a':
-        a->all = true;
-        return NULL;
-    case 't':
-        a->tty = true;
-        return NULL;
-    case 'D':
-        a->detach = true;
-        return NULL;
-    case 'f':
-        a->follow = true;
-        return NULL;
-    case 'q':
-        a->quiet = true;
-        return NULL;
     default:
         a->json = true;
         return strcmp(value, "json") == 0 ? NULL : "--output is json";
