@@ -286,9 +286,6 @@ static void start(struct lane *l) {
                                            .exec_fd = o->exec_fd,
                                            /* A large program warms it up by itself. */
                                            .args = is_sole(l) ? cold : NULL,
-                                           .drop = o->drop,
-                                           .uid = o->uid,
-                                           .gid = o->gid,
                                            .max_frame_bytes = COMPILE_FRAME_MAX,
                                            .max_queue_bytes = 2 * (size_t)COMPILE_FRAME_MAX,
                                            .on_frame = on_frame,

@@ -27,9 +27,6 @@ typedef void (*compiler_done)(void *ctx, struct program *program, const char *er
 struct compiler_options {
     uv_loop_t *loop;
     int exec_fd;
-    bool drop;
-    uid_t uid;
-    gid_t gid;
     size_t cache_bytes;
     size_t small_bytes;    /* of a request that counts as small */
     unsigned small_cpu_ms; /* until it does not any more */

@@ -318,9 +318,6 @@ static int start(struct facet *f, const struct facet_open *how, struct err *err)
                                              .exec_fd = o->exec_fd,
                                              .fds = &dir,
                                              .nfds = 1,
-                                             .drop = o->drop,
-                                             .uid = o->uid,
-                                             .gid = o->gid,
                                              .on_exit = on_child_exit,
                                              .ctx = f},
                      &f->child, &fd, err);

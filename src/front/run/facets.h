@@ -17,9 +17,6 @@ struct facets;
 struct facets_options {
     uv_loop_t *loop;
     int exec_fd;
-    bool drop;
-    uid_t uid;
-    gid_t gid;
     size_t max; /* how many may run at a time */
 };
 

@@ -81,9 +81,6 @@ struct runner *runner_create(const struct runner_options *o) {
     r->compiler = compiler_create(&(struct compiler_options){
         .loop = o->loop,
         .exec_fd = o->compile_fd,
-        .drop = o->drop,
-        .uid = o->uid,
-        .gid = o->gid,
         .cache_bytes = c->compile_cache_bytes,
         .small_bytes = c->compile_small_bytes,
         .small_cpu_ms = c->compile_small_cpu_ms,
@@ -98,9 +95,6 @@ struct runner *runner_create(const struct runner_options *o) {
         .exec_fd = o->isolate_fd,
         .joins = o->joins,
         .njoins = o->njoins,
-        .drop = o->drop,
-        .uid = o->uid,
-        .gid = o->gid,
         /* An upper bound for the zygote; each isolate lowers it to its own limit. */
         .memory_max_bytes = c->limits.memory_bytes + ((uint64_t)1 << 30),
         .cpu_max_s = c->limits.cpu_ms / 1000 + 1,
@@ -118,12 +112,8 @@ struct runner *runner_create(const struct runner_options *o) {
         .retire_forks = 5000,
     };
     r->pool = pool_create(&r->pool_options);
-    r->facets = facets_create(&(struct facets_options){.loop = o->loop,
-                                                       .exec_fd = o->facet_fd,
-                                                       .drop = o->drop,
-                                                       .uid = o->uid,
-                                                       .gid = o->gid,
-                                                       .max = c->facets});
+    r->facets = facets_create(
+        &(struct facets_options){.loop = o->loop, .exec_fd = o->facet_fd, .max = c->facets});
     return r;
 }
 

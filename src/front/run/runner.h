@@ -67,9 +67,6 @@ struct runner_options {
     int facet_fd;
     const int *joins; /* control groups of the isolates; borrowed */
     size_t njoins;
-    bool drop; /* children change to uid and gid */
-    uid_t uid;
-    gid_t gid;
     bool cold; /* for one run: start fast instead of running fast */
 };
 

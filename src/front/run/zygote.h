@@ -13,9 +13,6 @@ struct zygote_options {
     int exec_fd;
     const int *joins; /* control groups of the zygotes and isolates; borrowed */
     size_t njoins;
-    bool drop;
-    uid_t uid;
-    gid_t gid;
     uint64_t memory_max_bytes;
     uint32_t cpu_max_s;
     uint32_t levers;
