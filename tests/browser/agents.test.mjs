@@ -49,7 +49,7 @@ after(async () => {
 
 test('an agent is chosen, and its own state is shown', limit, async () => {
   const { context, page, problems } = await openPage(browser, cay.url);
-  await page.goto(`${cay.url}/`);
+  await page.goto(`${cay.url}/chat`);
   const chooser = page.getByRole('combobox', { name: 'Agent' });
   await chooser.waitFor();
   assert.deepEqual((await chooser.locator('option').allInnerTexts()).sort(), [

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { after, before, test } from 'node:test';
-import { assertFits, openPage, screenshot, startBrowser, startServer } from './support.mjs';
+import { assertFits, openPage, screenshot, startBrowser, startServer, until } from './support.mjs';
 
 const limit = { timeout: 120_000 };
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
@@ -42,7 +42,16 @@ before(async () => {
     rate_per_minute: 60,
     grants: { facets: ['orders'] },
   });
+  const sdk = await post('/execute/sdk', { prompt: 'Plan how to write a hello world program' });
+  const { runs } = await (await fetch(`${cay.url}/v1/runs?kind=chat&limit=1`)).json();
+  const [turn] = runs;
+  const task = await post('/v1/tasks', { type: 'run', input: { code: 'export default () => 1' } });
+  await until('the task has ended', async () => {
+    const { state } = await (await fetch(`${cay.url}/v1/tasks/${task.id}`)).json();
+    return state === 'done';
+  });
   Object.assign(at, {
+    home: ['/', '.home-tries'],
     chat: ['/chat/sandbox-agent/looked-at', '.message[data-role=assistant]'],
     todo: ['/chat/todo-agent/looked-at', '.message[data-role=assistant]'],
     play: [`/play?run=${run.id}`, '.log-line'],
@@ -60,6 +69,10 @@ before(async () => {
     reference: ['/reference', '.operations'],
     'reference-operation': ['/reference#createSandbox', '.try'],
     keys: ['/keys', '.view-keys .key-id'],
+    'run-code': [`/runs/${coder.id}`, '.diff-text'],
+    'run-chat': [`/runs/${turn.id}`, '.view-run .message'],
+    'run-sdk': [`/runs/${sdk.request_id}`, '.view-run .timeline'],
+    usage: ['/usage', '.view-usage .data-table'],
     missing: ['/no/such/page', 'h1'],
   });
 }, limit);

@@ -640,7 +640,7 @@ test('conversations: the last one, another name, data put back, gone', limit, as
   await settled(page);
   await box(page).fill('half a sen');
   // What was said last is where one comes back to, with what was being written.
-  for (const path of ['/status', '/chat', '/']) await page.goto(cay.url + path);
+  for (const path of ['/', '/status', '/chat']) await page.goto(cay.url + path);
   await settled(page);
   assert.equal(await box(page).inputValue(), 'half a sen');
   assert.equal(await page.getByRole('combobox', { name: 'Conversation' }).inputValue(), name);

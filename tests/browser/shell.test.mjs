@@ -15,6 +15,7 @@ import {
 
 const limit = { timeout: 90_000 };
 const paths = ['/', '/play', '/sandboxes', '/status', '/runs', '/no/such/page'];
+const more = ['/chat', '/coder', '/usage', '/keys', '/reference'];
 let cay;
 let browser;
 
@@ -46,7 +47,7 @@ test('the page is served under a policy without inline code, and keeps to it', l
   assert.match(policy, /script-src 'self'(;|$)/);
   assert.match(policy, /style-src 'self'(;|$)/);
   assert.match(policy, /frame-ancestors 'none'/);
-  for (const path of paths) {
+  for (const path of [...paths, ...more]) {
     const loaded = await page.goto(cay.url + path);
     assert.equal(loaded.status(), 200, path);
     await settled(page);

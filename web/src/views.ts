@@ -23,16 +23,18 @@ export type View = {
 
 // prettier-ignore
 export const views: View[] = [
-  { title: 'Chat', paths: ['/', '/chat', '/chat/:agent', '/chat/:agent/:name'], nav: true, view: lazy(() => import('./views/chat')) },
+  { title: 'Home', paths: ['/'], view: lazy(() => import('./views/home')) },
+  { title: 'Chat', paths: ['/chat', '/chat/:agent', '/chat/:agent/:name'], nav: true, view: lazy(() => import('./views/chat')) },
   { title: 'Playground', paths: ['/play'], nav: true, view: lazy(() => import('./views/play')) },
   { title: 'Coder', paths: ['/coder', '/coder/:id'], nav: true, view: lazy(() => import('./views/coder')) },
   { title: 'Sandboxes', paths: ['/sandboxes'], nav: true, view: lazy(() => import('./views/sandboxes')) },
   { title: 'Sandbox', paths: ['/sandboxes/:id'], under: '/sandboxes', view: lazy(() => import('./views/sandbox')) },
-  { title: 'Status', paths: ['/status'], nav: true, view: lazy(() => import('./views/status')) },
   { title: 'Runs', paths: ['/runs'], nav: true, view: lazy(() => import('./views/runs')) },
-  { title: 'Run', paths: ['/runs/:id'], under: '/runs', view: lazy(() => import('./views/run')) },
+  { title: 'Usage', paths: ['/usage'], nav: true, view: lazy(() => import('./views/usage')) },
   { title: 'Keys', paths: ['/keys'], nav: true, view: lazy(() => import('./views/keys')) },
   { title: 'API', paths: ['/reference'], nav: true, view: lazy(() => import('./views/reference')) },
+  { title: 'Status', paths: ['/status'], nav: true, view: lazy(() => import('./views/status')) },
+  { title: 'Run', paths: ['/runs/:id'], under: '/runs', view: lazy(() => import('./views/run')) },
 ];
 
 export type Match = { view: View; params: Params };

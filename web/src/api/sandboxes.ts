@@ -246,6 +246,10 @@ export const calls = {
     body: name ? { name } : {},
   }),
   snapshots: (): Call => ({ path: '/v1/snapshots?limit=100' }),
+  removeSnapshot: (id: string): Call => ({
+    method: 'DELETE',
+    path: `/v1/snapshots/${encodeURIComponent(id)}`,
+  }),
   setNetwork: (id: string, policy: Policy): Call => ({
     method: 'PUT',
     path: of(id, '/network'),

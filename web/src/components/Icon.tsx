@@ -46,6 +46,12 @@ export const SendIcon = () => (
   </Icon>
 );
 
+export const AttachIcon = () => (
+  <Icon>
+    <path d="m12.5 7.25-5 5a2.75 2.75 0 0 1-3.9-3.9l5.25-5.2a1.8 1.8 0 0 1 2.55 2.55L6.2 10.9a.85.85 0 0 1-1.2-1.2l4.6-4.6" />
+  </Icon>
+);
+
 export const StopIcon = () => (
   <Icon>
     <rect x="4" y="4" width="8" height="8" rx="1.25" fill="currentColor" />

@@ -1,5 +1,7 @@
-import { useLayoutEffect, useState, type Ref } from 'react';
-import { SendIcon, StopIcon } from '../../components/Icon.tsx';
+import { useLayoutEffect, useRef, useState, type Ref } from 'react';
+import { plainText } from '../../components/ansi.ts';
+import { AttachIcon, SendIcon, StopIcon } from '../../components/Icon.tsx';
+import { attach, maxMessageChars } from './attach.ts';
 
 type Props = {
   input: Ref<HTMLTextAreaElement>;
@@ -25,6 +27,16 @@ export function Composer(props: Props) {
     box.style.blockSize = `${box.scrollHeight + 2}px`;
   }, [box, text]);
 
+  const [problem, setProblem] = useState<string | null>(null);
+  const picker = useRef<HTMLInputElement>(null);
+
+  async function pick(files: readonly File[]) {
+    const found = await attach(text, files);
+    setProblem('problem' in found ? found.problem : null);
+    if ('text' in found) setText(found.text);
+    box?.focus();
+  }
+
   function send() {
     if (!connected || text.trim() === '') return;
     if (busy) onQueue(text.trim());
@@ -40,6 +52,31 @@ export function Composer(props: Props) {
         send();
       }}
     >
+      <input
+        type="file"
+        multiple
+        hidden
+        ref={picker}
+        aria-label="Files for the message"
+        onChange={({ currentTarget: it }) => {
+          void pick([...(it.files ?? [])]);
+          it.value = '';
+        }}
+      />
+      <button
+        type="button"
+        className="button attach"
+        aria-label="Attach files"
+        title="Put text files into the message"
+        onClick={() => picker.current?.click()}
+      >
+        <AttachIcon />
+      </button>
+      {problem !== null && (
+        <span className="field-error composer-problem" role="alert">
+          {plainText(problem)}
+        </span>
+      )}
       <textarea
         ref={(it) => {
           setBox(it);
@@ -51,7 +88,7 @@ export function Composer(props: Props) {
         aria-label="Message"
         placeholder={!connected ? 'Not connected' : busy ? 'Say what comes next' : 'Ask the agent'}
         value={text}
-        maxLength={100_000}
+        maxLength={maxMessageChars}
         enterKeyHint="send"
         onChange={(event) => setText(event.target.value)}
         onKeyDown={(event) => {

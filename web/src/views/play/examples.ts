@@ -27,7 +27,7 @@ export const examples: readonly Example[] = [
   return await env.db.query('SELECT * FROM notes ORDER BY id DESC LIMIT 5');
 }
 `,
-      env: '{ "db": { "facet": "notes" } }',
+      env: '{ "db": { "$facet": "notes" } }',
     },
   },
   {
@@ -54,6 +54,19 @@ const counts = new Map<Tier, number>([['Gold', 3], ['Silver', 5]]);
 export default function (): Record<string, number> {
   return Object.fromEntries(counts);
 }
+`,
+      env: '',
+    },
+  },
+  {
+    title: 'A worker',
+    form: {
+      code: `export default {
+  async fetch(request, env) {
+    const { pathname } = new URL(request.url);
+    return Response.json({ hello: pathname });
+  },
+};
 `,
       env: '',
     },

@@ -1,4 +1,4 @@
-import { Suspense, useEffect, useRef, useState } from 'react';
+import { Suspense, useEffect, useMemo, useRef, useState } from 'react';
 import { api, ApiError } from '../../api/client.ts';
 import { useFeed } from '../../api/feed.ts';
 import { failedLine, readProgram } from '../../api/program.ts';
@@ -23,6 +23,9 @@ import { Link } from '../../router.tsx';
 import { readKept, writeKept } from '../../kept.ts';
 import { lazyView } from '../../lazyView.ts';
 import { examples } from './examples.ts';
+import { Database } from './Database.tsx';
+import { Workers } from './Workers.tsx';
+import { facetsOf, namesOf } from './env.ts';
 import { bodyOf, curlOf, formOf, readForm, readShared, share, type Form } from './request.ts';
 import { useProgram, type Running } from './useProgram.ts';
 import './play.css';
@@ -67,6 +70,8 @@ export default function PlayView() {
   const { run, start, stop, show } = useProgram();
   const recent = useLoad((signal) => api.runs({ limit: recentRuns, kind: 'run', signal }), []);
   const busy = run.state === 'running';
+  const names = useMemo(() => namesOf(form.env), [form.env]);
+  const facets = useMemo(() => facetsOf(form.env), [form.env]);
 
   const change = (part: Partial<Form>) => {
     latest.current = { ...latest.current, ...part };
@@ -124,6 +129,7 @@ export default function PlayView() {
                 onChange={(code) => change({ code })}
                 onRun={() => void runIt()}
                 typescript={form.language === 'ts'}
+                names={names}
                 mark={busy ? null : failedLine(run.program?.error ?? null)}
               />
             </Suspense>
@@ -175,6 +181,10 @@ export default function PlayView() {
         </div>
         <Outcome run={run} />
       </div>
+      {facets.map((facet) => (
+        <Database key={facet} facet={facet} turn={run.state === 'ended' ? run.startedAt : 0} />
+      ))}
+      <Workers form={form} />
       <Recent
         runs={recent.data?.runs ?? []}
         failed={recent.error !== null && recent.data === null}
@@ -219,7 +229,7 @@ function Settings({ form, change }: { form: Form; change: (part: Partial<Form>) 
         <textarea
           rows={2}
           spellCheck={false}
-          placeholder={'{ "NAME": "value", "db": { "facet": "notes" } }'}
+          placeholder={'{ "NAME": "value", "db": { "$facet": "notes" } }'}
           value={form.env}
           onChange={(event) => change({ env: event.target.value })}
         />
@@ -305,12 +315,14 @@ function Recent({ runs, failed, onLoad }: RecentProps) {
         {runs.map((item) => (
           <li key={item.id}>
             <RunBadge status={item.status} />
-            <Link to={`/runs/${encodeURIComponent(item.id)}`}>{item.title || item.id}</Link>
+            <Link to={`/runs/${encodeURIComponent(item.id)}`}>
+              {plainText(item.title) || item.id}
+            </Link>
             <TimeAgo time={item.createdAt} now={Math.max(now, Date.parse(item.createdAt))} />
             <button
               type="button"
               className="button quiet"
-              aria-label={`Load ${item.title || item.id}`}
+              aria-label={`Load ${plainText(item.title) || item.id}`}
               onClick={() => onLoad(item.id)}
             >
               Load

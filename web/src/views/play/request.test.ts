@@ -39,7 +39,7 @@ test('a shell reads the command as it was meant, whatever the program says', () 
 test('a program of an agent gets databases of its own for the names it uses', () => {
   const hash = playgroundOf('env.db.query("x"); env.db .execute("y"); env.notes.put(1)').slice(5);
   expect(JSON.parse(readForm(readShared(hash), {} as never).env)).toEqual({
-    db: { facet: 'playground-db' },
-    notes: { facet: 'playground-notes' },
+    db: { $facet: 'playground-db' },
+    notes: { $facet: 'playground-notes' },
   });
 });

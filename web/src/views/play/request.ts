@@ -86,7 +86,9 @@ export const share = (form: Form): string =>
 /** A program of an agent, to be tried: with a database of its own in the place of the agent's. */
 export function playgroundOf(code: string): string {
   const names = new Set([...code.matchAll(/\benv\.([A-Za-z_]\w*)\s*\./g)].map(([, name]) => name));
-  const env = Object.fromEntries([...names].map((name) => [name, { facet: `playground-${name}` }]));
+  const env = Object.fromEntries(
+    [...names].map((name) => [name, { $facet: `playground-${name}` }]),
+  );
   const form: Form = {
     code,
     language: 'js',

@@ -12,6 +12,7 @@ import { useLoad, useNow } from '../../hooks.ts';
 import { Link } from '../../router.tsx';
 import { Create } from './Create.tsx';
 import { extendBy, formatCores, isLive, liveFirst, timeLeft, useCores } from './live.ts';
+import { Snapshots } from './Snapshots.tsx';
 import { SandboxBadge } from './StatusBadge.tsx';
 import './sandboxes.css';
 
@@ -129,6 +130,7 @@ export default function SandboxesView() {
           />
         </div>
       )}
+      <Snapshots />
       {creating && <Create onClose={() => setCreating(false)} />}
     </div>
   );

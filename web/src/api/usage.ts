@@ -1,0 +1,64 @@
+/** What each key used, by day: GET /v1/usage. */
+import { api } from './client.ts';
+import { list, number, numberOrNull, object, readTokens, text, type Tokens } from './types.ts';
+
+export type Usage = {
+  key: string;
+  day: string;
+  type: string;
+  tasks: number;
+  done: number;
+  wallMs: number;
+  /** null: the server does not say. */
+  tokens: Tokens | null;
+  costUsd: number | null;
+};
+
+export function readUsage(value: unknown): Usage[] {
+  return list(object(value).usage).map((item) => {
+    const it = object(item);
+    return {
+      key: text(it.key),
+      day: text(it.day),
+      type: text(it.type),
+      tasks: number(it.tasks) + number(it.runs),
+      done: number(it.done),
+      wallMs: number(it.wall_ms),
+      tokens:
+        readTokens(it.tokens) ?? readTokens({ input: it.input_tokens, output: it.output_tokens }),
+      costUsd: numberOrNull(it.cost_usd),
+    };
+  });
+}
+
+export const usagePath = (since: string): string => `/v1/usage?since=${since}`;
+
+export const loadUsage = async (since: string, signal: AbortSignal): Promise<Usage[]> =>
+  readUsage(await api.json(usagePath(since), { signal }));
+
+export type Sum = Omit<Usage, 'key' | 'day' | 'type'>;
+
+export function sumOf(rows: readonly Usage[]): Sum {
+  const add = (pick: (row: Usage) => number | null): number | null =>
+    rows.every((row) => pick(row) === null)
+      ? null
+      : rows.reduce((sum, row) => sum + (pick(row) ?? 0), 0);
+  const input = add((row) => row.tokens?.input ?? null);
+  return {
+    tasks: add((row) => row.tasks) ?? 0,
+    done: add((row) => row.done) ?? 0,
+    wallMs: add((row) => row.wallMs) ?? 0,
+    tokens:
+      input === null ? null : { input, output: add((row) => row.tokens?.output ?? null) ?? 0 },
+    costUsd: add((row) => row.costUsd),
+  };
+}
+
+/** The days from one to the other, both of them in. */
+export function daysOf(first: string, last: string): string[] {
+  const days: string[] = [];
+  const end = Date.parse(last);
+  for (let at = Date.parse(first); at <= end && days.length < 400; at += 86_400_000)
+    days.push(new Date(at).toISOString().slice(0, 10));
+  return days;
+}
