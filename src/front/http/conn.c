@@ -21,6 +21,8 @@ enum {
     PACE_MS = 5000,
     SMALL_BODY = 16384,  /* counts for nothing */
     SMALL_QUEUE = 16384, /* what an answer may have unread while all together have too much */
+    SOON_BYTES = 16384,
+    PIECES_MAX = 4, /* of a write */
 };
 
 #define ENDS (SM_TO(CONN_LINGER) | SM_TO(CONN_CLOSING))
@@ -45,6 +47,7 @@ static uint64_t now_ms(const struct http_conn *c) {
 }
 
 static void go_on(struct http_conn *c);
+static void flush(struct http_conn *c);
 
 static void on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *out) {
     (void)hint;
@@ -56,7 +59,9 @@ static void on_closed(uv_handle_t *h) {
     struct http_conn *c = h->data;
     struct http_server *s = c->server;
     later_cancel(&c->later);
+    later_cancel(&c->flush);
     buf_finish(&c->in);
+    buf_finish(&c->soon);
     free(c);
     s->stats.connections--;
     if (s->draining && s->stats.connections == 0 && s->on_drained) {
@@ -70,6 +75,7 @@ static void on_closed(uv_handle_t *h) {
 void conn_close(struct http_conn *c) {
     if (c->closing)
         return;
+    flush(c); /* what was said before goes, as far as the client takes it */
     c->closing = true;
     conn_move(c, CONN_CLOSING);
     if (c->prev)
@@ -106,6 +112,7 @@ static void on_shutdown(uv_shutdown_t *r, int status) {
 /* All is written: close, or, when the client may still be sending, shut our side and read on for a
  * while, since a close with unread bytes would reset the connection and lose the answer. */
 static void finish_writes(struct http_conn *c) {
+    flush(c);
     if (c->queued > 0 || c->closing)
         return;
     if (c->state != CONN_LINGER || c->eof) {
@@ -195,12 +202,17 @@ static size_t high_mark(const struct http_server *s) {
                                                                 : LIMIT_WRITE_HIGH_BYTES;
 }
 
-bool conn_write(struct http_conn *c, const uv_buf_t *pieces, unsigned n) {
-    if (c->closing || c->broken)
-        return false;
+static size_t total_of(const uv_buf_t *pieces, unsigned n) {
     size_t total = 0;
     for (unsigned i = 0; i < n; i++)
         total += pieces[i].len;
+    return total;
+}
+
+static bool write_now(struct http_conn *c, const uv_buf_t *pieces, unsigned n) {
+    if (c->closing || c->broken)
+        return false;
+    size_t total = total_of(pieces, n);
     if (total == 0)
         return true;
     c->server->stats.bytes_out += total;
@@ -219,7 +231,8 @@ bool conn_write(struct http_conn *c, const uv_buf_t *pieces, unsigned n) {
     size_t at = 0;
     for (unsigned i = 0; i < n; i++) {
         size_t skip = MIN(sent, pieces[i].len);
-        memcpy(w->data + at, pieces[i].base + skip, pieces[i].len - skip);
+        if (pieces[i].base)
+            memcpy(w->data + at, pieces[i].base + skip, pieces[i].len - skip);
         at += pieces[i].len - skip;
         sent -= skip;
     }
@@ -236,6 +249,38 @@ bool conn_write(struct http_conn *c, const uv_buf_t *pieces, unsigned n) {
         free(w);
         return write_failed(c);
     }
+    return true;
+}
+
+bool conn_write(struct http_conn *c, const uv_buf_t *pieces, unsigned n) {
+    if (!c->soon.data)
+        return write_now(c, pieces, n);
+    uv_buf_t all[1 + PIECES_MAX] = {uv_buf_init(c->soon.data, (unsigned)c->soon.len)};
+    for (unsigned i = 0; i < n; i++)
+        all[1 + i] = pieces[i];
+    bool ok = write_now(c, all, 1 + n);
+    buf_finish(&c->soon); /* an idle connection keeps no buffer */
+    later_cancel(&c->flush);
+    return ok;
+}
+
+static void flush(struct http_conn *c) {
+    if (c->soon.len > 0)
+        (void)conn_write(c, NULL, 0);
+}
+
+static void on_flush(void *ctx) {
+    flush(ctx);
+}
+
+bool conn_write_soon(struct http_conn *c, const uv_buf_t *pieces, unsigned n) {
+    if (c->closing || c->broken)
+        return false;
+    if (c->queued > 0 || c->soon.len + total_of(pieces, n) > SOON_BYTES)
+        return conn_write(c, pieces, n);
+    for (unsigned i = 0; i < n; i++)
+        (void)buf_add(&c->soon, pieces[i].base, pieces[i].len);
+    later_post(&c->server->later, &c->flush, on_flush, c);
     return true;
 }
 
@@ -633,6 +678,7 @@ void conn_accept(struct listener *l) {
     struct http_conn *c = xcalloc(1, sizeof(*c));
     c->server = s;
     buf_init(&c->in, s->opt.limits.head_bytes + 2 * sizeof(s->read_buf));
+    buf_init(&c->soon, SOON_BYTES);
     if (l->unix_socket)
         (void)uv_pipe_init(s->opt.loop, &c->uv.pipe, 0);
     else

@@ -77,7 +77,9 @@ struct http_conn {
         uv_pipe_t pipe;
     } uv;
     struct http1_body body;
-    struct buf in;     /* bytes that wait: a part of a head, or what was pipelined */
+    struct buf in;   /* bytes that wait: a part of a head, or what was pipelined */
+    struct buf soon; /* small pieces of a stream that go out together, in the next turn */
+    struct later flush;
     size_t scanned;    /* bytes of a part of a head that hold no end of it */
     size_t write_left; /* unwritten bytes at the last sweep */
     struct http_req *req;
@@ -146,6 +148,9 @@ void conn_accept(struct listener *l);
 void conn_close(struct http_conn *c);
 /* Writes the pieces now or queues them. False if the connection is of no more use. */
 bool conn_write(struct http_conn *c, const uv_buf_t *pieces, unsigned n);
+/* For pieces that others are likely to follow at once: what comes in one turn of the loop goes out
+ * in one call. */
+bool conn_write_soon(struct http_conn *c, const uv_buf_t *pieces, unsigned n);
 void conn_sweep(struct http_server *s);
 /* The answer is complete: go on with the next request, or close. */
 void conn_answered(struct http_conn *c, struct http_req *req);

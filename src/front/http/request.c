@@ -453,7 +453,7 @@ void http_stream_begin(struct http_req *req, int status, const char *type) {
     uv_buf_t pieces[3] = {uv_buf_init(head, (unsigned)n),
                           uv_buf_init(req->extra.data, (unsigned)req->extra.len),
                           uv_buf_init((char *)"\r\n", 2)};
-    (void)conn_write(c, pieces, 3);
+    (void)conn_write_soon(c, pieces, 3);
 }
 
 bool http_stream_write(struct http_req *req, const void *data, size_t len) {
@@ -476,7 +476,7 @@ bool http_stream_write(struct http_req *req, const void *data, size_t len) {
     pieces[k++] = uv_buf_init((char *)(uintptr_t)data, (unsigned)len);
     if (req->chunked)
         pieces[k++] = uv_buf_init((char *)"\r\n", 2);
-    if (!conn_write(c, pieces, k))
+    if (!conn_write_soon(c, pieces, k))
         return true; /* gone: on_gone has been called, further writes go nowhere */
     return !c->throttled;
 }

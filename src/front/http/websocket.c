@@ -60,7 +60,7 @@ static ssize_t on_send(wslay_event_context_ptr ctx, const uint8_t *data, size_t 
     (void)flags;
     struct http_ws *ws = p;
     uv_buf_t b = uv_buf_init((char *)(uintptr_t)data, (unsigned)len);
-    if (!ws->conn || !conn_write(ws->conn, &b, 1)) {
+    if (!ws->conn || !conn_write_soon(ws->conn, &b, 1)) {
         wslay_event_set_error(ctx, WSLAY_ERR_CALLBACK_FAILURE);
         return -1;
     }
