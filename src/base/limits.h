@@ -164,6 +164,7 @@
 /* A coding agent in a sandbox: arguments of cay-coder, in lower case without "LIMIT_CODER_" and
  * with "-" for "_", where there is one. */
 #define LIMIT_CODER_MAX_STEPS          5
+#define LIMIT_CODER_MAX_STEPS_MAX      200 /* that a request may ask for */
 #define LIMIT_CODER_TIMEOUT_MS         300000
 #define LIMIT_CODER_COMMAND_TIMEOUT_MS 60000
 #define LIMIT_CODER_MODEL_TIMEOUT_MS   240000

@@ -289,7 +289,8 @@ static int open_coders(struct front_server *s, struct err *err) {
                                                     .secrets = &s->secrets,
                                                     .door = f->door,
                                                     .defs = s->coder_defs,
-                                                    .task_ms = s->config->execute.timeout_ms});
+                                                    .max_steps = &s->config->coder_max_steps,
+                                                    .task_ms = &s->config->execute.timeout_ms});
     return 0;
 }
 

@@ -178,6 +178,20 @@ test('an agent that cannot be used says why, and doctor where the others are', a
   await bad({ spec: 'x'.repeat(65537) }, /"spec" exceeds 65536/);
 });
 
+test('how many steps a job has, and a task how much time, is the operator’s, also while the server runs', async (t) => {
+  const cay = await withCay(t, { config: { limits: { coder_max_steps: 2 }, execute: { timeout_ms: 5000 } } });
+  const spec = 'Create a hello world Python script and run it';
+  assert.equal((await runCode(cay, { spec })).error.code, 'max_steps');
+  assert.equal((await runCode(cay, { spec, max_steps: 3 })).status, 'done', 'one may ask for more');
+  const task = async () => (await request(cay, '/execute', { method: 'POST', body: JSON.stringify({ task: spec, options: { timeout_ms: 50_000 } }) })).status;
+  assert.equal(await task(), 400);
+  writeFileSync(join(cay.dir, 'cay.json'), JSON.stringify({ limits: { coder_max_steps: 4 }, execute: { timeout_ms: 60_000 } }));
+  const { applied } = (await request(cay, '/v1/config/reload', { method: 'POST' })).json();
+  assert.deepEqual(applied.map((c) => c.key).sort(), ['execute.timeout_ms', 'limits.coder_max_steps']);
+  assert.equal((await runCode(cay, { spec })).status, 'done');
+  assert.equal(await task(), 200);
+});
+
 describe('a sandbox that was kept', () => {
   let cay, own, other;
   before(async () => {

@@ -151,7 +151,7 @@ const char *codes_model_name(const struct codes *all, const char *name) {
 }
 
 int64_t codes_task_ms(const struct codes *all) {
-    return all->opt.task_ms;
+    return *all->opt.task_ms;
 }
 
 static struct sandbox *sandbox_of(const struct code_job *c) {
@@ -298,53 +298,13 @@ static int begin_cloning(struct code_job *c, struct err *err) {
         err);
 }
 
-/* What went wrong, by what git says. */
 static void clone_failed(const struct code_job *c, struct err *err) {
-    static const char does_not_fit[] =
-        "the repository does not fit into the sandbox (setting sandboxes.disk_mb)";
-    static const struct {
-        const char *sign;
-        enum err_code code;
-        const char *text;
-    } causes[] = {
-        {"could not read Username", ERR_FORBIDDEN,
-         "the repository asks for credentials, or is not there: \"credential\" names a configured "
-         "route that has them"},
-        {"Authentication failed", ERR_FORBIDDEN, "the repository does not take the credential"},
-        {"The requested URL returned error: 403", ERR_FORBIDDEN,
-         "it is not open to us, or at an address that sandboxes may not reach (setting "
-         "sandboxes.private)"},
-        {"The requested URL returned error: 502", ERR_UPSTREAM, "its server cannot be reached"},
-        {"not found", ERR_NOT_FOUND, "there is no such repository"},
-        {"couldn't find remote ref HEAD", ERR_NOT_FOUND, "it is empty, or no repository"},
-        {"couldn't find remote ref", ERR_NOT_FOUND, "the repository has no such \"ref\""},
-        {"No space left", ERR_LIMIT, does_not_fit},
-        {"File size limit exceeded", ERR_LIMIT, does_not_fit},
-        {"unable to update url base from redirection", ERR_BAD_REQUEST,
-         "the repository is at another address"},
-        {"The requested URL returned error: 301", ERR_BAD_REQUEST,
-         "the repository is at another address"},
-        {"The requested URL returned error: 302", ERR_BAD_REQUEST,
-         "the repository is at another address"},
-    };
     _cleanup_(json) json_t *said = said_at_last(c->exec);
-    const char *text = json_string_value(said);
-    if (c->exec->timed_out) {
+    if (c->exec->timed_out)
         (void)err_set(err, ERR_TIMEOUT, "the repository was not cloned within %lld s",
                       (long long)clone_s(c));
-        return;
-    }
-    for (size_t i = 0; i < ARRAY_LEN(causes); i++) {
-        if (!strstr(text, causes[i].sign))
-            continue;
-        (void)err_set(err, causes[i].code, "%s: %s", c->ask.repo, causes[i].text);
-        return;
-    }
-    size_t n = strlen(text);
-    const char *tail = n > 300 ? text + n - 300 : text;
-    while (*tail && ((unsigned char)*tail & 0xc0) == 0x80)
-        tail++;
-    (void)err_set(err, ERR_UPSTREAM, "%s cannot be cloned: %s", c->ask.repo, tail);
+    else
+        (void)code_tree_failure(c->ask.repo, json_string_value(said), err);
 }
 
 static void cloned(struct code_job *c) {
@@ -827,6 +787,7 @@ static struct code_request_rules rules_of(const struct codes *all) {
     return (struct code_request_rules){.defs = all->opt.defs,
                                        .models = all->opt.models,
                                        .model = all->opt.model,
+                                       .max_steps = *all->opt.max_steps,
                                        .settings = sandboxes_settings(all->opt.sandboxes)};
 }
 

@@ -26,7 +26,9 @@ struct codes_options {
     const struct secrets *secrets;
     const struct door *door;      /* the demo model; NULL: there is none */
     const struct coder_def *defs; /* borrowed */
-    int64_t task_ms;              /* that a task of /execute may take */
+    /* Of the settings, which may change. */
+    const int64_t *max_steps; /* of a job that does not say */
+    const int64_t *task_ms;   /* that a task of /execute may take */
 };
 
 struct codes *codes_create(const struct codes_options *options);

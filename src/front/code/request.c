@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_STEPS_MAX = 200, TITLE_BYTES = 80, TIMEOUT_MAX_MS = 86400000 };
+enum { TITLE_BYTES = 80, TIMEOUT_MAX_MS = 86400000 };
 
 static int read_values(struct code_request *r, const char **ret_agent, const char **ret_model,
                        const char **ret_repo, struct err *err) {
@@ -36,7 +36,7 @@ static int read_values(struct code_request *r, const char **ret_agent, const cha
     if (rc == 0)
         rc = json_get_bool(r->body, "keep", &r->keep, err);
     if (rc == 0)
-        rc = json_get_int(r->body, "max_steps", 1, MAX_STEPS_MAX, &r->max_steps, err);
+        rc = json_get_int(r->body, "max_steps", 1, LIMIT_CODER_MAX_STEPS_MAX, &r->max_steps, err);
     if (rc == 0)
         rc = json_get_int(r->body, "timeout_ms", 1000, TIMEOUT_MAX_MS, &r->timeout_ms, err);
     return rc;
@@ -122,7 +122,7 @@ static int choose_dialect(struct code_request *r, struct err *err) {
 int code_request_read(const struct code_request_rules *rules, const json_t *body,
                       struct code_request *ret, struct err *err) {
     struct code_request r = {.body = json_deep_copy(body),
-                             .max_steps = LIMIT_CODER_MAX_STEPS,
+                             .max_steps = rules->max_steps,
                              .timeout_ms = LIMIT_CODER_TIMEOUT_MS};
     const char *agent = "coder";
     const char *model = rules->model;

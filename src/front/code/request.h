@@ -31,6 +31,7 @@ struct code_request_rules {
     const struct coder_def *defs;
     struct models *models;
     const char *model; /* the default; NULL: by the keys there are */
+    int64_t max_steps; /* the default */
     const struct sandbox_settings *settings;
 };
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_TURNS = 30, MAX_TURNS_MAX = 200, PROMPT_BYTES = 64 << 10 };
+enum { MAX_TURNS = 30, PROMPT_BYTES = 64 << 10 };
 
 /* --- the request --- */
 
@@ -64,7 +64,7 @@ static int read_options(struct task_request *t, const json_t *o, int64_t most_ms
     if (rc == 0)
         rc = json_get_bool(o, "include_diff", &k->include_diff, err);
     if (rc == 0)
-        rc = json_get_int(o, "max_turns", 1, MAX_TURNS_MAX, &t->max_turns, err);
+        rc = json_get_int(o, "max_turns", 1, LIMIT_CODER_MAX_STEPS_MAX, &t->max_turns, err);
     if (rc == 0)
         rc = json_get_int(o, "timeout_ms", 1000, most_ms, &t->timeout_ms, err);
     return rc < 0 ? rc : model_ask_budget(o, &k->max_usd, err);

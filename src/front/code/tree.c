@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REF_BYTES = 250, GIT_S = 30 };
+enum { REF_BYTES = 250, GIT_S = 30, SAID_BYTES = 300 };
 
 /* The memory of what was there lies outside the work folder. */
 #define HOME_OF_BASE "/home/cay/.cay"
@@ -51,7 +51,6 @@ static json_t *command(const char *script, const struct code_tree *t, int64_t ti
     if (t->repo) {
         (void)json_object_set_new(env, "REPO", json_string(t->repo));
         (void)json_object_set_new(env, "REF", json_string(t->ref ? t->ref : "HEAD"));
-        (void)json_object_set_new(env, "DEPTH", json_string(t->full ? "" : "--depth=1"));
         (void)json_object_set_new(
             env, "FROM", json_sprintf("http://127.0.0.1:%d/_/%s", SANDBOX_EGRESS_PORT, t->route));
     }
@@ -76,7 +75,7 @@ json_t *code_tree_clone(const struct code_tree *t, int64_t timeout_s) {
             "g -c init.defaultBranch=main init -q --template= || exit\n" RAW_FILES
             "g -c protocol.allow=never -c protocol.http.allow=always -c http.followRedirects=false "
             "-c credential.helper= -c http.proxy= -c fetch.recurseSubmodules=false "
-            "-c transfer.bundleURI=false fetch -q --no-tags --no-recurse-submodules $DEPTH "
+            "-c transfer.bundleURI=false fetch -q --no-tags --no-recurse-submodules --depth=1 "
             "\"$FROM\" \"$REF\" || exit\n"
             "g config remote.origin.url \"$REPO\"\n"
             "g -c submodule.recurse=false checkout -q -B main FETCH_HEAD -- || exit\n"
@@ -85,6 +84,46 @@ json_t *code_tree_clone(const struct code_tree *t, int64_t timeout_s) {
             "/is-repo && g rev-parse HEAD^{tree} >" TREE " || exit\n"
             "g rev-parse HEAD\n";
     return command(script, t, timeout_s);
+}
+
+int code_tree_failure(const char *repo, const char *said, struct err *err) {
+    static const char does_not_fit[] =
+        "the repository does not fit into the sandbox (setting sandboxes.disk_mb)";
+    static const struct {
+        const char *sign;
+        enum err_code code;
+        const char *text;
+    } causes[] = {
+        {"could not read Username", ERR_FORBIDDEN,
+         "the repository asks for credentials, or is not there: \"credential\" names a configured "
+         "route that has them"},
+        {"Authentication failed", ERR_FORBIDDEN, "the repository does not take the credential"},
+        {"The requested URL returned error: 403", ERR_FORBIDDEN,
+         "it is not open to us, or at an address that sandboxes may not reach (setting "
+         "sandboxes.private)"},
+        {"The requested URL returned error: 502", ERR_UPSTREAM, "its server cannot be reached"},
+        {"not found", ERR_NOT_FOUND, "there is no such repository"},
+        {"couldn't find remote ref HEAD", ERR_NOT_FOUND, "it is empty, or no repository"},
+        {"couldn't find remote ref", ERR_NOT_FOUND, "the repository has no such \"ref\""},
+        {"No space left", ERR_LIMIT, does_not_fit},
+        {"File size limit exceeded", ERR_LIMIT, does_not_fit},
+        {"unable to update url base from redirection", ERR_BAD_REQUEST,
+         "the repository is at another address"},
+        {"The requested URL returned error: 301", ERR_BAD_REQUEST,
+         "the repository is at another address"},
+        {"The requested URL returned error: 302", ERR_BAD_REQUEST,
+         "the repository is at another address"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(causes); i++) {
+        if (!strstr(said, causes[i].sign))
+            continue;
+        return err_set(err, causes[i].code, "%s: %s", repo, causes[i].text);
+    }
+    size_t n = strlen(said);
+    const char *tail = n > SAID_BYTES ? said + n - SAID_BYTES : said;
+    while (*tail && ((unsigned char)*tail & 0xc0) == 0x80)
+        tail++;
+    return err_set(err, ERR_UPSTREAM, "%s cannot be cloned: %s", repo, tail);
 }
 
 json_t *code_tree_remember(void) {

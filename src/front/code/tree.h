@@ -3,6 +3,7 @@
  * what is there before the agent begins is remembered, and what it changed is told as a diff. All
  * of it is the guest's: no file, setting or credential of this machine has a part in it. */
 
+#include "base/err.h"
 #include "base/json.h"
 
 #include <stdbool.h>
@@ -16,11 +17,12 @@ struct code_tree {
     const char *repo;  /* its address, for people; NULL: there is none */
     const char *route; /* by which it is fetched */
     const char *ref;   /* NULL: the one that the repository names */
-    bool full;         /* with its history */
 };
 
 /* Each is a body of exec_start(). */
 json_t *code_tree_clone(const struct code_tree *t, int64_t timeout_s);
+/* Why a clone failed, by the end of what git said. */
+int code_tree_failure(const char *repo, const char *said, struct err *err);
 /* Not needed where nothing is there. */
 json_t *code_tree_remember(void);
 json_t *code_tree_diff(void);

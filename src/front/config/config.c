@@ -28,6 +28,7 @@ void config_init(struct config *c) {
                          .tasks = task_settings_default(),
                          .execute = execute_settings_default(),
                          .drain_timeout_ms = LIMIT_DRAIN_TIMEOUT_MS,
+                         .coder_max_steps = LIMIT_CODER_MAX_STEPS,
                          .address_per_minute = LIMIT_ADDRESS_PER_MINUTE,
                          .keys = LIMIT_KEYS};
 }
@@ -140,6 +141,7 @@ static size_t limits_table(struct config *c, struct setting out[SETTINGS_MAX]) {
         SETTING("address_per_minute", c->address_per_minute, 0, 1000000000),
         SETTING("keys", c->keys, 0, 100000),
         SETTING("key_per_minute", c->key_per_minute, 0, 1000000000),
+        SETTING("coder_max_steps", c->coder_max_steps, 1, LIMIT_CODER_MAX_STEPS_MAX),
         SETTING("agent_turns", c->agents.turns, 1, 10000),
         SETTING("agent_message_bytes", c->agents.message_bytes, 1024, 1 << 30),
         SETTING("agent_history_bytes", c->agents.history_bytes, 1024, 1 << 30),

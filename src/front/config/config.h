@@ -50,6 +50,7 @@ struct config {
     unsigned drain_timeout_ms;
     int64_t keys;               /* that the API may make */
     int64_t address_per_minute; /* requests of a caller without a key; 0: no limit */
+    int64_t coder_max_steps;    /* of a coding job that does not say */
     int64_t key_per_minute;     /* of a key that has no rate of its own; 0: no limit */
 };
 
