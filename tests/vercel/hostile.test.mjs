@@ -152,6 +152,34 @@ test('a session that has ended says 410, one that is ending 422', async () => {
   await ask('DELETE', '/v2/sandboxes/keeps?deleteOrphanSnapshots=true');
 });
 
+test('a session that is ended, or paused, while it is being kept', async () => {
+  const v1 = (method, id, more = '') => request(cay, `/v1/sandboxes/${id}${more}`, { method, headers: { Authorization: `Bearer ${cay.key}` } });
+  const seen = { stop: 0, snapshot: 0, paused: 0 };
+  for (let i = 0; i < 60 && Math.min(...Object.values(seen)) === 0; i++) {
+    const what = ['stop', 'snapshot', 'paused'][i % 3];
+    const box = await create({ persistent: true, name: `kept-${i}` });
+    const { id } = box.session;
+    await box.cmd('sh', '-c', 'head -c 50000000 /dev/urandom >big');
+    const kept = ask('POST', `${box.at}/${what === 'snapshot' ? 'snapshot' : 'stop'}`);
+    let state = 'running';
+    while (state === 'running') state = (await ask('GET', box.at)).json.session.status;
+    if (state === 'snapshotting') {
+      const { status } = await (what === 'paused' ? v1('POST', id, '/pause') : v1('DELETE', id));
+      const answer = await kept;
+      if (what === 'paused' && status === 409) seen.paused++;
+      if (what === 'paused') assert.notEqual(status, 200, 'a snapshot would wait for its end');
+      else if (answer.status !== 200 || !answer.json.snapshot) {
+        assert.equal(answer.status, what === 'stop' ? 200 : 409, String(answer.raw));
+        seen[what]++;
+      }
+    }
+    await kept;
+    await ask('DELETE', `/v2/sandboxes/kept-${i}?deleteOrphanSnapshots=true`);
+  }
+  assert.ok(Math.min(...Object.values(seen)) > 0, `each was met: ${JSON.stringify(seen)}`);
+  await until(async () => (await living()) === 0, 'none');
+});
+
 test('creates that come twice', async () => {
   const body = { name: 'twice', persistent: false, timeout: 60_000 };
   const first = await ask('POST', '/v3/sandboxes', body);

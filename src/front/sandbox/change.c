@@ -62,6 +62,10 @@ static void on_paused(void *ctx, struct sandbox_reply *reply, const struct err *
 
 struct sandbox_change *sandbox_pause(struct sandbox *s, bool pause, sandbox_changed cb, void *ctx,
                                      struct err *err) {
+    if (pause && s->snapshots > 0) { /* which is made inside, and would wait */
+        (void)err_set(err, ERR_CONFLICT, "a snapshot of it is being made: pause it after that");
+        return NULL;
+    }
     struct sandbox_change *c = new_change(s, cb, ctx);
     c->pause = pause;
     if (s->state == (pause ? SANDBOX_PAUSED : SANDBOX_RUNNING)) {

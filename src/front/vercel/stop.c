@@ -92,12 +92,16 @@ static void end(struct session_stop *s) {
 static void give_up(struct session_stop *s, const struct err *err) {
     struct sandbox *box = sandboxes_find(s->v->front->sandboxes, s->session);
     log_warn("vercel.stop", "sandbox", s->session, "error", err->message);
-    if (!box || box->expired) { /* its time is over, whatever it has */
+    /* Its time is over, or somebody has ended it: it is stopped, whatever it had. */
+    bool ends = !box || box->expired || box->state == SANDBOX_ENDING;
+    if (!ends || s->ask.snapshot)
+        s->err = *err;
+    if (ends && err->code == ERR_CANCELLED && s->ask.snapshot)
+        (void)err_set(&s->err, ERR_CONFLICT, "the session ended before it was kept");
+    if (ends)
         end(s);
-        return;
-    }
-    s->err = *err;
-    later_post(sandboxes_later(s->v->front->sandboxes), &s->later, over, s);
+    else
+        later_post(sandboxes_later(s->v->front->sandboxes), &s->later, over, s);
 }
 
 static void on_made(void *ctx, const json_t *shown, const struct err *err) {
