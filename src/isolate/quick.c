@@ -97,11 +97,13 @@ static bool put_text(JSContextRef ctx, JSValueRef v, struct buf *out) {
     return whole;
 }
 
+/* A fraction is a fraction however it is written; of whole numbers JavaScript writes only some
+ * without an exponent, and the facet tells the two apart. */
 static bool put_number(JSContextRef ctx, JSValueRef v, struct buf *out) {
     double d = number(ctx, v);
-    if (!(fabs(d) <= EXACT_MAX) || d != trunc(d) || (d == 0 && signbit(d)))
+    if (!(fabs(d) <= EXACT_MAX) || (d == 0 && signbit(d)))
         return false;
-    return buf_addf(out, "%lld", (long long)d);
+    return d == trunc(d) ? buf_addf(out, "%lld", (long long)d) : buf_addf(out, "%.17g", d);
 }
 
 static bool put_argument(JSContextRef ctx, JSValueRef v, struct buf *out) {

@@ -165,26 +165,39 @@ test('facets: rows, blobs, big integers, methods that were not granted', async (
 });
 
 test('facets: a call of plain values means the same as one that is put together with care', async () => {
-  // query(sql, v) is made and answered by the host, query(sql, [v]) by the prelude.
+  // query(sql, v) and query(sql, [v]) are made and answered by the host; where the list cannot be read so, it is the prelude's.
   const r = await code(
     String.raw`const values = ["", "x", "a\"b\\c\n\u0000\u001f\u007f", "é€😀", "\ud800", "a\udc00b", "\ud83d", "x".repeat(20000), "'; DROP TABLE t; --",
-      0, -0, 1, -1, 1.5, 1e21, 2 ** 53 - 1, 2 ** 53, -(2 ** 53), NaN, Infinity, true, false, null, undefined, 10n, 2n ** 70n, new Date(0), new Uint8Array([1, 2]), {}, Symbol.iterator, () => 1];
+      0, -0, 1, -1, 1.5, 0.1, 1 / 3, 5e-324, 1e-7, 123456789.123, 1e17, 1e21, 2 ** 53 - 1, 2 ** 53, -(2 ** 53), 1.7976931348623157e308, NaN, Infinity, true, false, null, undefined,
+      10n, 2n ** 70n, new Date(0), new Uint8Array([1, 2]), {}, [], [[1]], Symbol.iterator, () => 1];
     const shown = async (f) => { try { return JSON.stringify(await f(), (k, v) => typeof v === "bigint" ? v + "n" : v); } catch (e) { return [e.name, e.code, e.message].join(); } };
+    const careful = (list) => new Proxy(list, {});
     export default async (env) => {
       const out = [];
-      for (const v of values) out.push([await shown(() => env.db.query("SELECT ? AS v, typeof(?1) AS t", v)), await shown(() => env.db.query("SELECT ? AS v, typeof(?1) AS t", [v]))]);
+      for (const v of values) {
+        const sql = "SELECT ? AS v, typeof(?1) AS t", two = "SELECT ?1 AS v, typeof(?2) AS t", three = "SELECT ?1 AS v, typeof(?2) AS t, ?3 AS u";
+        const want = await shown(() => env.db.query(sql, careful([v])));
+        if (!Array.isArray(v)) out.push([await shown(() => env.db.query(sql, v)), want]);
+        out.push([await shown(() => env.db.query(sql, [v])), want]);
+        out.push([await shown(() => env.db.query(two, [v, v])), await shown(() => env.db.query(two, careful([v, v])))]);
+        out.push([await shown(() => env.db.query(three, [v, v, v])), await shown(() => env.db.query(three, careful([v, v, v])))]);
+        out.push([await shown(() => env.db.query(two, v, v)), await shown(() => env.db.query(two, careful([v, v])))]);
+      }
       const queries = ["SELECT 1 a, 2 a, 3 AS __proto__, 4 AS '1', 5 AS 'toString', 6 AS 'q\"\\'", "SELECT 1 a WHERE 0", "SELECT x'00ff' b", "SELECT 9007199254740993 big", "SELECT 1e300 * 1e300 inf",
-        "SELECT 'é😀' t, char(0) z", "SELECT value v FROM json_each('[1,[2],\"[\",null]')", "nonsense", "SELECT 1; SELECT 2", "SELECT '\ud800'", "", "SELECT " + Array.from({ length: 80 }, (_, i) => i + " c" + i).join(),
+        "SELECT 'é😀' t, char(0) z", "SELECT value v FROM json_each('[1,[2],\"[\",null]')", "nonsense", "SELECT ?", "SELECT 1; SELECT 2", "SELECT '\ud800'", "", "SELECT " + Array.from({ length: 80 }, (_, i) => i + " c" + i).join(),
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000) SELECT i, 'text ' || i AS t FROM n", "CREATE TABLE IF NOT EXISTS q (a)", "INSERT INTO q VALUES (1) RETURNING a"];
-      for (const q of queries) for (const m of ["query", "execute"]) out.push([await shown(() => env.db[m](q)), await shown(() => env.db[m](q, []))]);
+      for (const q of queries) for (const m of ["query", "execute", "batch", "nosuch"]) {
+        const want = await shown(() => env.db[m](q, careful([])));
+        out.push([await shown(() => env.db[m](q)), m === "batch" ? await shown(() => env.db[m](q)) : want], [await shown(() => env.db[m](q, [])), want]);
+      }
       return out;
     }`,
     { env: { db: { $facet: 'plain' } } },
   );
   assert.equal(r.error, null);
-  assert.equal(r.result.length, 31 + 2 * 15);
+  assert.equal(r.result.length, 40 * 4 + 38 + 16 * 8);
   for (const [quick, careful] of r.result) assert.equal(quick.replace(/"lastInsertRowid":\d+/, ''), careful.replace(/"lastInsertRowid":\d+/, ''));
-  assert.ok(r.result.some(([quick]) => quick === '[{"v":"a�b","t":"text"}]'), JSON.stringify(r.result[5]));
+  assert.ok(r.result.some(([quick]) => quick === '[{"v":"a�b","t":"text"}]'), JSON.stringify(r.result));
 });
 
 test('facets: more calls at once than the host has places for, setters in the way, answers after the result', async () => {

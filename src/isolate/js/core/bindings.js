@@ -227,17 +227,27 @@ function slowMethod(binding, name) {
     return f;
 }
 
+// The host's part of a call: undefined if it does not take it. query(sql, [a, b]) is as in encodeFacet().
+function askHost(index, number, n, a, b, c) {
+    if (n === 1) return host.ask(index, number, a);
+    if (n === 3) return host.ask(index, number, a, b, c);
+    if (n !== 2 || typeof b !== "object" || b === null) return n === 2 ? host.ask(index, number, a, b) : undefined;
+    if (typeof a !== "string" || !isArray(b) || host.isProxy(b)) return undefined;
+    const m = b.length;
+    if (m === 1) return host.ask(index, number, a, b[0]);
+    if (m === 2) return host.ask(index, number, a, b[0], b[1]);
+    return m === 3 ? host.ask(index, number, a, b[0], b[1], b[2]) : m === 0 ? host.ask(index, number, a) : undefined;
+}
+
 // The host takes the call if its arguments are plain values, and invoke() every other.
 function quickMethod(binding, name, number) {
-    const { index } = binding;
+    const { index } = binding, quick = number >= 0 && name !== "batch";
     const { [name]: f } = {
         __proto__: null,
         [name]() {
             const call = current, n = arguments.length;
-            if (n > 0 && n < 4 && number >= 0 && call !== null && !call.failed && binding.gone === null && call.asked < call.bindingCalls) {
-                const p = n === 1 ? host.ask(index, number, arguments[0])
-                    : n === 2 ? host.ask(index, number, arguments[0], arguments[1])
-                        : host.ask(index, number, arguments[0], arguments[1], arguments[2]);
+            if (quick && call !== null && !call.failed && binding.gone === null && call.asked < call.bindingCalls) {
+                const p = askHost(index, number, n, arguments[0], arguments[1], arguments[2]);
                 if (p !== undefined) {
                     call.asked++;
                     call.unanswered++;
