@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/sm.h"
 
 #include <arpa/inet.h>
 #include <curl/curl.h>
@@ -31,7 +32,30 @@ struct fetch_pool {
     void *ctx;
 };
 
+enum fetch_state {
+    FETCH_STATE_WAITING,   /* curl may not be entered now: it is begun by settle() */
+    FETCH_STATE_ASKING,    /* curl has it */
+    FETCH_STATE_ANSWERING, /* the head was told */
+    FETCH_STATE_ENDED,     /* so was the end */
+    FETCH_STATE_CANCELLED, /* nothing is told any more */
+    FETCH_STATE_GONE,      /* curl has it no more; the memory follows */
+};
+
+static const struct sm_state states[] = {
+    [FETCH_STATE_WAITING] = {"waiting", SM_TO(FETCH_STATE_ASKING) | SM_TO(FETCH_STATE_ENDED) |
+                                            SM_TO(FETCH_STATE_CANCELLED)},
+    [FETCH_STATE_ASKING] = {"asking", SM_TO(FETCH_STATE_ANSWERING) | SM_TO(FETCH_STATE_ENDED) |
+                                          SM_TO(FETCH_STATE_CANCELLED)},
+    [FETCH_STATE_ANSWERING] = {"answering",
+                               SM_TO(FETCH_STATE_ENDED) | SM_TO(FETCH_STATE_CANCELLED)},
+    [FETCH_STATE_ENDED] = {"ended", SM_TO(FETCH_STATE_GONE)},
+    [FETCH_STATE_CANCELLED] = {"cancelled", SM_TO(FETCH_STATE_GONE)},
+    [FETCH_STATE_GONE] = {"gone", 0},
+};
+static const struct sm fetch_sm = {"fetch", states, ARRAY_LEN(states)};
+
 struct fetch {
+    enum fetch_state state;
     struct fetch_pool *pool;
     struct fetch *next;
     struct fetch **link;
@@ -44,19 +68,11 @@ struct fetch {
     struct buf head;   /* "name\0value\0" for each field of the latest answer */
     int status;
     size_t received;
-    struct err err; /* why we ended it ourselves */
-    bool failed;
-    bool refused; /* an address was */
-    bool head_told;
+    struct err err; /* why we ended it ourselves, if we did */
+    bool refused;   /* an address was */
     bool paused;
-    bool added;
-    bool start_later;
-    bool resume_later;
     bool body_waits; /* for fetch_body_ready() */
-    bool body_later;
-    bool cancelled;
-    bool ended;
-    bool released;
+    bool go_on;      /* one of the two is over: curl is to be told */
     char message[CURL_ERROR_SIZE];
 };
 
@@ -68,6 +84,20 @@ struct fetch_watch {
 
 static void settle(struct fetch_pool *p);
 
+static void fetch_move(struct fetch *f, enum fetch_state to) {
+    f->state = (enum fetch_state)sm_next(&fetch_sm, f->state, to);
+}
+
+/* Something may still be told. */
+static bool is_live(const struct fetch *f) {
+    return f->state <= FETCH_STATE_ANSWERING;
+}
+
+static void silence(struct fetch *f) {
+    if (is_live(f))
+        fetch_move(f, FETCH_STATE_CANCELLED);
+}
+
 /* --- one fetch: its end --- */
 
 static void on_fetch_closed(uv_handle_t *h) {
@@ -78,11 +108,10 @@ static void on_fetch_closed(uv_handle_t *h) {
 
 /* Takes it out of curl and of the pool. Outside curl only. */
 static void release(struct fetch *f) {
-    if (f->released)
+    if (f->state == FETCH_STATE_GONE)
         return;
-    f->released = true;
-    if (f->added)
-        (void)curl_multi_remove_handle(f->pool->multi, f->easy);
+    fetch_move(f, FETCH_STATE_GONE);
+    (void)curl_multi_remove_handle(f->pool->multi, f->easy); /* no effect if it was not added */
     curl_easy_cleanup(f->easy);
     for (struct curl_slist *h = f->headers; h; h = h->next)
         mem_wipe(h->data, strlen(h->data));
@@ -95,9 +124,8 @@ static void release(struct fetch *f) {
 }
 
 static void fail(struct fetch *f, enum err_code code, const char *text) {
-    if (!f->failed)
+    if (!f->err.code)
         (void)err_set(&f->err, code, "%s", text);
-    f->failed = true;
 }
 
 static enum err_code code_of(CURLcode rc) {
@@ -122,25 +150,25 @@ static enum err_code code_of(CURLcode rc) {
 }
 
 static void tell_head(struct fetch *f) {
-    if (f->head_told || f->cancelled)
+    if (f->state != FETCH_STATE_ASKING)
         return;
-    f->head_told = true;
+    fetch_move(f, FETCH_STATE_ANSWERING);
     if (f->opt.on_head)
         f->opt.on_head(f->opt.ctx, f, f->status);
 }
 
 static void end(struct fetch *f, CURLcode rc) {
-    if (rc == CURLE_OK && !f->failed)
+    if (rc == CURLE_OK && !f->err.code)
         tell_head(f);
-    if (f->cancelled)
+    if (!is_live(f))
         return;
     struct err err = f->err;
-    bool whole = rc == CURLE_OK && !f->failed;
-    if (!whole && f->refused && !f->failed)
+    bool whole = rc == CURLE_OK && !f->err.code;
+    if (!whole && f->refused && !f->err.code)
         (void)err_set(&err, ERR_FORBIDDEN, "the address of this server is not allowed");
-    else if (!whole && !f->failed)
+    else if (!whole && !f->err.code)
         (void)err_set(&err, code_of(rc), "%s", *f->message ? f->message : curl_easy_strerror(rc));
-    f->ended = true;
+    fetch_move(f, FETCH_STATE_ENDED);
     f->opt.on_end(f->opt.ctx, whole ? NULL : &err);
 }
 
@@ -149,25 +177,24 @@ static void end(struct fetch *f, CURLcode rc) {
 static size_t on_write(char *data, size_t size, size_t n, void *ctx) {
     struct fetch *f = ctx;
     n *= size;
-    if (f->cancelled || f->failed)
+    if (!is_live(f) || f->err.code)
         return 0;
     if (f->paused)
         return CURL_WRITEFUNC_PAUSE;
     f->active_ms = clock_mono_ms();
     tell_head(f);
-    if (f->cancelled)
+    if (!is_live(f))
         return 0;
     /* on_head may have paused it: curl offers the same bytes again. */
     if (f->paused)
         return CURL_WRITEFUNC_PAUSE;
     f->received += n;
     if (f->opt.max_body_bytes > 0 && f->received > f->opt.max_body_bytes) {
-        f->failed = true;
         (void)err_set(&f->err, ERR_LIMIT, "the answer exceeds %zu bytes", f->opt.max_body_bytes);
         return 0;
     }
     f->opt.on_data(f->opt.ctx, data, n);
-    return f->cancelled ? 0 : n;
+    return is_live(f) ? n : 0;
 }
 
 /* One line of the head; a new status line begins the head of a further answer. */
@@ -189,9 +216,9 @@ static size_t on_header(char *line, size_t size, size_t n, void *ctx) {
     if (len == 0 && f->status >= 200 && f->opt.max_redirects == 0) {
         tell_head(f);
         /* A server that refuses wants no more of the body: who waits for some is to see that. */
-        if (f->status >= 400 && f->body_waits && !f->cancelled)
+        if (f->status >= 400 && f->body_waits && is_live(f))
             fetch_body_ready(f);
-        return f->cancelled ? 0 : n;
+        return is_live(f) ? n : 0;
     }
     const char *colon = memchr(line, ':', len);
     if (!colon || memchr(line, 0, len))
@@ -330,10 +357,13 @@ static int on_set_timer(CURLM *multi, long timeout_ms, void *ctx) {
 
 /* --- between curl and the callers --- */
 
+static CURLMcode ask(struct fetch *f) {
+    fetch_move(f, FETCH_STATE_ASKING);
+    return curl_multi_add_handle(f->pool->multi, f->easy);
+}
+
 static void add(struct fetch *f) {
-    f->start_later = false;
-    CURLMcode rc = curl_multi_add_handle(f->pool->multi, f->easy);
-    f->added = rc == CURLM_OK;
+    CURLMcode rc = ask(f);
     if (rc == CURLM_OK)
         return;
     fail(f, ERR_INTERNAL, curl_multi_strerror(rc));
@@ -342,16 +372,16 @@ static void add(struct fetch *f) {
 }
 
 static bool settle_one(struct fetch *f) {
-    if (f->cancelled) {
+    if (f->state == FETCH_STATE_CANCELLED) {
         release(f);
         return true;
     }
-    if (f->start_later) {
+    if (f->state == FETCH_STATE_WAITING) {
         add(f);
         return true;
     }
-    if (f->resume_later || f->body_later) {
-        f->resume_later = f->body_later = false; /* what is still paused says so again */
+    if (f->go_on) {
+        f->go_on = false; /* what is still paused says so again */
         f->pool->depth++;
         (void)curl_easy_pause(f->easy, CURLPAUSE_CONT);
         f->pool->depth--;
@@ -370,7 +400,6 @@ static void tell_ends(struct fetch_pool *p) {
         struct fetch *f = NULL;
         (void)curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&f);
         (void)curl_multi_remove_handle(p->multi, f->easy);
-        f->added = false;
         end(f, rc);
         release(f);
     }
@@ -383,7 +412,7 @@ static void on_timer_closed(uv_handle_t *h) {
 static void close_now(struct fetch_pool *p) {
     p->closing = true;
     while (p->first) {
-        p->first->cancelled = true;
+        silence(p->first);
         release(p->first);
     }
     (void)curl_multi_cleanup(p->multi);
@@ -426,12 +455,11 @@ static void do_later(struct fetch_pool *p) {
 static void on_idle(uv_timer_t *h) {
     struct fetch *f = h->data;
     int64_t idle_ms = clock_mono_ms() - f->active_ms;
-    if (f->opt.idle_timeout_ms == 0 || f->cancelled || f->ended)
+    if (f->opt.idle_timeout_ms == 0 || !is_live(f))
         return;
     if (f->paused || f->body_waits)
         f->active_ms = clock_mono_ms();
     else if (idle_ms >= f->opt.idle_timeout_ms) {
-        f->failed = true;
         (void)err_set(&f->err, ERR_TIMEOUT, "nothing came for %u ms", f->opt.idle_timeout_ms);
         end(f, CURLE_OPERATION_TIMEDOUT);
         release(f);
@@ -513,7 +541,7 @@ void fetch_pool_close(struct fetch_pool *p, void (*on_closed)(void *ctx), void *
     p->close_later = true;
     p->dirty = true;
     for (struct fetch *f = p->first; f; f = f->next)
-        f->cancelled = true;
+        silence(f);
 }
 
 /* --- starting --- */
@@ -585,14 +613,14 @@ static void set_callbacks(struct fetch *f) {
 
 static size_t on_read(char *out, size_t size, size_t count, void *p) {
     struct fetch *f = p;
-    if (f->head_told && f->status >= 400 && !f->cancelled)
+    if (f->state == FETCH_STATE_ANSWERING && f->status >= 400)
         return 0;
-    ssize_t n = f->cancelled ? -1 : f->opt.on_body(f->opt.ctx, out, size * count);
+    ssize_t n = !is_live(f) ? -1 : f->opt.on_body(f->opt.ctx, out, size * count);
     f->body_waits = n == FETCH_WAIT;
     f->active_ms = clock_mono_ms();
-    if (f->body_waits && !f->cancelled)
+    if (f->body_waits && is_live(f))
         return CURL_READFUNC_PAUSE;
-    return n < 0 || f->cancelled ? CURL_READFUNC_ABORT : (size_t)n;
+    return n < 0 || !is_live(f) ? CURL_READFUNC_ABORT : (size_t)n;
 }
 
 static void set_request(struct fetch *f, const struct fetch_options *o) {
@@ -677,15 +705,13 @@ int fetch_start(struct fetch_pool *p, const struct fetch_options *options, struc
     p->first = f;
     *ret_fetch = f;
     if (p->depth == 0) {
-        CURLMcode m = curl_multi_add_handle(p->multi, easy);
-        f->added = m == CURLM_OK;
+        CURLMcode m = ask(f);
         if (m != CURLM_OK) {
-            f->cancelled = true;
+            silence(f);
             release(f);
             return err_set(err, ERR_INTERNAL, "%s", curl_multi_strerror(m));
         }
     } else {
-        f->start_later = true;
         p->dirty = true;
     }
     return 0;
@@ -722,7 +748,6 @@ bool fetch_sent(const struct fetch *f) {
 
 void fetch_pause(struct fetch *f) {
     f->paused = true;
-    f->resume_later = false;
 }
 
 void fetch_resume(struct fetch *f) {
@@ -730,7 +755,7 @@ void fetch_resume(struct fetch *f) {
         return;
     f->paused = false;
     f->active_ms = clock_mono_ms();
-    f->resume_later = true;
+    f->go_on = true;
     do_later(f->pool);
 }
 
@@ -739,14 +764,14 @@ void fetch_body_ready(struct fetch *f) {
         return;
     f->body_waits = false;
     f->active_ms = clock_mono_ms();
-    f->body_later = true;
+    f->go_on = true;
     do_later(f->pool);
 }
 
 void fetch_cancel(struct fetch *f) {
-    if (!f || f->cancelled || f->ended)
+    if (!f || !is_live(f))
         return;
-    f->cancelled = true;
+    silence(f);
     if (f->pool->depth == 0)
         release(f);
     else
@@ -771,7 +796,7 @@ static void ignore_end(void *ctx, const struct err *err) {
 }
 
 void fetch_detach(struct fetch *f) {
-    if (!f || f->cancelled || f->ended)
+    if (!f || !is_live(f))
         return;
     f->opt.on_head = NULL;
     f->opt.on_data = ignore_data;
