@@ -23,6 +23,13 @@
  *    exceeds that. It has an id of its asker's, is a lease as a claim is, and goes back whole when
  * the lease is over or its server begins anew. Settling puts down what was really used, once for
  * each id, whether or not anything is set aside for it still.
+ *  - Deployed workers are still the store's (store_worker_*(), run/workers.c). What they will need
+ *    from here: a list of all (owner, id, host name, version) told as the keys are, from which
+ *    calls, bindings and host names are looked up without a round trip; a code that is got by id
+ *    and version, so that a copy of it is never wrong, only old; a put or delete that is answered
+ *    after its new version was told, so that whoever was answered calls what he has put; the limits
+ *    of a key counted in the same transaction. Who starts a worker then waits for its code, as it
+ *    waits for the compiler.
  *  - Nodes: LEDGER_NODE_BEGIN makes a new epoch of a server; leases of its earlier epochs are over.
  */
 
