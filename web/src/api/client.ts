@@ -103,11 +103,13 @@ export type RunQuery = {
   since?: string;
   until?: string;
   text?: string;
+  /** The id of a key, for an admin. */
+  key?: string;
 };
 
 export function runsPath(query: RunQuery): string {
   const fields = new URLSearchParams({ limit: String(query.limit ?? 20) });
-  for (const key of ['kind', 'status', 'since', 'until', 'text', 'cursor'] as const)
+  for (const key of ['kind', 'status', 'since', 'until', 'text', 'key', 'cursor'] as const)
     if (query[key]) fields.set(key, query[key]);
   return `/v1/runs?${fields}`;
 }

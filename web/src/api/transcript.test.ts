@@ -13,6 +13,8 @@ const run = (change: Partial<RunDetail>): RunDetail => ({
   error: null,
   tokens: null,
   costUsd: null,
+  priceKnown: true,
+  key: '',
   detail: null,
   events: [],
   ...change,

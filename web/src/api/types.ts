@@ -47,6 +47,10 @@ export type Run = {
   /** null: it asked no model, or the server does not say. */
   tokens: Tokens | null;
   costUsd: number | null;
+  /** false: it asked a model whose price nobody has told. */
+  priceKnown: boolean;
+  /** The id of the key that began it; empty: the operator. */
+  key: string;
 };
 
 export type Tokens = { input: number; output: number };
@@ -145,13 +149,18 @@ export function readRun(value: unknown): Run {
     finishedAt: textOrNull(it.finished_at),
     durationMs: numberOrNull(it.duration_ms),
     error: error && { code: text(error.code), message: text(error.message) },
-    tokens: readTokens(it.tokens),
-    costUsd: numberOrNull(it.cost_usd),
+    key: text(it.key),
+    tokens: readTokens(it.usage),
+    costUsd: numberOrNull(object(it.usage).cost_usd),
+    priceKnown: object(it.usage).price_known !== false,
   };
 }
 
+/** Of a record's detail, or of the account of a run, whose names are longer. */
 export function readTokens(value: unknown): Tokens | null {
-  const { input, output } = object(value);
+  const it = object(value);
+  const input = it.input ?? it.input_tokens;
+  const output = it.output ?? it.output_tokens;
   return numberOrNull(input) === null && numberOrNull(output) === null
     ? null
     : { input: number(input), output: number(output) };

@@ -14,26 +14,51 @@ export type Usage = {
   costUsd: number | null;
 };
 
-export function readUsage(value: unknown): Usage[] {
-  return list(object(value).usage).map((item) => {
-    const it = object(item);
-    return {
-      key: text(it.key),
-      day: text(it.day),
-      type: text(it.type),
-      tasks: number(it.tasks) + number(it.runs),
-      done: number(it.done),
-      wallMs: number(it.wall_ms),
-      tokens:
-        readTokens(it.tokens) ?? readTokens({ input: it.input_tokens, output: it.output_tokens }),
-      costUsd: numberOrNull(it.cost_usd),
-    };
-  });
+export type Today = {
+  key: string;
+  tokens: number;
+  usd: number;
+  /** null: there is no limit. */
+  tokensPerDay: number | null;
+  usdPerDay: number | null;
+};
+
+export type UsageAnswer = { rows: Usage[]; today: Today[] };
+
+function readRow(item: unknown): Usage {
+  const it = object(item);
+  return {
+    key: text(it.key),
+    day: text(it.day),
+    type: text(it.kind) || text(it.type),
+    tasks: number(it.jobs) + number(it.tasks),
+    done: number(it.done),
+    wallMs: number(it.wall_ms),
+    tokens: readTokens(it),
+    costUsd: numberOrNull(it.cost_usd),
+  };
+}
+
+function readToday(item: unknown): Today {
+  const it = object(item);
+  return {
+    key: text(it.key),
+    tokens: number(it.tokens) + number(it.held_tokens),
+    usd: number(it.charged_usd) + number(it.held_usd),
+    tokensPerDay: numberOrNull(it.tokens_per_day),
+    usdPerDay: numberOrNull(it.usd_per_day),
+  };
+}
+
+/** Jobs of every kind where the server counts them; an older one has the tasks alone. */
+export function readUsage(value: unknown): UsageAnswer {
+  const { jobs, usage, today } = object(value);
+  return { rows: list(jobs ?? usage).map(readRow), today: list(today).map(readToday) };
 }
 
 export const usagePath = (since: string): string => `/v1/usage?since=${since}`;
 
-export const loadUsage = async (since: string, signal: AbortSignal): Promise<Usage[]> =>
+export const loadUsage = async (since: string, signal: AbortSignal): Promise<UsageAnswer> =>
   readUsage(await api.json(usagePath(since), { signal }));
 
 export type Sum = Omit<Usage, 'key' | 'day' | 'type'>;

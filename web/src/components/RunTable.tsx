@@ -28,7 +28,12 @@ const runLink = (run: Run): string => `/runs/${encodeURIComponent(run.id)}`;
 const cost: Column<Run> = {
   title: 'Cost',
   numeric: true,
-  cell: (run) => <span title={formatTokens(run.tokens)}>{formatCost(run.costUsd)}</span>,
+  cell: (run) => (
+    <span title={formatTokens(run.tokens)}>
+      {formatCost(run.costUsd)}
+      {run.priceKnown ? '' : ' +?'}
+    </span>
+  ),
 };
 
 export function RunTable({ runs, now, link = runLink, costs = false }: Props) {

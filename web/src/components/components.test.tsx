@@ -20,6 +20,8 @@ const run = (id: string, change: Partial<Run> = {}): Run => ({
   error: null,
   tokens: null,
   costUsd: null,
+  priceKnown: true,
+  key: '',
   ...change,
 });
 

@@ -92,15 +92,21 @@ export default function RunView({ params }: ViewProps) {
 function modelFacts(run: RunDetail, transcript: Transcript | null): Fact[] {
   const detail = object(run.detail);
   const usage = object(object(detail.result).usage);
-  const used = readTokens({ input: usage.input_tokens, output: usage.output_tokens });
   const model = text(detail.model) || transcript?.model || '';
-  const tokens = run.tokens ?? readTokens(detail.tokens) ?? used;
+  const tokens = run.tokens ?? readTokens(detail.tokens) ?? readTokens(usage);
   const cost = run.costUsd ?? numberOrNull(detail.cost_usd) ?? numberOrNull(usage.cost_usd);
   return [
     ...(model ? [['Model', plainText(model)] satisfies Fact] : []),
     ...(transcript?.tools.length ? [['Tools', transcript.tools.join(', ')] satisfies Fact] : []),
     ...(tokens ? [['Tokens', formatTokens(tokens)] satisfies Fact] : []),
-    ...(cost !== null ? [['Cost', formatCost(cost)] satisfies Fact] : []),
+    ...(cost !== null
+      ? [
+          [
+            'Cost',
+            formatCost(cost) + (run.priceKnown ? '' : ' and what has no known price'),
+          ] satisfies Fact,
+        ]
+      : []),
   ];
 }
 
@@ -119,6 +125,7 @@ function Run({ run }: { run: RunDetail }) {
       run.finishedAt ? <time dateTime={run.finishedAt}>{formatTime(run.finishedAt)}</time> : '–',
     ],
     ...modelFacts(run, transcript),
+    ...(run.key ? [['Key', <span className="mono">{run.key}</span>] satisfies Fact] : []),
     ['Id', <span className="mono">{run.id}</span>],
   ];
   return (

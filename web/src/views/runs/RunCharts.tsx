@@ -73,13 +73,15 @@ export default function RunCharts({ query }: { query: RunQuery }) {
             format={formatDuration}
           />
         </div>
-        <Chart
-          title="Spend"
-          figure={formatCost(found.costUsd)}
-          columns={found.spend}
-          series={['cost']}
-          format={formatCost}
-        />
+        {found.costUsd !== null && (
+          <Chart
+            title="Spend"
+            figure={formatCost(found.costUsd)}
+            columns={found.spend}
+            series={['cost']}
+            format={formatCost}
+          />
+        )}
       </div>
     </Section>
   );

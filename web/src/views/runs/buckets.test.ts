@@ -8,9 +8,9 @@ const at = (ms: number, more: object = {}) =>
 test('runs fall into the part of the time they began in', () => {
   const runs = [
     at(0),
-    at(99, { status: 'failed', duration_ms: 30, cost_usd: 0.5 }),
+    at(99, { status: 'failed', duration_ms: 30, usage: { cost_usd: 0.5 } }),
     at(100),
-    at(400, { cost_usd: 0.25 }),
+    at(400, { usage: { cost_usd: 0.25 } }),
   ];
   const found = bucketRuns(runs, 0, 400, 4, String);
   expect(found.count.map(({ values }) => values)).toEqual([

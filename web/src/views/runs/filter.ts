@@ -10,9 +10,19 @@ export type Filter = {
   time: string;
   from: string;
   to: string;
+  /** The id of a key. */
+  key: string;
 };
 
-export const noFilter: Filter = { kind: '', status: '', text: '', time: '', from: '', to: '' };
+export const noFilter: Filter = {
+  kind: '',
+  status: '',
+  text: '',
+  time: '',
+  from: '',
+  to: '',
+  key: '',
+};
 
 export const kinds: readonly [string, string][] = [
   ['', 'Every kind'],
@@ -46,6 +56,7 @@ export function readFilter(search: string): Filter {
     time: spans.some(([span]) => span === time) ? time : '',
     from: read('from'),
     to: read('to'),
+    key: read('key').slice(0, 60),
   };
 }
 
@@ -66,6 +77,7 @@ export function queryOf(filter: Filter, now: number): RunQuery {
   const query: RunQuery = {};
   if (filter.kind) query.kind = filter.kind;
   if (filter.status) query.status = filter.status;
+  if (filter.key) query.key = filter.key;
   if (filter.text.trim()) query.text = filter.text.trim();
   if (filter.time === 'own') {
     const [since, until] = [rfc3339(filter.from), rfc3339(filter.to)];

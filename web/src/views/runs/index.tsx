@@ -69,6 +69,15 @@ function FilterBar({ filter, onChange }: FilterProps) {
       {choose('time', 'Time', spans)}
       {filter.time === 'own' && moment('from', 'From')}
       {filter.time === 'own' && moment('to', 'To')}
+      {filter.key !== '' && (
+        <label>
+          Key
+          <input
+            value={filter.key}
+            onChange={(event) => onChange({ ...filter, key: event.target.value.trim() })}
+          />
+        </label>
+      )}
       <label>
         Text
         <input

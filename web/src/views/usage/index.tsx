@@ -1,5 +1,5 @@
 import { useState } from 'react';
-import { daysOf, loadUsage, sumOf, usagePath, type Usage } from '../../api/usage.ts';
+import { daysOf, loadUsage, sumOf, usagePath, type Today, type Usage } from '../../api/usage.ts';
 import { plainText } from '../../components/ansi.ts';
 import { Chart, type Column as Bar } from '../../components/Chart.tsx';
 import { Curl } from '../../components/Curl.tsx';
@@ -9,6 +9,7 @@ import { Notice } from '../../components/Notice.tsx';
 import { Section } from '../../components/Section.tsx';
 import { formatCost, formatCount, formatDuration, formatTokens } from '../../format.ts';
 import { useLoad } from '../../hooks.ts';
+import { Link } from '../../router.tsx';
 import './usage.css';
 
 const refreshMs = 30_000;
@@ -29,8 +30,10 @@ export default function UsageView() {
   const today = dayOf(Date.now());
   const since = dayOf(Date.now() - (days - 1) * 86_400_000);
   const { data, error, reload } = useLoad((signal) => loadUsage(since, signal), [since], refreshMs);
-  const keys = [...new Set(data?.map((row) => row.key))].sort();
-  const rows = (data ?? []).filter((row) => key === null || row.key === key);
+  const keys = [...new Set(data?.rows.map((row) => row.key))].sort();
+  const mine = (row: { key: string }) => key === null || row.key === key;
+  const rows = (data?.rows ?? []).filter(mine);
+  const limited = (data?.today ?? []).filter(mine);
   return (
     <div className="stack view-usage">
       <div className="page-head">
@@ -76,6 +79,7 @@ export default function UsageView() {
         </Notice>
       )}
       {data && <Charts rows={rows} days={daysOf(since, today)} />}
+      {limited.length > 0 && <Limits rows={limited} />}
       {data && <Table rows={rows} />}
     </div>
   );
@@ -133,14 +137,80 @@ function Charts({ rows, days }: { rows: readonly Usage[]; days: readonly string[
   );
 }
 
+/** How much of it is used, drawn and said. */
+function Share({
+  used,
+  of,
+  format,
+}: {
+  used: number;
+  of: number | null;
+  format: (n: number) => string;
+}) {
+  if (of === null) return <>{format(used)}, no limit</>;
+  return (
+    <span className="usage-share">
+      {format(used)} of {format(of)}
+      <meter
+        min={0}
+        max={of}
+        high={of * 0.8}
+        optimum={0}
+        value={Math.min(used, of)}
+        aria-label="used"
+      />
+    </span>
+  );
+}
+
+const limitColumns: Column<Today>[] = [
+  {
+    title: 'Key',
+    head: true,
+    wide: true,
+    cell: (row) => <span className="mono">{plainText(keyName(row.key))}</span>,
+  },
+  {
+    title: 'Tokens',
+    numeric: true,
+    cell: (row) => <Share used={row.tokens} of={row.tokensPerDay} format={formatCount} />,
+  },
+  {
+    title: 'Spend',
+    numeric: true,
+    cell: (row) => <Share used={row.usd} of={row.usdPerDay} format={formatCost} />,
+  },
+];
+
+/** What counts against the limits of keys: what runs has its part set aside. */
+function Limits({ rows }: { rows: readonly Today[] }) {
+  return (
+    <Section title="Today" flush aside="days are of UTC">
+      <DataTable
+        caption="What each key has used today, and may"
+        columns={limitColumns}
+        rows={rows}
+        rowKey={(row) => row.key}
+      />
+    </Section>
+  );
+}
+
 const columns: Column<Usage>[] = [
   { title: 'Day', head: true, cell: (row) => row.day },
   {
     title: 'Key',
     wide: true,
-    cell: (row) => <span className="mono">{plainText(keyName(row.key))}</span>,
+    cell: (row) =>
+      row.key === '' ? (
+        keyName(row.key)
+      ) : (
+        <Link to={`/runs?key=${encodeURIComponent(row.key)}`} className="mono">
+          {plainText(row.key)}
+        </Link>
+      ),
   },
-  { title: 'Type', plain: true, cell: (row) => plainText(row.type) },
+  { title: 'Kind', plain: true, cell: (row) => plainText(row.type) },
   { title: 'Jobs', numeric: true, cell: (row) => formatCount(row.tasks) },
   { title: 'Done', numeric: true, cell: (row) => formatCount(row.done) },
   { title: 'Time', numeric: true, cell: (row) => formatDuration(row.wallMs) },
