@@ -3,15 +3,9 @@
  * page's policy forbids; inside a shadow root it uses constructed style sheets, which are no text
  * that anybody could inject. So it lives in one.
  */
-import { autocompletion, completionKeymap, type CompletionSource } from '@codemirror/autocomplete';
 import { defaultKeymap, history, historyKeymap } from '@codemirror/commands';
-import {
-  javascript,
-  localCompletionSource,
-  scopeCompletionSource,
-} from '@codemirror/lang-javascript';
+import { javascript } from '@codemirror/lang-javascript';
 import { bracketMatching, indentOnInput, syntaxHighlighting } from '@codemirror/language';
-import { highlightSelectionMatches, search, searchKeymap } from '@codemirror/search';
 import { Compartment, EditorState, StateEffect, StateField } from '@codemirror/state';
 import {
   Decoration,
@@ -58,59 +52,6 @@ const markField = StateField.define<DecorationSet>({
   provide: (field) => EditorView.decorations.from(field),
 });
 
-/** What programs have here of a browser's globals; the rest of the page's is not theirs. */
-const globals = scopeCompletionSource(
-  Object.fromEntries(
-    [
-      'console',
-      'Promise',
-      'Math',
-      'JSON',
-      'Object',
-      'Array',
-      'Map',
-      'Set',
-      'Date',
-      'Number',
-      'String',
-      'RegExp',
-      'Error',
-      'URL',
-      'URLSearchParams',
-      'TextEncoder',
-      'TextDecoder',
-      'Request',
-      'Response',
-      'Headers',
-      'setTimeout',
-      'clearTimeout',
-      'queueMicrotask',
-      'crypto',
-      'structuredClone',
-      'atob',
-      'btoa',
-      'Uint8Array',
-      'AbortController',
-      'ReadableStream',
-    ].map((name) => [name, (globalThis as Record<string, unknown>)[name]]),
-  ),
-);
-
-const databaseCalls = ['query', 'execute', 'batch'];
-
-/** After `env.` the names of the env, after those what a database can be asked. */
-const bindings =
-  (known: { current: { names: readonly string[] } }): CompletionSource =>
-  (context) => {
-    const word = context.matchBefore(/\benv\.(\w+\.)?\w*$/);
-    if (!word) return null;
-    const after = word.text.lastIndexOf('.') + 1;
-    const options = /^env\.\w+\./.test(word.text)
-      ? databaseCalls.map((label) => ({ label, type: 'method' }))
-      : known.current.names.map((label) => ({ label, type: 'variable' }));
-    return { from: word.from + after, options };
-  };
-
 let sheet: CSSStyleSheet | null = null;
 function styles(): CSSStyleSheet {
   if (!sheet) {
@@ -124,6 +65,7 @@ export default function Editor({ value, onChange, onRun, typescript, names, mark
   const host = useRef<HTMLDivElement>(null);
   const view = useRef<EditorView | null>(null);
   const language = useRef(new Compartment());
+  const more = useRef(new Compartment());
   // The editor is made once; what it calls is always the newest.
   const calls = useRef({ onChange, onRun, names });
   calls.current = { onChange, onRun, names };
@@ -154,13 +96,9 @@ export default function Editor({ value, onChange, onRun, typescript, names, mark
           bracketMatching(),
           highlightActiveLine(),
           // Tab is left alone: it is how a keyboard gets out of here.
-          keymap.of([...completionKeymap, ...searchKeymap, ...defaultKeymap, ...historyKeymap]),
-          search({ top: true }),
-          highlightSelectionMatches(),
-          autocompletion({
-            override: [localCompletionSource, globals, bindings(calls)],
-            icons: false,
-          }),
+          // Before the usual keys, some of which they take.
+          more.current.of([]),
+          keymap.of([...defaultKeymap, ...historyKeymap]),
           language.current.of(javascript({ typescript })),
           syntaxHighlighting(classHighlighter),
           markField,
@@ -187,6 +125,14 @@ export default function Editor({ value, onChange, onRun, typescript, names, mark
       }),
     });
     view.current = editor;
+    // A program can be written without them, so a failure to load them is none.
+    void import('./editorExtras.ts').then(
+      ({ extras }) => {
+        if (view.current === editor)
+          editor.dispatch({ effects: more.current.reconfigure(extras(calls)) });
+      },
+      () => {},
+    );
     return () => {
       view.current = null;
       editor.destroy();
