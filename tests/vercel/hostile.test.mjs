@@ -292,6 +292,8 @@ test('archives that are none, and bombs', async () => {
 
 test('requests that are wrong', async () => {
   const box = await create({ ports: [1] });
+  for (const [host, end] of [['[::1]', 'localhost'], ['[::1]:81', 'localhost:81'], ['localhost', 'localhost']])
+    assert.equal((await ask('GET', box.at, undefined, { headers: { Host: host } })).json.routes[0].url, `http://1-${box.session.id}.${end}`);
   const wrong = [
     ['/v3/sandboxes', { ports: [0] }], ['/v3/sandboxes', { ports: Array(16).fill(80) }], ['/v3/sandboxes', { ports: 'x' }],
     ['/v3/sandboxes', { timeout: -1 }], ['/v3/sandboxes', { timeout: 1e15 }], ['/v3/sandboxes', { resources: { vcpus: 0 } }],

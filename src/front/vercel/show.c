@@ -167,6 +167,8 @@ json_t *show_routes(const struct http_req *req, const struct named *n) {
     json_t *list = json_array();
     const char *session = named_session(n);
     const char *port_text = strrchr(http_req_authority(req), ':');
+    if (port_text && strchr(port_text, ']'))
+        port_text = NULL; /* of an address of IPv6, without a port */
     size_t i;
     const json_t *port;
     json_array_foreach(named_config(n, "ports"), i, port) {
