@@ -392,6 +392,11 @@ static int open_tasks(struct front_server *s, struct err *err) {
                                                               .executes = f->executes}});
     s->caretaker = caretaker_create(&s->loop, f->store, s->config->data_dir);
     f->disk = caretaker_disk(s->caretaker);
+    f->mirror = mirror_create(
+        &(struct mirror_options){.loop = &s->loop,
+                                 .store = f->store,
+                                 .key = secrets_take(&s->secrets, "AWS_ACCESS_KEY_ID"),
+                                 .secret = secrets_take(&s->secrets, "AWS_SECRET_ACCESS_KEY")});
     return 0;
 }
 
@@ -433,6 +438,7 @@ static void on_drained(void *ctx) {
     for (size_t i = 0; i < ARRAY_LEN(s->signals); i++)
         uv_close((uv_handle_t *)&s->signals[i], NULL);
     caretaker_close(s->caretaker);
+    mirror_close(s->front.mirror);
 }
 
 static void on_signal(uv_signal_t *h, int signo) {

@@ -12,6 +12,7 @@
 #include "front/secrets.h"
 #include "front/start/listen.h"
 #include "front/store/disk.h"
+#include "front/store/mirror.h"
 #include "front/store/store.h"
 
 #include <stdbool.h>
@@ -24,6 +25,7 @@ struct front {
     const struct secrets *secrets;
     struct store *store;
     const struct disk_usage *disk;
+    struct mirror *mirror; /* of artifacts; NULL: there is none */
     struct keyring *keys;
     struct ledger_db *ledger_db;
     struct ledger *ledger;

@@ -660,8 +660,9 @@ static void set_request(struct fetch *f, const struct fetch_options *o) {
         (void)curl_easy_setopt(e, CURLOPT_NOBODY, 1L);
     for (size_t i = 0; i < o->nheaders; i++)
         add_header(f, o->headers[i].name, o->headers[i].value);
-    /* A colon alone takes a field away: no round trip before a large body. */
-    struct curl_slist *list = curl_slist_append(f->headers, "Expect:");
+    /* A colon alone takes a field away: no round trip before a large body. But it would be signed.
+     */
+    struct curl_slist *list = o->sign ? NULL : curl_slist_append(f->headers, "Expect:");
     if (list)
         f->headers = list;
     (void)curl_easy_setopt(e, CURLOPT_HTTPHEADER, f->headers);
@@ -673,6 +674,11 @@ static void set_request(struct fetch *f, const struct fetch_options *o) {
     (void)curl_easy_setopt(e, CURLOPT_TIMEOUT_MS, (long)o->total_timeout_ms);
     if (o->ca_file)
         (void)curl_easy_setopt(e, CURLOPT_CAINFO, o->ca_file);
+    if (o->sign) {
+        (void)curl_easy_setopt(e, CURLOPT_AWS_SIGV4, o->sign);
+        (void)curl_easy_setopt(e, CURLOPT_USERNAME, o->user);
+        (void)curl_easy_setopt(e, CURLOPT_PASSWORD, o->password);
+    }
 }
 
 int fetch_start(struct fetch_pool *p, const struct fetch_options *options, struct fetch **ret_fetch,

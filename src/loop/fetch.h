@@ -48,6 +48,12 @@ struct fetch_options {
     size_t max_body_bytes;       /* 0: none */
     unsigned max_redirects;      /* 0: a redirect is an answer like any other */
     const char *ca_file;         /* NULL: the system's */
+    /* Signed by AWS's Signature V4: "aws:amz:REGION:s3", with the id of the key and its secret.
+     * The URL has only letters, digits and "-._~/", and a header names the hash of the body. NULL:
+     * not signed. */
+    const char *sign;
+    const char *user;
+    const char *password;
     /* Asked for every address before a connection to it is made or used again; false refuses it.
      * NULL allows all. */
     bool (*on_address)(void *ctx, const struct sockaddr *address);

@@ -109,6 +109,7 @@ describe('bad input', () => {
     'post /v1/sandboxes/{id}/files/mkdir': { path: '/work/d' },
     'post /v1/sandboxes/{id}/files/move': { from: '/work/a', to: '/work/b' },
     'post /v1/sandboxes/{id}/snapshots': {},
+    'post /v1/keys': { name: 'x' },
     'post /v1/tasks': { type: 'run', input: { code: 'export default () => 1' } },
   };
   const operations = Object.entries(api.paths).flatMap(([path, methods]) =>

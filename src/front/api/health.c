@@ -98,6 +98,18 @@ static void write_disk(struct buf *b, const struct disk_usage *d) {
     gauge(b, "cay_disk_counted", "1: all files were counted, 0: there are too many.", d->is_whole);
 }
 
+static void write_bucket(struct buf *b, const struct mirror *m) {
+    if (!m)
+        return;
+    struct mirror_stats s = mirror_stats(m);
+    gauge(b, "cay_bucket_waiting", "Artifacts to be sent to the bucket, or removed there.",
+          s.waiting);
+    gauge(b, "cay_bucket_up", "0: the last request to the bucket failed.", !*s.error);
+    counter(b, "cay_bucket_sent_total", "Artifacts sent to the bucket.", s.sent);
+    counter(b, "cay_bucket_removed_total", "Artifacts removed there.", s.removed);
+    counter(b, "cay_bucket_failures_total", "Requests to the bucket that failed.", s.failed);
+}
+
 static void metrics(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct http_stats s = http_server_stats(f->http);
@@ -125,6 +137,7 @@ static void metrics(struct http_req *req, void *ctx) {
     write_children(&b, f);
     write_runs(&b, f);
     write_disk(&b, f->disk);
+    write_bucket(&b, f->mirror);
     metrics_write(f->metrics, &b);
     http_respond_buf(req, 200, "text/plain; version=0.0.4; charset=utf-8", &b);
 }

@@ -34,6 +34,7 @@ enum {
     CARE_UNWATCH,
     CARE_UNUSED,
     CARE_FORGET_BLOB,
+    CARE_DOOM_BLOB,
     CARE_BLOB,
 };
 
@@ -65,7 +66,11 @@ static const char *const sql[] = {
     [CARE_UNWATCH] = "DELETE FROM run_watch WHERE run < (SELECT max(run) FROM run_watch)"
                      " AND NOT EXISTS (SELECT 1 FROM runs WHERE rowid = run"
                      " AND status = 'running')",
-    [CARE_UNUSED] = "SELECT hash FROM blobs WHERE uses = 0 AND hash > '' LIMIT 32",
+    /* With a bucket, what is there has to be removed there first. */
+    [CARE_UNUSED] = "SELECT hash FROM blobs WHERE uses = 0 AND hash > ''"
+                    " AND (stored <> 2 OR NOT ?1) LIMIT 32",
+    [CARE_DOOM_BLOB] = "UPDATE blobs SET stored = 2 WHERE hash = ?1 AND uses = 0"
+                       " AND stored IN (1, 3)",
     [CARE_FORGET_BLOB] = "DELETE FROM blobs WHERE hash = ?1 AND uses = 0",
     [CARE_BLOB] = "SELECT 1 FROM blobs WHERE hash = ?1",
 };
@@ -265,15 +270,25 @@ static int watch_runs(struct store *s, struct err *err) {
 
 /* In a transaction: who adds one renames its file in one. */
 static int forget_blob(struct store *s, const char *hash, struct err *err) {
+    int64_t doomed = 0;
+    int rc = 0;
+    files_delete(s->files, hash);
+    if (*s->settings.bucket_url) {
+        sqlite3_stmt *st = store_ready(s, STORE_CARE, CARE_DOOM_BLOB);
+        store_bind_str(st, 1, hash);
+        rc = store_step(st, "forget an artifact", &doomed, err);
+    }
+    if (rc < 0 || doomed > 0)
+        return rc;
     sqlite3_stmt *st = store_ready(s, STORE_CARE, CARE_FORGET_BLOB);
     store_bind_str(st, 1, hash);
-    files_delete(s->files, hash);
     return store_step(st, "forget an artifact", NULL, err);
 }
 
 static size_t read_unused(struct store *s, char hashes[STEP_RUNS][65]) {
     size_t n = 0;
     sqlite3_stmt *st = store_ready(s, STORE_CARE, CARE_UNUSED);
+    store_bind_int(st, 1, *s->settings.bucket_url != 0);
     while (n < STEP_RUNS && sqlite3_step(st) == SQLITE_ROW)
         (void)snprintf(hashes[n++], 65, "%s", (const char *)sqlite3_column_text(st, 0));
     (void)sqlite3_reset(st);

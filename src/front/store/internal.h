@@ -29,6 +29,7 @@ enum store_subject {
     STORE_RECORDS,
     STORE_NETWORK,
     STORE_ARTIFACTS,
+    STORE_MIRROR,
     STORE_CARE,
     STORE_SUBJECTS
 };
@@ -43,6 +44,7 @@ extern const struct store_statements store_worker_statements;
 extern const struct store_statements store_record_statements;
 extern const struct store_statements store_network_statements;
 extern const struct store_statements store_artifact_statements;
+extern const struct store_statements store_mirror_statements;
 extern const struct store_statements store_care_statements; /* on care_db */
 extern const struct store_statements *const store_statements[STORE_SUBJECTS];
 

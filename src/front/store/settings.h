@@ -7,6 +7,8 @@
 
 #include <stdint.h>
 
+enum { STORE_BUCKET_URL_SIZE = 512 };
+
 struct store_settings {
     int64_t keep_runs; /* that have ended, of all keys together */
     int64_t keep_s;
@@ -17,6 +19,8 @@ struct store_settings {
     int64_t artifact_mb;
     int64_t workers; /* of one key */
     int64_t workers_mb;
+    char bucket_url[STORE_BUCKET_URL_SIZE]; /* where copies of artifacts go; "": nowhere */
+    char bucket_region[64];
 };
 
 struct store_settings store_settings_default(void);

@@ -183,6 +183,16 @@ const char *const store_migrations[] = {
                                                                                           "= "
                                                                                           "old.id; "
                                                                                           "END;",
+    /* 9: where each blob is (mirror.c): 0 here alone, 1 in the bucket too, 2 to be removed there, 3
+       being sent. */
+    "DROP TRIGGER artifact_added;"
+    "ALTER TABLE blobs ADD COLUMN stored INTEGER NOT NULL DEFAULT 0;"
+    "CREATE INDEX blobs_moving ON blobs (stored, hash) WHERE stored <> 1;"
+    "CREATE TRIGGER artifact_added AFTER INSERT ON artifacts BEGIN"
+    " INSERT INTO blobs (hash, bytes, uses) VALUES (new.hash, new.bytes, 1)"
+    " ON CONFLICT (hash) DO UPDATE SET uses = uses + 1, bytes = excluded.bytes;"
+    " UPDATE run_sums SET bytes = bytes + new.bytes WHERE owner ="
+    " (SELECT owner FROM runs WHERE id = new.run_id AND status <> 'running'); END;",
 };
 const int store_migration_count = ARRAY_LEN(store_migrations);
 
@@ -190,6 +200,7 @@ const struct store_statements *const store_statements[STORE_SUBJECTS] = {
     [STORE_RUNS] = &store_run_statements,           [STORE_WORKERS] = &store_worker_statements,
     [STORE_RECORDS] = &store_record_statements,     [STORE_NETWORK] = &store_network_statements,
     [STORE_ARTIFACTS] = &store_artifact_statements, [STORE_CARE] = &store_care_statements,
+    [STORE_MIRROR] = &store_mirror_statements,
 };
 
 static int prepare(struct store *s, int subject, struct err *err) {
