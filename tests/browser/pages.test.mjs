@@ -64,6 +64,16 @@ test('the first page says what this is and leads to three things', limit, async 
   clean();
 });
 
+test('a program is run on the first page, and finds no way out', limit, async () => {
+  await page.goto(`${cay.url}/`);
+  await page.getByRole('button', { name: 'Run it here' }).focus();
+  await page.keyboard.press('Enter');
+  const outcome = page.locator('.home-outcome');
+  await outcome.getByText('Hello', { exact: true }).waitFor();
+  assert.match(await outcome.innerText(), /Gave back\s+\w*Error: /);
+  clean();
+});
+
 test('usage is shown by key and day, as charts and as a table', limit, async () => {
   const { id } = await call('POST', '/v1/tasks', {
     type: 'run',
@@ -87,11 +97,16 @@ test(
   limit,
   async () => {
     await page.goto(`${cay.url}/play`);
+    await page.getByRole('textbox', { name: 'Env, as JSON' }).fill('{');
+    assert.ok(await page.getByRole('button', { name: 'Add a database' }).isDisabled());
+    await page.getByRole('textbox', { name: 'Env, as JSON' }).fill('');
+    await page.getByRole('button', { name: 'Add a database' }).click();
+    await page.getByText('Tables of playground-db', { exact: true }).waitFor();
     await page.getByLabel('Examples').selectOption('A database of its own');
     const editor = page.getByRole('textbox', { name: 'Program' });
     await page.getByRole('button', { name: 'Run', exact: true }).click();
     await page.locator('.outcome-state').getByText('done').waitFor();
-    await page.getByText('Tables of notes').click();
+    await page.getByText('Tables of notes', { exact: true }).click();
     const table = page.getByRole('region', { name: 'Table notes' });
     await table.getByText('1 rows').waitFor();
     await page.getByRole('button', { name: 'Run', exact: true }).click();
@@ -100,20 +115,30 @@ test(
     await editor.click();
     await page.keyboard.press('Control+End');
     await page.keyboard.type('env.');
-    await page.getByRole('option', { name: 'db' }).waitFor();
-    await page.keyboard.press('Enter');
+    // Enter would be too soon for the editor, which guards against it for a moment.
+    await page.getByRole('option', { name: 'db' }).click();
     await page.keyboard.type('.qu');
     await page.getByRole('option', { name: 'query' }).waitFor();
     await page.keyboard.press('Escape');
     await page.keyboard.press('Control+f');
     await page.getByRole('textbox', { name: 'Find' }).pressSequentially('INSERT');
     await until('it is found', async () => (await page.locator('.cm-searchMatch').count()) > 0);
+    const ground = () =>
+      page.locator('.cm-panels').evaluate((it) => getComputedStyle(it).backgroundColor);
+    await page.emulateMedia({ colorScheme: 'light' });
+    const light = await ground();
+    await page.emulateMedia({ colorScheme: 'dark' });
+    assert.notEqual(await ground(), light, 'it is dark where the page is');
+    await page.emulateMedia({ colorScheme: 'light' });
     await page.keyboard.press('Escape');
 
     await page.getByLabel('Examples').selectOption('A worker');
     await page.getByRole('textbox', { name: /^Name of a worker/ }).fill('hello');
+    await page.getByRole('checkbox', { name: /^Anybody may call it/ }).check();
     await page.getByRole('button', { name: 'Deploy' }).click();
     const link = page.getByRole('link', { name: /^http:\/\/hello\.localhost/ });
+    await link.waitFor();
+    assert.equal((await getJson(`${cay.url}/v1/workers/hello`)).code.public, true);
     const opened = await context.newPage();
     await opened.goto(`${await link.getAttribute('href')}there`);
     assert.match(await opened.locator('body').innerText(), /"hello":\s*"\/there"/);

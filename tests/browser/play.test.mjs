@@ -210,7 +210,9 @@ test('TypeScript runs, and a run can be loaded again', limit, async () => {
   await until('the program is back', async () => (await editor(page).innerText()).includes(mark));
   await page.getByRole('region', { name: 'Result' }).getByText(`"${mark}"`).waitFor();
 
-  // The command that does the same does the same.
+  // The command that does the same does the same, where one wants to see it.
+  assert.equal(await page.getByRole('region', { name: 'The same with curl' }).count(), 0);
+  await page.getByRole('button', { name: 'curl', exact: true }).click();
   const curl = await page.getByRole('region', { name: 'The same with curl' }).innerText();
   assert.match(curl, new RegExp(`curl -N ${cay.url}/v1/run`));
   const { execFile } = await import('node:child_process');

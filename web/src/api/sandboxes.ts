@@ -55,7 +55,14 @@ export type EntryKind = 'file' | 'dir' | 'link' | 'other';
 export type Entry = { name: string; kind: EntryKind; mode: string; size: number; mtime: string };
 export type Listing = { entries: Entry[]; more: boolean };
 
-export type Snapshot = { id: string; name: string; createdAt: string; bytes: number | null };
+export type Snapshot = {
+  id: string;
+  name: string;
+  createdAt: string;
+  bytes: number | null;
+  /** Of the sandbox it was made of; "" is the host's own. */
+  root: string;
+};
 
 export type NetworkEvent = {
   time: string;
@@ -182,6 +189,7 @@ export function readSnapshot(value: unknown): Snapshot {
     name: text(it.name),
     createdAt: time(it.created_at) ?? '',
     bytes: numberOrNull(it.size_bytes) ?? numberOrNull(it.bytes) ?? numberOrNull(it.size),
+    root: text(it.root),
   };
 }
 

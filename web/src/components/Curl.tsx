@@ -31,7 +31,7 @@ function setShown(value: boolean): void {
   for (const listener of listeners) listener();
 }
 
-const useShown = (): boolean => useSyncExternalStore(subscribe, () => shown);
+export const useShown = (): boolean => useSyncExternalStore(subscribe, () => shown);
 
 export function CurlSwitch() {
   const on = useShown();

@@ -117,7 +117,7 @@ export default function Editor({ value, onChange, onRun, typescript, names, mark
               return true;
             },
           }),
-          EditorView.contentAttributes.of({ 'aria-label': 'Program' }),
+          EditorView.contentAttributes.of({ 'aria-label': 'Program', tabindex: '0' }),
           EditorView.updateListener.of((update) => {
             if (update.docChanged) calls.current.onChange(update.state.doc.toString());
           }),

@@ -28,7 +28,9 @@ export function Workers({ form }: { form: Form }) {
   const workers = useLoad(loadWorkers, []);
   const [name, setName] = useState('');
   const [problem, setProblem] = useState<string | null>(null);
-  const body = bodyOf(form);
+  const [isPublic, setPublic] = useState(false);
+  const made = bodyOf(form);
+  const body = typeof made === 'string' ? made : { ...made, public: isPublic };
   const id = name.trim();
 
   async function act(what: () => Promise<unknown>) {
@@ -66,6 +68,14 @@ export function Workers({ form }: { form: Form }) {
             autoComplete="off"
             onChange={(event) => setName(event.target.value)}
           />
+        </label>
+        <label className="worker-public">
+          <input
+            type="checkbox"
+            checked={isPublic}
+            onChange={(event) => setPublic(event.target.checked)}
+          />
+          <span>Anybody may call it, without a key</span>
         </label>
         <button type="submit" className="button" disabled={id === ''}>
           Deploy

@@ -19,3 +19,17 @@ export const facetsOf = (env: string): string[] => [
       .filter(Boolean),
   ),
 ];
+
+/** The same with a database more, under a name that is free; null where it cannot be read. */
+export function withDatabase(env: string): string | null {
+  let now: unknown = {};
+  try {
+    if (env.trim() !== '') now = JSON.parse(env);
+  } catch {
+    return null;
+  }
+  if (typeof now !== 'object' || now === null || Array.isArray(now)) return null;
+  let name = 'db';
+  for (let n = 2; name in now; n++) name = `db${n}`;
+  return JSON.stringify({ ...now, [name]: { $facet: `playground-${name}` } }, null, 1);
+}

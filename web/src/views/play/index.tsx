@@ -5,6 +5,7 @@ import { failedLine, readProgram } from '../../api/program.ts';
 import { RunBadge } from '../../components/Badge.tsx';
 import { plainText } from '../../components/ansi.ts';
 import { Code } from '../../components/Code.tsx';
+import { useShown } from '../../components/Curl.tsx';
 import { Copy } from '../../components/Copy.tsx';
 import { PlayIcon, StopIcon } from '../../components/Icon.tsx';
 import { Loading } from '../../components/Loading.tsx';
@@ -25,7 +26,7 @@ import { lazyView } from '../../lazyView.ts';
 import { examples } from './examples.ts';
 import { Database } from './Database.tsx';
 import { Workers } from './Workers.tsx';
-import { facetsOf, namesOf } from './env.ts';
+import { facetsOf, namesOf, withDatabase } from './env.ts';
 import { bodyOf, curlOf, formOf, readForm, readShared, share, type Form } from './request.ts';
 import { useProgram, type Running } from './useProgram.ts';
 import './play.css';
@@ -179,11 +180,13 @@ export default function PlayView() {
             </span>
           </div>
         </div>
-        <Outcome run={run} />
+        <div className="play-side">
+          <Outcome run={run} />
+          {facets.map((facet) => (
+            <Database key={facet} facet={facet} turn={run.state === 'ended' ? run.startedAt : 0} />
+          ))}
+        </div>
       </div>
-      {facets.map((facet) => (
-        <Database key={facet} facet={facet} turn={run.state === 'ended' ? run.startedAt : 0} />
-      ))}
       <Workers form={form} />
       <Recent
         runs={recent.data?.runs ?? []}
@@ -224,6 +227,14 @@ function Settings({ form, change }: { form: Form; change: (part: Partial<Form>) 
           onChange={(event) => change({ memoryMib: event.target.value })}
         />
       </label>
+      <button
+        type="button"
+        className="button quiet play-add"
+        disabled={withDatabase(form.env) === null}
+        onClick={() => change({ env: withDatabase(form.env) ?? form.env })}
+      >
+        Add a database
+      </button>
       <label className="play-env">
         <span>Env, as JSON</span>
         <textarea
@@ -336,6 +347,10 @@ function Recent({ runs, failed, onLoad }: RecentProps) {
 
 /** The same run from a terminal. */
 function Curl({ form }: { form: Form }) {
+  return useShown() ? <CurlShown form={form} /> : null;
+}
+
+function CurlShown({ form }: { form: Form }) {
   const { status } = useFeed();
   const [copied, setCopied] = useState(false);
   const body = bodyOf(form);

@@ -14,12 +14,25 @@ import { navigate } from '../../router.tsx';
 
 const refreshMs = 10_000;
 
+/** What was kept is only half of it without the root it stood on. */
+const bodyOf = ({ id, root }: Snapshot) => ({ snapshot: id, ...(root ? { root } : {}) });
+
 /** What sandboxes have left behind: each is the beginning of a new one. */
 export function Snapshots() {
-  const { data, reload } = useLoad((signal) => sandboxes.snapshots(signal), [], refreshMs);
+  const { data, error, reload } = useLoad((signal) => sandboxes.snapshots(signal), [], refreshMs);
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState<string | null>(null);
   const now = useNow(10_000);
+  if (!data && error)
+    return (
+      <Notice
+        tone="bad"
+        title="The snapshots could not be loaded"
+        action={{ label: 'Try again', run: reload }}
+      >
+        {error.message}.
+      </Notice>
+    );
   if (!data || data.length === 0) return null;
 
   async function act(what: () => Promise<void>) {
@@ -55,14 +68,14 @@ export function Snapshots() {
             disabled={busy}
             onClick={() =>
               void act(async () => {
-                const made = await sandboxes.create({ snapshot: it.id });
+                const made = await sandboxes.create(bodyOf(it));
                 navigate(`/sandboxes/${encodeURIComponent(made.id)}`);
               })
             }
           >
             Restore<span className="visually-hidden"> {nameOf(it)} into a new sandbox</span>
           </button>
-          <Curl call={calls.create({ snapshot: it.id })} of={`restore ${nameOf(it)}`} />
+          <Curl call={calls.create(bodyOf(it))} of={`restore ${nameOf(it)}`} />
           <Confirm
             quiet
             label="Delete"

@@ -1,4 +1,4 @@
-// What a newcomer finds: the API's reference, with calls to try.
+// The API's reference: every operation is found, read and tried.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { after, before, test } from 'node:test';
