@@ -13,6 +13,8 @@
 #define LIMIT_WRITE_TIMEOUT_MS   30000
 #define LIMIT_DRAIN_TIMEOUT_MS   10000
 #define LIMIT_RATE_PLACES        8192 /* callers that are told apart */
+#define LIMIT_ACCOUNT_JOB_USD    5    /* set aside for a job in a sandbox that names no budget */
+#define LIMIT_ACCOUNT_JOB_TOKENS 5000000
 #define LIMIT_ADDRESS_PER_MINUTE 1200 /* requests without a key, of one address beyond loopback */
 #define LIMIT_KEYS               1000 /* that are valid; more are made by `cay key` alone */
 #define LIMIT_WS_MESSAGE_BYTES   (4 * 1024 * 1024)

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "front/account/account.h"
 #include "front/agent/agent.h"
 #include "front/api/api.h"
 #include "front/code/code.h"
@@ -227,12 +228,33 @@ static int open_runner(struct front_server *s, struct err *err) {
     return 0;
 }
 
+static void on_job_end(void *ctx, const char *owner, const char *kind, bool done, int64_t wall_ms) {
+    account_count_job(ctx, owner, kind, done, wall_ms);
+}
+
+/* The limit of a key that was revoked meanwhile is not known any more. */
+static int64_t max_jobs(void *ctx, const char *owner) {
+    struct identity who;
+    return key_identity(ctx, owner, &who, NULL) == 0 ? who.max_jobs : 0;
+}
+
 static int open_models(struct front_server *s, struct err *err) {
-    return models_create(&s->loop,
-                         &(struct models_options){.file = s->config->models_file,
-                                                  .secrets = &s->secrets,
-                                                  .demo_delay_ms = -1},
-                         &s->front.models, err);
+    struct front *f = &s->front;
+    int rc = models_create(&s->loop,
+                           &(struct models_options){.file = s->config->models_file,
+                                                    .secrets = &s->secrets,
+                                                    .demo_delay_ms = -1},
+                           &f->models, err);
+    if (rc < 0)
+        return rc;
+    f->accounts = accounts_create(
+        &(struct accounts_options){.loop = &s->loop,
+                                   .ledger = f->ledger,
+                                   .keys = f->keys,
+                                   .dearest = model_catalog_dearest(models_catalog(f->models))});
+    jobs_on_end(f->jobs, on_job_end, f->accounts);
+    jobs_set_limit(f->jobs, max_jobs, f->keys);
+    return 0;
 }
 
 static int open_agents(struct front_server *s, struct err *err) {
@@ -242,6 +264,7 @@ static int open_agents(struct front_server *s, struct err *err) {
                                                        .runner = f->runner,
                                                        .jobs = f->jobs,
                                                        .models = f->models,
+                                                       .accounts = f->accounts,
                                                        .defs = s->agent_defs,
                                                        .model = s->config->model,
                                                        .limits = s->config->agents,
@@ -301,6 +324,7 @@ static int open_executor(struct front_server *s, struct err *err) {
         executes_create(&(struct executes_options){.loop = &s->loop,
                                                    .jobs = f->jobs,
                                                    .models = f->models,
+                                                   .accounts = f->accounts,
                                                    .runner = f->runner,
                                                    .network = sandboxes_network(f->sandboxes),
                                                    .model = s->config->model,
@@ -410,8 +434,10 @@ static void on_part_ended(void *ctx) {
     codes_destroy(s->front.codes);
     vercel_destroy(s->front.vercel);
     jobs_destroy(s->front.jobs); /* tells the last ends */
+    accounts_close(s->front.accounts);
     ledger_close(s->front.ledger);
     tasks_destroy(s->front.tasks);
+    accounts_destroy(s->front.accounts);
 }
 
 static void on_sandboxes_closed(void *ctx) {

@@ -31,6 +31,7 @@ struct front {
     struct ledger *ledger;
     struct tasks *tasks;
     struct jobs *jobs;
+    struct accounts *accounts;
     struct http_server *http;
     struct metrics *metrics;
     struct sessions *sessions;

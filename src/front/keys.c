@@ -7,13 +7,14 @@
 #include "base/utf8.h"
 #include "front/ledger/db.h"
 
+#include <math.h>
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SECRET_BYTES = 20, NAME_MAX_BYTES = 60 };
+enum { SECRET_BYTES = 20, NAME_MAX_BYTES = 60, USD_PER_DAY_MAX = 1000000 };
 
 static const char *const scopes[] = {"read", "run", "admin"};
 
@@ -38,8 +39,10 @@ static int check_request(const struct key_request *r, struct err *err) {
         return err_set(err, ERR_BAD_REQUEST, "a key's name is UTF-8");
     if (!key_scope_parse(r->scope, &scope))
         return err_set(err, ERR_BAD_REQUEST, "a key's scope is read, run or admin");
-    if (r->rate_per_minute < 0)
-        return err_set(err, ERR_BAD_REQUEST, "a rate limit is not negative");
+    if (r->rate_per_minute < 0 || r->max_jobs < 0 || r->tokens_per_day < 0)
+        return err_set(err, ERR_BAD_REQUEST, "a limit is not negative");
+    if (!(r->usd_per_day >= 0 && r->usd_per_day <= USD_PER_DAY_MAX))
+        return err_set(err, ERR_BAD_REQUEST, "dollars a day are from 0 to %d", USD_PER_DAY_MAX);
     if (r->grants && strlen(r->grants) >= KEY_GRANTS_SIZE)
         return err_set(err, ERR_TOO_LARGE, "a key's grants have at most %d bytes",
                        KEY_GRANTS_SIZE - 1);
@@ -54,6 +57,9 @@ int key_make(const struct key_request *request, char ret_text[KEY_TEXT_SIZE],
     struct ledger_key k = {.name = xstrdup(request->name),
                            .scope = xstrdup(request->scope),
                            .rate_per_minute = request->rate_per_minute,
+                           .max_jobs = request->max_jobs,
+                           .tokens_per_day = request->tokens_per_day,
+                           .nusd_per_day = llround(request->usd_per_day * 1e9),
                            .grants = request->grants ? xstrdup(request->grants) : NULL,
                            .created_ms = clock_wall_ms()};
     id_new("key", k.id);
@@ -89,7 +95,10 @@ static int refuse(struct err *err) {
 }
 
 static void fill(const struct ledger_key *k, struct identity *id) {
-    *id = (struct identity){.rate_per_minute = k->rate_per_minute};
+    *id = (struct identity){.rate_per_minute = k->rate_per_minute,
+                            .max_jobs = k->max_jobs,
+                            .tokens_per_day = k->tokens_per_day,
+                            .nusd_per_day = k->nusd_per_day};
     (void)snprintf(id->key_id, sizeof(id->key_id), "%s", k->id);
     (void)snprintf(id->name, sizeof(id->name), "%s", k->name);
     (void)snprintf(id->grants, sizeof(id->grants), "%s", k->grants ? k->grants : "");

@@ -25,7 +25,10 @@ struct identity {
     char key_id[ID_SIZE]; /* "" for the operator */
     char name[64];
     enum key_scope scope;
-    int64_t rate_per_minute;
+    int64_t rate_per_minute; /* each 0: no limit of its own */
+    int64_t max_jobs;
+    int64_t tokens_per_day;
+    int64_t nusd_per_day;
     char grants[KEY_GRANTS_SIZE]; /* JSON {"facets":[names],"workers":..,"routes":..,"binds":..}, or
                                      "": all */
 };
@@ -33,7 +36,10 @@ struct identity {
 struct key_request {
     const char *name;
     const char *scope;
-    int64_t rate_per_minute;
+    int64_t rate_per_minute; /* each 0: no limit */
+    int64_t max_jobs;        /* at a time */
+    int64_t tokens_per_day;
+    double usd_per_day;
     const char *grants; /* NULL: whatever it makes itself */
 };
 

@@ -88,8 +88,8 @@ test('keys: create, list, revoke', async (t) => {
   assert.deepEqual(
     listed.map(({ created_at, ...rest }) => rest),
     [
-      { id: one.id, name: 'first ä', scope: 'admin', rate_per_minute: 10, revoked: false },
-      { id: two.id, name: 'second', scope: 'run', rate_per_minute: 0, revoked: false },
+      { id: one.id, name: 'first ä', scope: 'admin', rate_per_minute: 10, max_jobs: 0, tokens_per_day: 0, usd_per_day: 0, revoked: false },
+      { id: two.id, name: 'second', scope: 'run', rate_per_minute: 0, max_jobs: 0, tokens_per_day: 0, usd_per_day: 0, revoked: false },
     ],
   );
   const text = await ok('key', 'list', '--data-dir', dir);

@@ -1,7 +1,10 @@
-// How often callers may come: by their key, and without one by their address.
+// How often callers may come, and what keys may spend.
 import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { bearer, createKey, request, startCay } from '../lib/cay.mjs';
+import { bearer, createKey, request, runCay, startCay, tempDir, until } from '../lib/cay.mjs';
+import { say, scripted } from '../lib/model.mjs';
 
 describe('rates', () => {
   let cay;
@@ -70,4 +73,152 @@ test('nobody else is believed about where they come from', async (t) => {
     const answer = await request(cay, '/v1/runs', { headers: { 'X-Forwarded-For': '203.0.113.1' } });
     assert.equal(answer.status, 200);
   }
+});
+
+// A model of $1 a token, so that sums are easy: 1 token in, n out.
+const models = {
+  defaults: { anthropic: 'pricey' },
+  models: [
+    { id: 'claude-pricey', provider: 'anthropic', aliases: ['pricey', 'sonnet'], usd_per_million: { input: 0, output: 1_000_000 }, max_output: 300 },
+    { id: 'claude-dear', provider: 'anthropic', usd_per_million: { input: 0, output: 1_000_000 }, max_output: 300 },
+  ],
+};
+
+async function startPriced(t, answers, more = {}) {
+  const model = await scripted(t, answers);
+  const dataDir = more.dataDir ?? tempDir(t);
+  const file = join(dataDir, 'models.json');
+  writeFileSync(file, JSON.stringify(models));
+  const cay = await startCay({ dataDir, env: model.env, config: { models_file: file, execute: { max: 64 } } });
+  if (!more.dies) t.after(() => cay.stop());
+  return { cay, model };
+}
+
+const sdk = (cay, key, options = {}) =>
+  request(cay, '/execute/sdk', {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json', ...bearer(key.text) },
+    body: JSON.stringify({ prompt: 'go', options: { allowed_tools: [], ...options } }),
+  });
+
+const today = async (cay, key) => (await request(cay, '/v1/usage', { headers: bearer(key.text) })).json().today[0] ?? {};
+
+test('fifty at once never spend more than the key has, and what is not used comes back', { timeout: 120_000 }, async (t) => {
+  let release;
+  const go = new Promise((resolve) => (release = resolve));
+  const answer = async () => {
+    await go;
+    return { ...say('done'), usage: { input_tokens: 1, output_tokens: 20 } };
+  };
+  const { cay, model } = await startPriced(t, Array.from({ length: 60 }, () => answer));
+  // Each may need 300 tokens, so that three fit, and one more gets the 260 that are left.
+  const key = await createKey(cay.dataDir, { name: 'k', more: ['--usd-per-day', '1160'] });
+  const all = Array.from({ length: 50 }, () => sdk(cay, key));
+  await until(() => model.requests.length >= 4, 'the model is asked');
+  await until(async () => (await today(cay, key)).held_usd === 1160, 'all of it is set aside');
+  const refused = await Promise.any(all);
+  assert.equal(refused.status, 429, refused.body);
+  assert.equal(refused.json().error.code, 'quota_exceeded');
+  assert.match(refused.json().error.message, /may spend \$1160\.0000 a day/);
+  assert.deepEqual(model.requests.map((r) => r.max_tokens).sort(), [260, 300, 300, 300]);
+  release();
+  const statuses = (await Promise.all(all)).map((a) => a.status);
+  assert.equal(statuses.filter((s) => s === 200).length, 4);
+  assert.equal(statuses.filter((s) => s === 429).length, 46);
+  await until(async () => (await today(cay, key)).held_usd === 0, 'nothing is set aside any more');
+  assert.equal((await today(cay, key)).charged_usd, 80);
+  assert.equal((await sdk(cay, key)).status, 200, 'there is room again');
+});
+
+test('many at the limit minus one: one is admitted', { timeout: 120_000 }, async (t) => {
+  const { cay, model } = await startPriced(t, Array.from({ length: 30 }, () => ({ ...say('x'), usage: { input_tokens: 0, output_tokens: 256 } })));
+  const key = await createKey(cay.dataDir, { name: 'k', more: ['--usd-per-day', '257'] });
+  const answers = await Promise.all(Array.from({ length: 20 }, () => sdk(cay, key)));
+  assert.equal(answers.filter((a) => a.status === 200).length, 1);
+  assert.equal(answers.filter((a) => a.status === 429).length, 19);
+  assert.equal(model.requests.length, 1);
+  assert.equal((await sdk(cay, key)).status, 429, 'one dollar is too little for another');
+  assert.equal((await today(cay, key)).charged_usd, 256);
+});
+
+test('an answer that goes on beyond what was set aside is cut off', { timeout: 120_000 }, async (t) => {
+  const { cay } = await startPriced(t, [{ blocks: [{ type: 'text', text: 'x'.repeat(40_000) }], pieces: 400, pause: 5, usage: { input_tokens: 1, output_tokens: 10_000 } }]);
+  const key = await createKey(cay.dataDir, { name: 'k', more: ['--usd-per-day', '400'] });
+  const got = await sdk(cay, key);
+  assert.equal(got.status, 429, got.body);
+  assert.equal(got.json().error.code, 'quota_exceeded');
+  const spent = await today(cay, key);
+  assert.ok(spent.charged_usd >= 300 && spent.charged_usd < 1000, JSON.stringify(spent));
+  assert.equal(spent.held_usd, 0);
+});
+
+test('a server that is killed between setting aside and settling gives it back', { timeout: 120_000 }, async (t) => {
+  const dataDir = tempDir(t);
+  const first = await startPriced(t, [{ ...say('never'), hold: true }], { dataDir, dies: true });
+  const key = await createKey(dataDir, { name: 'k', more: ['--usd-per-day', '300', '--tokens-per-day', '100000'] });
+  const cut = sdk(first.cay, key).catch(() => 'cut');
+  await until(() => first.model.requests.length === 1, 'the model is asked');
+  assert.equal((await today(first.cay, key)).held_usd, 300);
+  await first.cay.kill9();
+  assert.equal(await cut, 'cut');
+  const second = await startPriced(t, [{ ...say('yes'), usage: { input_tokens: 2, output_tokens: 7 } }], { dataDir });
+  assert.equal((await today(second.cay, key)).held_usd, 0);
+  assert.equal((await sdk(second.cay, key)).status, 200);
+  const row = await today(second.cay, key);
+  assert.deepEqual([row.charged_usd, row.tokens, row.held_usd, row.held_tokens], [7, 9, 0, 0]);
+});
+
+test('what a key used is told by day and kind, and with each run', { timeout: 120_000 }, async (t) => {
+  const { cay } = await startPriced(t, [{ ...say('a'), usage: { input_tokens: 3, output_tokens: 4 } }, { ...say('b'), usage: { input_tokens: 1, output_tokens: 2 } }]);
+  const key = await createKey(cay.dataDir, { name: 'k' });
+  assert.equal((await sdk(cay, key)).status, 200);
+  assert.equal((await sdk(cay, key, { model: 'claude-unheard-of' })).status, 200);
+  const ran = await request(cay, '/v1/run', { method: 'POST', headers: { 'Content-Type': 'application/json', ...bearer(key.text) }, body: '{"code":"export default () => 1"}' });
+  assert.equal(ran.status, 200, ran.body);
+  const usage = async () => (await request(cay, '/v1/usage', { headers: bearer(key.text) })).json().jobs;
+  await until(async () => (await usage()).length === 2 && (await usage()).every((r) => r.jobs > 0), 'the jobs are counted');
+  const [run, done] = (await usage()).toSorted((a, b) => a.kind.localeCompare(b.kind));
+  assert.deepEqual([run.kind, run.jobs, run.done, run.cost_usd], ['run', 1, 1, 0]);
+  assert.deepEqual(
+    [done.kind, done.jobs, done.done, done.input_tokens, done.output_tokens, done.cost_usd, done.charged_usd],
+    ['sdk', 2, 2, 4, 6, 4, 6], 'the price that is not known counts as the dearest, and is not told as cost');
+  const { runs } = (await request(cay, '/v1/runs?kind=sdk', { headers: bearer(key.text) })).json();
+  assert.deepEqual(runs.map((r) => [r.usage.cost_usd, r.usage.price_known]), [[0, false], [4, true]]);
+  assert.match(cay.stderr(), /account.price/);
+  const shown = await runCay(['usage', '--url', `http://127.0.0.1:${cay.port}`]);
+  assert.match(shown.stdout, new RegExp(`${key.id} +sdk +2 +2 .* 4 +6 +4\\.0000\\+`));
+});
+
+test('a key has as many jobs at a time as it may', { timeout: 120_000 }, async (t) => {
+  let release;
+  const go = new Promise((resolve) => (release = resolve));
+  const { cay, model } = await startPriced(t, Array.from({ length: 9 }, () => async () => (await go, say('x'))));
+  const key = await createKey(cay.dataDir, { name: 'k', more: ['--max-jobs', '2'] });
+  const first = [sdk(cay, key), sdk(cay, key)];
+  await until(() => model.requests.length === 2, 'two run');
+  const third = await sdk(cay, key);
+  assert.equal(third.status, 429, third.body);
+  assert.match(third.json().error.message, /2 jobs at a time/);
+  release();
+  for (const done of await Promise.all(first)) assert.equal(done.status, 200);
+  assert.equal((await sdk(cay, key)).status, 200);
+  const listed = await runCay(['key', 'list', '--data-dir', cay.dataDir]);
+  assert.match(listed.stdout, /jobs 2/);
+});
+
+test('limits over the API: they are shown, and nobody gets rid of them by a new key', async (t) => {
+  const cay = await startCay();
+  t.after(() => cay.stop());
+  const make = (body, headers = {}) =>
+    request(cay, '/v1/keys', { method: 'POST', headers: { 'Content-Type': 'application/json', ...headers }, body: JSON.stringify(body) });
+  const made = await make({ name: 'a', scope: 'admin', max_jobs: 3, tokens_per_day: 1000, usd_per_day: 2.5 });
+  assert.equal(made.status, 201, made.body);
+  const limits = ({ max_jobs, tokens_per_day, usd_per_day }) => [max_jobs, tokens_per_day, usd_per_day];
+  assert.deepEqual(limits(made.json()), [3, 1000, 2.5]);
+  assert.deepEqual(limits((await request(cay, '/v1/keys')).json().keys[0]), [3, 1000, 2.5]);
+  assert.equal((await make({ name: 'b' }, bearer(made.json().key))).status, 403);
+  for (const bad of [{ max_jobs: -1 }, { tokens_per_day: 1.5 }, { usd_per_day: '1' }, { usd_per_day: -1 }, { usd_per_day: 1e9 }, { max_jobs: 'x' }])
+    assert.equal((await make({ name: 'c', ...bad })).status, 400, JSON.stringify(bad));
+  for (const bad of ['--max-jobs=-1', '--tokens-per-day=x', '--usd-per-day=', '--usd-per-day=nan'])
+    assert.notEqual((await runCay(['key', 'create', '--name', 'd', '--data-dir', cay.dataDir, bad])).code, 0, bad);
 });

@@ -76,6 +76,7 @@ test('a run as it is shown', async () => {
     created_at: '2023-11-14T22:13:20.000Z',
     finished_at: '2023-11-14T22:13:20.007Z',
     duration_ms: 7,
+    usage: null,
     error: null,
     detail: { a: [1, 2] },
     events: [1, 2, 3].map((seq) => ({ seq, time: `2023-11-14T22:13:20.00${seq}Z`, type: 'log', data: { seq } })),

@@ -25,6 +25,7 @@ struct agents_options {
     struct runner *runner;
     struct jobs *jobs;
     struct models *models;
+    struct accounts *accounts; /* NULL: what they spend is put down nowhere */
     const struct agent_def *defs;
     const char *model; /* for agents that name none; NULL: the models' own default */
     const char *data_dir;

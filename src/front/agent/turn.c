@@ -97,20 +97,23 @@ static char *make_title(const struct turn *t) {
                  : agent_title(t->agent);
 }
 
-static void record_begin(struct turn *t) {
-    struct err err;
+/* One that cannot be recorded goes on; one too many for its key does not. */
+static int record_begin(struct turn *t, struct err *err) {
     struct agent *a = t->agent;
     _cleanup_(free) char *title = make_title(t);
     t->begun_ms = clock_mono_ms();
     _cleanup_(free) char *text =
         xasprintf("%lld %s", (long long)t->place, chunks_message_id(t->chunks));
-    if (job_begin(
-            a->agents->opt.jobs,
-            &(struct job_spec){
-                .kind = "chat", .owner = a->owner, .title = title, .cancel = on_cancel, .ctx = t},
-            &t->job, &err) < 0 ||
-        history_set(a->history, "turn", text, &err) < 0)
-        log_error("agent.record", "error", err.message);
+    int rc = job_begin(
+        a->agents->opt.jobs,
+        &(struct job_spec){
+            .kind = "chat", .owner = a->owner, .title = title, .cancel = on_cancel, .ctx = t},
+        &t->job, err);
+    if (rc == -ERR_RATE)
+        return rc;
+    if (rc < 0 || history_set(a->history, "turn", text, err) < 0)
+        log_error("agent.record", "error", err->message);
+    return 0;
 }
 
 static json_t *record_detail(const struct turn *t) {
@@ -154,6 +157,8 @@ static void record_end(struct turn *t, const char *outcome, const char *error) {
                                 .error_message = error,
                                 .detail = text,
                                 .detail_len = text ? strlen(text) : 0};
+    if (t->dialog)
+        end.usage = dialog_usage(t->dialog);
     if (t->job)
         job_end(steal_ptr(&t->job), &end);
     if (history_set(a->history, "turn", NULL, &err) < 0)
@@ -332,7 +337,8 @@ static int begin_turn(struct turn *t, struct err *err) {
     if (rc == 0)
         rc = history_messages(a->history, &list, err);
     t->said = uimessage_said(list, SAID_BYTES);
-    record_begin(t);
+    if (rc == 0)
+        rc = record_begin(t, err);
     if (rc == 0)
         t->conversation = uimessage_to_model(list, limits->context_bytes);
     return rc;
@@ -345,6 +351,9 @@ static struct dialog *start_dialog(struct turn *t) {
         .loop = a->agents->opt.loop,
         .later = &a->agents->later,
         .models = a->agents->opt.models,
+        .accounts = a->agents->opt.accounts,
+        .owner = a->owner,
+        .kind = "chat",
         .model = t->model,
         .system = d->prompt,
         .messages = steal_ptr(&t->conversation),

@@ -12,6 +12,7 @@
 /* /v1/keys: what `cay key` does, for an admin who is not at the machine. */
 
 enum { KEYS_DEFAULT = 50, ANSWER_BYTES = 1 << 20, RATE_MAX = 1000000000 };
+#define TOKENS_MAX 1000000000000000LL
 
 /* --- in JSON --- */
 
@@ -27,12 +28,20 @@ static void write_time(struct json_writer *w, const char *key, int64_t ms) {
 
 /* text: the key itself, or NULL. */
 static void write_key(struct json_writer *w, const struct ledger_key *k, const char *text) {
+    char usd[40];
     json_writer_object_begin(w);
     write_text(w, "id", k->id);
     write_text(w, "name", k->name);
     write_text(w, "scope", k->scope);
     json_writer_key(w, "rate_per_minute");
     json_writer_int(w, k->rate_per_minute);
+    json_writer_key(w, "max_jobs");
+    json_writer_int(w, k->max_jobs);
+    json_writer_key(w, "tokens_per_day");
+    json_writer_int(w, k->tokens_per_day);
+    int n = snprintf(usd, sizeof(usd), "%.9f", (double)k->nusd_per_day / 1e9);
+    json_writer_key(w, "usd_per_day");
+    json_writer_raw(w, usd, (size_t)n);
     json_writer_key(w, "grants");
     if (k->grants)
         json_writer_raw(w, k->grants, strlen(k->grants));
@@ -81,7 +90,9 @@ static int read_grants(const json_t *body, char **ret_text, struct err *err) {
 
 static int read_request(const json_t *body, struct key_request *r, char **ret_grants,
                         struct err *err) {
-    static const char *const keys[] = {"name", "scope", "rate_per_minute", "grants", NULL};
+    static const char *const keys[] = {
+        "name",           "scope",       "rate_per_minute", "max_jobs",
+        "tokens_per_day", "usd_per_day", "grants",          NULL};
     *r = (struct key_request){.name = "", .scope = "run"};
     int rc = json_check_keys(body, "the request", keys, err);
     if (rc == 0)
@@ -91,6 +102,14 @@ static int read_request(const json_t *body, struct key_request *r, char **ret_gr
     if (rc == 0)
         rc = json_get_int(body, "rate_per_minute", 0, RATE_MAX, &r->rate_per_minute, err);
     if (rc == 0)
+        rc = json_get_int(body, "max_jobs", 0, RATE_MAX, &r->max_jobs, err);
+    if (rc == 0)
+        rc = json_get_int(body, "tokens_per_day", 0, TOKENS_MAX, &r->tokens_per_day, err);
+    const json_t *usd = json_object_get(body, "usd_per_day");
+    if (rc == 0 && usd && !json_is_null(usd) && !json_is_number(usd))
+        rc = err_set(err, ERR_BAD_REQUEST, "\"usd_per_day\" must be a number");
+    r->usd_per_day = json_number_value(usd);
+    if (rc == 0)
         rc = read_grants(body, ret_grants, err);
     r->grants = *ret_grants;
     return rc;
@@ -98,7 +117,8 @@ static int read_request(const json_t *body, struct key_request *r, char **ret_gr
 
 /* A key that is held to something would get rid of it by a new key. */
 static int check_maker(const struct identity *who, struct err *err) {
-    if (!who->rate_per_minute && !*who->grants)
+    if (!who->rate_per_minute && !who->max_jobs && !who->tokens_per_day && !who->nusd_per_day &&
+        !*who->grants)
         return 0;
     return err_set(err, ERR_FORBIDDEN,
                    "a key with limits or grants of its own makes no keys: use one without, or "

@@ -33,6 +33,31 @@ const char *api_run_id(const struct http_req *req, char out[ID_SIZE]) {
     return id_from_uuid("run", name, out) ? out : name;
 }
 
+static void write_usage(struct json_writer *w, const struct store_run *r) {
+    const struct store_run_usage *u = &r->usage;
+    char cost[40];
+    json_writer_key(w, "usage");
+    if (!r->has_usage) {
+        json_writer_null(w);
+        return;
+    }
+    json_writer_object_begin(w);
+    json_writer_key(w, "input_tokens");
+    json_writer_int(w, u->input_tokens);
+    json_writer_key(w, "output_tokens");
+    json_writer_int(w, u->output_tokens);
+    json_writer_key(w, "cache_read_tokens");
+    json_writer_int(w, u->cache_read_tokens);
+    json_writer_key(w, "cache_write_tokens");
+    json_writer_int(w, u->cache_write_tokens);
+    json_writer_key(w, "cost_usd");
+    int n = snprintf(cost, sizeof(cost), "%.9f", (double)u->cost_nusd / 1e9);
+    json_writer_raw(w, cost, (size_t)n);
+    json_writer_key(w, "price_known");
+    json_writer_bool(w, !u->unpriced);
+    json_writer_object_end(w);
+}
+
 static void write_run(struct json_writer *w, const struct store_run *r) {
     char text[CLOCK_RFC3339_SIZE];
     char uuid[UUID_SIZE];
@@ -55,6 +80,7 @@ static void write_run(struct json_writer *w, const struct store_run *r) {
         json_writer_int(w, r->finished_ms - r->created_ms);
     else
         json_writer_null(w);
+    write_usage(w, r);
     json_writer_key(w, "error");
     if (r->error_code) {
         json_writer_object_begin(w);

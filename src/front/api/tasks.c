@@ -362,6 +362,8 @@ static void respond_usage(struct api_wait *w, const struct ledger_answer *a) {
     json_writer_init(&j, &b);
     json_writer_object_begin(&j);
     write_raw(&j, "usage", a->usage);
+    write_raw(&j, "jobs", a->jobs);
+    write_raw(&j, "today", a->today);
     json_writer_object_end(&j);
     http_respond_buf(w->req, 200, "application/json", &b);
 }

@@ -17,7 +17,8 @@
 static const char usage[] =
     "usage: cay key create --name NAME [--scope read|run|admin] [--rate N] [--facet F]... "
     "[--worker W]...\n"
-    "                      [--route R]... [--bind B]...\n"
+    "                      [--route R]... [--bind B]... [--max-jobs N] [--tokens-per-day N]\n"
+    "                      [--usd-per-day X]\n"
     "       cay key list [--json]\n"
     "       cay key revoke ID\n\n"
     "Keys for the API, sent as \"Authorization: Bearer KEY\". A key is shown once, when it is "
@@ -26,6 +27,10 @@ static const char usage[] =
     "  --scope   read: look at its own records; run (the default): also run code;\n"
     "            admin: also see what other keys made, and make and revoke keys\n"
     "  --rate    at most N requests a minute (default: no limit)\n"
+    "  --max-jobs         at most N jobs at a time (default: no limit but the server's)\n"
+    "  --tokens-per-day, --usd-per-day   that its jobs may use of models in a day (UTC); what a "
+    "call\n"
+    "            may need at the worst is set aside before it is made (default: no limit)\n"
     "  --facet, --worker   its programs may use only the databases and workers of these names\n"
     "            (default: all that the key makes itself)\n"
     "  --route, --bind   its sandboxes may use only the routes and binds of these names (default:\n"
@@ -38,6 +43,9 @@ struct key_args {
     const char *data_dir;
     const char *config;
     long rate;
+    long max_jobs;
+    long tokens_per_day;
+    double usd_per_day;
     bool json;
     json_t *grants; /* NULL: none were named */
 };
@@ -65,7 +73,10 @@ static int open_ledger(const struct key_args *a, struct ledger_db **ret_db, stru
 static int create(struct ledger_db *db, const struct key_args *a, struct err *err) {
     struct key_request r = {.name = a->name ? a->name : "",
                             .scope = a->scope ? a->scope : "run",
-                            .rate_per_minute = a->rate};
+                            .rate_per_minute = a->rate,
+                            .max_jobs = a->max_jobs,
+                            .tokens_per_day = a->tokens_per_day,
+                            .usd_per_day = a->usd_per_day};
     _cleanup_(free) char *grants = a->grants ? json_dumps(a->grants, JSON_COMPACT) : NULL;
     r.grants = grants;
     char text[KEY_TEXT_SIZE];
@@ -80,6 +91,16 @@ static int create(struct ledger_db *db, const struct key_args *a, struct err *er
     return 0;
 }
 
+/* What it has of limits beside its rate. */
+static void print_limits(const struct ledger_key *k) {
+    if (k->max_jobs)
+        (void)printf("  jobs %lld", (long long)k->max_jobs);
+    if (k->tokens_per_day)
+        (void)printf("  %lld tokens/day", (long long)k->tokens_per_day);
+    if (k->nusd_per_day)
+        (void)printf("  $%.2f/day", (double)k->nusd_per_day / 1e9);
+}
+
 static void print_key(void *ctx, const struct ledger_key *k) {
     char time[CLOCK_RFC3339_SIZE];
     char rate[32] = "no limit";
@@ -87,13 +108,16 @@ static void print_key(void *ctx, const struct ledger_key *k) {
         (void)snprintf(rate, sizeof(rate), "%lld/min", (long long)k->rate_per_minute);
     clock_rfc3339(k->created_ms, time);
     if (!ctx) {
-        (void)printf("%s  %-6s %-9s %.10s  %s%s\n", k->id, k->scope, rate, time, k->name,
-                     k->revoked_ms ? "  (revoked)" : "");
+        (void)printf("%s  %-6s %-9s %.10s  %s", k->id, k->scope, rate, time, k->name);
+        print_limits(k);
+        (void)printf("%s\n", k->revoked_ms ? "  (revoked)" : "");
         return;
     }
-    json_t *j = json_pack("{s:s,s:s,s:s,s:I,s:s,s:b}", "id", k->id, "name", k->name, "scope",
-                          k->scope, "rate_per_minute", (json_int_t)k->rate_per_minute, "created_at",
-                          time, "revoked", k->revoked_ms != 0);
+    json_t *j = json_pack(
+        "{s:s,s:s,s:s,s:I,s:I,s:I,s:f,s:s,s:b}", "id", k->id, "name", k->name, "scope", k->scope,
+        "rate_per_minute", (json_int_t)k->rate_per_minute, "max_jobs", (json_int_t)k->max_jobs,
+        "tokens_per_day", (json_int_t)k->tokens_per_day, "usd_per_day",
+        (double)k->nusd_per_day / 1e9, "created_at", time, "revoked", k->revoked_ms != 0);
     (void)json_array_append_new(ctx, j);
 }
 
@@ -107,16 +131,35 @@ static int list(struct ledger_db *db, const struct key_args *a, struct err *err)
     return rc;
 }
 
-static int parse(int argc, char **argv, struct key_args *a) {
-    static const struct option options[] = {
-        {"name", required_argument, NULL, 'n'},   {"scope", required_argument, NULL, 's'},
-        {"rate", required_argument, NULL, 'r'},   {"facet", required_argument, NULL, 'f'},
-        {"worker", required_argument, NULL, 'w'}, {"data-dir", required_argument, NULL, 'd'},
-        {"route", required_argument, NULL, 'R'},  {"bind", required_argument, NULL, 'B'},
-        {"config", required_argument, NULL, 'c'}, {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},         {0}};
-    int c;
+static bool parse_number(const char *text, long *ret) {
     char *end;
+    *ret = strtol(text, &end, 10);
+    return *text >= '0' && *text <= '9' && !*end;
+}
+
+static bool parse_usd(const char *text, double *ret) {
+    char *end;
+    *ret = strtod(text, &end);
+    return *text >= '0' && *text <= '9' && !*end && *ret >= 0;
+}
+
+static int parse(int argc, char **argv, struct key_args *a) {
+    static const struct option options[] = {{"name", required_argument, NULL, 'n'},
+                                            {"scope", required_argument, NULL, 's'},
+                                            {"rate", required_argument, NULL, 'r'},
+                                            {"facet", required_argument, NULL, 'f'},
+                                            {"worker", required_argument, NULL, 'w'},
+                                            {"data-dir", required_argument, NULL, 'd'},
+                                            {"route", required_argument, NULL, 'R'},
+                                            {"bind", required_argument, NULL, 'B'},
+                                            {"config", required_argument, NULL, 'c'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            {"max-jobs", required_argument, NULL, 'J'},
+                                            {"tokens-per-day", required_argument, NULL, 'T'},
+                                            {"usd-per-day", required_argument, NULL, 'U'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
+    int c;
     while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         switch (c) {
         case 'n':
@@ -126,9 +169,20 @@ static int parse(int argc, char **argv, struct key_args *a) {
             a->scope = optarg;
             break;
         case 'r':
-            a->rate = strtol(optarg, &end, 10);
-            if (*end || end == optarg)
+            if (!parse_number(optarg, &a->rate))
                 return cli_usage("key", "--rate needs a number");
+            break;
+        case 'J':
+            if (!parse_number(optarg, &a->max_jobs))
+                return cli_usage("key", "--max-jobs needs a number");
+            break;
+        case 'T':
+            if (!parse_number(optarg, &a->tokens_per_day))
+                return cli_usage("key", "--tokens-per-day needs a number");
+            break;
+        case 'U':
+            if (!parse_usd(optarg, &a->usd_per_day))
+                return cli_usage("key", "--usd-per-day needs a number of dollars");
             break;
         case 'f':
         case 'w':

@@ -10,9 +10,11 @@
 
 static const char usage[] =
     "usage: cay usage [--since DAY] [-o json] [--url URL]\n\n"
-    "Shows what the tasks of each key used, newest day first: those that ended, those of them "
-    "that\n"
-    "are done, how often they were tried, and how long they took. A key sees its own.\n\n"
+    "Shows what each key used, newest day first: its jobs that ended, those of them that are "
+    "done,\n"
+    "how long they took, the tokens they used and what they cost (\"+\": and some whose price is\n"
+    "not known); then its tasks; then what it has spent today of its limits. A key sees its "
+    "own.\n\n"
     "  --since DAY   the first day, such as 2026-01-31\n"
     "  --url URL     the server (default: CAY_URL, else http://127.0.0.1:8787)\n";
 
@@ -25,17 +27,63 @@ static long long number_of(const json_t *row, const char *key) {
     return (long long)json_integer_value(json_object_get(row, key));
 }
 
-static void print_table(const json_t *list) {
+static const char *key_of(const json_t *row) {
+    const char *key = text_of(row, "key");
+    return *key ? key : "operator";
+}
+
+static double usd_of(const json_t *row, const char *key) {
+    return json_number_value(json_object_get(row, key));
+}
+
+static void print_jobs(const json_t *list) {
     size_t i;
     const json_t *r;
-    (void)printf("%-10s  %-30s  %-11s  %8s  %8s  %8s  %10s\n", "DAY", "KEY", "TYPE", "TASKS",
+    (void)printf("%-10s  %-30s  %-11s  %8s  %8s  %10s  %12s  %12s  %11s\n", "DAY", "KEY", "KIND",
+                 "JOBS", "DONE", "SECONDS", "TOKENS IN", "TOKENS OUT", "USD");
+    json_array_foreach(list, i, r) {
+        long long in = number_of(r, "input_tokens") + number_of(r, "cache_read_tokens") +
+                       number_of(r, "cache_write_tokens");
+        (void)printf("%-10s  %-30s  %-11s  %8lld  %8lld  %10.1f  %12lld  %12lld  %10.4f%s\n",
+                     text_of(r, "day"), key_of(r), text_of(r, "kind"), number_of(r, "jobs"),
+                     number_of(r, "done"), (double)number_of(r, "wall_ms") / 1000, in,
+                     number_of(r, "output_tokens"), usd_of(r, "cost_usd"),
+                     usd_of(r, "charged_usd") > usd_of(r, "cost_usd") + 1e-9 ? "+" : "");
+    }
+}
+
+static void print_tasks(const json_t *list) {
+    size_t i;
+    const json_t *r;
+    if (json_array_size(list) == 0)
+        return;
+    (void)printf("\n%-10s  %-30s  %-11s  %8s  %8s  %8s  %10s\n", "DAY", "KEY", "TYPE", "TASKS",
                  "DONE", "ATTEMPTS", "SECONDS");
     json_array_foreach(list, i, r) {
-        const char *key = text_of(r, "key");
         (void)printf("%-10s  %-30s  %-11s  %8lld  %8lld  %8lld  %10.1f\n", text_of(r, "day"),
-                     *key ? key : "operator", text_of(r, "type"), number_of(r, "tasks"),
-                     number_of(r, "done"), number_of(r, "attempts"),
-                     (double)number_of(r, "wall_ms") / 1000);
+                     key_of(r), text_of(r, "type"), number_of(r, "tasks"), number_of(r, "done"),
+                     number_of(r, "attempts"), (double)number_of(r, "wall_ms") / 1000);
+    }
+}
+
+static void print_today(const json_t *list) {
+    size_t i;
+    const json_t *r;
+    bool any = false;
+    json_array_foreach(list, i, r) {
+        const json_t *tokens = json_object_get(r, "tokens_per_day");
+        const json_t *usd = json_object_get(r, "usd_per_day");
+        if (!json_is_number(tokens) && !json_is_number(usd))
+            continue;
+        (void)printf("%s%s today:", any ? "" : "\n", key_of(r));
+        any = true;
+        if (json_is_number(tokens))
+            (void)printf(" %lld of %lld tokens (%lld set aside)", number_of(r, "tokens"),
+                         (long long)json_integer_value(tokens), number_of(r, "held_tokens"));
+        if (json_is_number(usd))
+            (void)printf(" $%.4f of $%.2f ($%.4f set aside)", usd_of(r, "charged_usd"),
+                         json_number_value(usd), usd_of(r, "held_usd"));
+        (void)printf("\n");
     }
 }
 
@@ -57,12 +105,14 @@ static int show(const char *url, const char *since, bool as_json, struct err *er
     client_finish(&client);
     if (rc < 0)
         return rc;
-    const json_t *list = json_object_get(answer, "usage");
-    _cleanup_(free) char *text = as_json ? json_dumps(list, JSON_INDENT(2)) : NULL;
-    if (text)
+    _cleanup_(free) char *text = as_json ? json_dumps(answer, JSON_INDENT(2)) : NULL;
+    if (text) {
         (void)printf("%s\n", text);
-    else
-        print_table(list);
+    } else {
+        print_jobs(json_object_get(answer, "jobs"));
+        print_tasks(json_object_get(answer, "usage"));
+        print_today(json_object_get(answer, "today"));
+    }
     return 0;
 }
 

@@ -10,6 +10,7 @@
 
 enum dialog_state {
     BETWEEN, /* a next step or tool is due, from the loop */
+    ASKING,  /* what the model's answer may cost is being set aside */
     STREAM,  /* the model answers */
     TOOL,    /* a tool is at work */
     HELD,    /* the view holds its result back */
@@ -18,7 +19,9 @@ enum dialog_state {
 };
 
 static const struct sm_state states[] = {
-    [BETWEEN] = {"between", SM_TO(STREAM) | SM_TO(TOOL) | SM_TO(ENDING) | SM_TO(OVER)},
+    [BETWEEN] = {"between",
+                 SM_TO(ASKING) | SM_TO(STREAM) | SM_TO(TOOL) | SM_TO(ENDING) | SM_TO(OVER)},
+    [ASKING] = {"asking", SM_TO(STREAM) | SM_TO(ENDING) | SM_TO(OVER)},
     [STREAM] = {"stream", SM_TO(BETWEEN) | SM_TO(ENDING) | SM_TO(OVER)},
     [TOOL] = {"tool", SM_TO(BETWEEN) | SM_TO(HELD) | SM_TO(ENDING) | SM_TO(OVER)},
     [HELD] = {"held", SM_TO(BETWEEN) | SM_TO(ENDING) | SM_TO(OVER)},
@@ -30,9 +33,10 @@ static const struct sm machine = {"dialog", states, ARRAY_LEN(states)};
 struct dialog {
     struct dialog_options opt;
     enum dialog_state state;
-    struct later next; /* advance(), or tell_end() */
-    uv_timer_t timer;  /* of the budget; its closing frees the dialog */
-    json_t *specs;     /* of the tools, as the model reads them */
+    struct later next;         /* advance(), or tell_end() */
+    uv_timer_t timer;          /* of the budget; its closing frees the dialog */
+    json_t *specs;             /* of the tools, as the model reads them */
+    struct account_hold *hold; /* of the stream that runs, or is about to */
     struct model_stream *stream;
     struct model_usage usage; /* of the stream that runs */
     struct model_meter meter;
@@ -74,6 +78,8 @@ static void tell_end(void *ctx) {
 
 static void take_usage(struct dialog *d) {
     model_meter_add(&d->meter, &d->opt.model->price, &d->usage);
+    if (d->hold)
+        account_settle(steal_ptr(&d->hold), &d->usage);
     d->usage = (struct model_usage){0};
 }
 
@@ -86,6 +92,8 @@ static void stop_work(struct dialog *d) {
         model_stream_cancel(d->stream);
         d->stream = NULL;
     }
+    if (d->hold)
+        account_settle(steal_ptr(&d->hold), NULL);
     if (d->call)
         d->tool->cancel(d->call);
     d->call = NULL;
@@ -117,9 +125,16 @@ static void check_cost(struct dialog *d) {
     struct err err;
     int64_t max = d->opt.budget.cost_nusd;
     struct model_usage usage;
-    if (max == 0 || !d->stream)
+    if ((max == 0 && !d->hold) || !d->stream)
         return;
     usage = model_stream_usage(d->stream);
+    if (d->hold && account_is_exceeded(d->hold, &usage)) {
+        (void)err_set(&err, ERR_QUOTA, "the answer costs more than the key has left for today");
+        end_dialog(d, DIALOG_BUDGET, &err);
+        return;
+    }
+    if (max == 0)
+        return;
     int64_t cost = d->meter.cost_nusd + model_cost_nusd(&d->opt.model->price, &usage);
     if (cost <= max)
         return;
@@ -355,17 +370,62 @@ static void end_of_steps(struct dialog *d) {
     end_dialog(d, DIALOG_STEPS, &err);
 }
 
-static int start_stream(struct dialog *d, struct err *err) {
+static int64_t wanted_tokens(const struct dialog *d) {
     struct model_budget budget = budget_of(d);
-    struct model_request q = {
-        .model = d->opt.model,
-        .system = d->opt.system,
-        .messages = d->opt.messages,
-        .tools = d->specs,
-        .max_tokens = model_meter_room(&d->meter, &budget, &d->opt.model->price, d->opt.max_tokens),
-        .temperature = -1,
-        .script = d->opt.script};
+    return model_meter_room(&d->meter, &budget, &d->opt.model->price, d->opt.max_tokens);
+}
+
+/* granted: what the account leaves; 0: no limit. */
+static int start_stream(struct dialog *d, int64_t granted, struct err *err) {
+    int64_t wanted = wanted_tokens(d);
+    struct model_request q = {.model = d->opt.model,
+                              .system = d->opt.system,
+                              .messages = d->opt.messages,
+                              .tools = d->specs,
+                              .max_tokens = granted == 0  ? wanted
+                                            : wanted == 0 ? granted
+                                                          : MIN(wanted, granted),
+                              .temperature = -1,
+                              .script = d->opt.script};
     return model_stream(d->opt.models, &q, &model_callbacks, d, &d->stream, err);
+}
+
+static void open_stream(struct dialog *d, int64_t granted) {
+    struct err err;
+    if (start_stream(d, granted, &err) < 0)
+        end_dialog(d, DIALOG_FAILED, &err);
+    else
+        (void)dialog_move(d, STREAM);
+}
+
+static void on_held(void *ctx, const struct account_grant *grant, const struct err *err) {
+    struct dialog *d = ctx;
+    if (err) {
+        d->hold = NULL;
+        end_dialog(d, err->code == ERR_QUOTA ? DIALOG_BUDGET : DIALOG_FAILED, err);
+        return;
+    }
+    open_stream(d, grant->max_tokens);
+}
+
+static size_t input_bytes(const struct dialog *d) {
+    return (d->opt.system ? strlen(d->opt.system) : 0) + json_dumpb(d->opt.messages, NULL, 0, 0) +
+           json_dumpb(d->specs, NULL, 0, 0);
+}
+
+/* Before the model is asked, what that may cost at the worst is set aside. */
+static void hold_step(struct dialog *d) {
+    const struct dialog_options *o = &d->opt;
+    (void)dialog_move(d, ASKING);
+    d->hold = account_hold_call(
+        o->accounts,
+        &(struct account_call){.owner = o->owner,
+                               .kind = o->kind,
+                               .model = o->model,
+                               .input_bytes =
+                                   account_has_limits(o->accounts, o->owner) ? input_bytes(d) : 0,
+                               .max_tokens = wanted_tokens(d)},
+        on_held, d);
 }
 
 static void next_step(struct dialog *d) {
@@ -388,10 +448,10 @@ static void next_step(struct dialog *d) {
         d->opt.view->on_step_start(d->opt.ctx);
     if (is_over(d))
         return;
-    if (start_stream(d, &err) < 0)
-        end_dialog(d, DIALOG_FAILED, &err);
+    if (d->opt.accounts)
+        hold_step(d);
     else
-        (void)dialog_move(d, STREAM);
+        open_stream(d, 0);
 }
 
 static void advance(void *ctx) {
@@ -470,4 +530,14 @@ int64_t dialog_steps(const struct dialog *d) {
 
 const struct model_meter *dialog_meter(const struct dialog *d) {
     return &d->meter;
+}
+
+struct store_run_usage dialog_usage(const struct dialog *d) {
+    const struct model_usage *u = &d->meter.usage;
+    return (struct store_run_usage){.input_tokens = u->input_tokens,
+                                    .output_tokens = u->output_tokens,
+                                    .cache_read_tokens = u->cache_read_tokens,
+                                    .cache_write_tokens = u->cache_write_tokens,
+                                    .cost_nusd = d->meter.cost_nusd,
+                                    .unpriced = d->meter.unpriced};
 }

@@ -18,7 +18,9 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "front/account/account.h"
 #include "front/model/model.h"
+#include "front/store/store.h"
 #include "front/tool/tool.h"
 #include "loop/later.h"
 
@@ -57,7 +59,8 @@ struct dialog_end {
     enum dialog_outcome outcome;
     enum model_stop stop; /* of the last whole answer */
     struct err error;     /* says why, unless it is done or was cancelled; for people. Of a budget:
-                             ERR_TIMEOUT if it is the time's, else ERR_LIMIT */
+                             ERR_TIMEOUT if it is the time's, ERR_QUOTA if it is the key's for the
+                             day, else ERR_LIMIT */
 };
 
 /* Each may be NULL. */
@@ -95,6 +98,9 @@ struct dialog_options {
     uv_loop_t *loop;
     struct later_queue *later;
     struct models *models;
+    struct accounts *accounts; /* what it spends is put down there; NULL: nowhere */
+    const char *owner;         /* whose it is, with accounts */
+    const char *kind;          /* of its job, with accounts */
     const struct model_info *model;
     const char *system;             /* or NULL */
     json_t *messages;               /* taken over: what the model reads, and what is added to */
@@ -126,3 +132,5 @@ int64_t dialog_left_nusd(const struct dialog *d);
 /* How many steps were begun, and what they have used so far; all of it once it is over. */
 int64_t dialog_steps(const struct dialog *d);
 const struct model_meter *dialog_meter(const struct dialog *d);
+/* The same for the record of its job. */
+struct store_run_usage dialog_usage(const struct dialog *d);

@@ -24,6 +24,7 @@ struct executes_options {
     uv_loop_t *loop;
     struct jobs *jobs;
     struct models *models;
+    struct accounts *accounts;
     struct runner *runner;
     struct network *network;                 /* the way to pages */
     const char *model;                       /* the server's default, or NULL */

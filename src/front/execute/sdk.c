@@ -235,6 +235,7 @@ static void on_end(void *ctx, const struct transcript_end *end) {
     job_end(steal_ptr(&x->job), &(struct store_run_end){.status = cancelled   ? "cancelled"
                                                                   : end->code ? "failed"
                                                                               : "done",
+                                                        .usage = dialog_usage(x->dialog),
                                                         .error_code = end->code,
                                                         .error_message = end->message,
                                                         .detail = text,
@@ -287,6 +288,8 @@ static void begin(struct sdk *x) {
                                .bindings = &x->bindings,
                                .web = &all->web,
                                .models = all->opt.models,
+                               .accounts = all->opt.accounts,
+                               .kind = "sdk",
                                .model = x->model,
                                .left_nusd = left_nusd,
                                .on_spent = on_spent,
@@ -306,6 +309,9 @@ static void begin(struct sdk *x) {
         .loop = all->opt.loop,
         .later = &x->all->later,
         .models = all->opt.models,
+        .accounts = all->opt.accounts,
+        .owner = x->owner,
+        .kind = "sdk",
         .model = x->model,
         .system = x->system,
         .messages = json_pack("[{s:s,s:s}]", "role", "user", "content", x->prompt),

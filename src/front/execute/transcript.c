@@ -195,6 +195,10 @@ static struct transcript_ending ending_of(const struct transcript *t,
             "error_max_turns", "max_turns", "max_turns", 200,
             json_sprintf("Reached maximum number of turns (%lld)", (long long)t->opt.max_turns)};
     case DIALOG_BUDGET:
+        if (end->error.code == ERR_QUOTA)
+            return (struct transcript_ending){"error_during_execution", "budget_exhausted",
+                                              err_name(ERR_QUOTA), err_http_status(ERR_QUOTA),
+                                              json_text(end->error.message)};
         if (end->error.code != ERR_TIMEOUT)
             return (struct transcript_ending){
                 "error_max_budget_usd", "budget_exhausted", "max_budget_usd", 200,

@@ -6,12 +6,13 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "front/share.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAGE = 64 };
+enum { PAGE = 64, KIND_SIZE = 24 };
 
 /* An event of a kind that does not store them. */
 struct kept {
@@ -37,6 +38,10 @@ struct job {
     struct job **at;
     struct jobs *jobs;
     char id[ID_SIZE];
+    char owner[ID_SIZE];
+    char kind[KIND_SIZE];
+    bool inner;
+    int64_t begun_ms; /* monotonic */
     void (*cancel)(void *ctx);
     void *ctx;
     struct keeping *keeping; /* NULL: they are stored */
@@ -73,6 +78,11 @@ struct jobs {
     struct job *list;
     struct job_follow *follows;
     struct later_queue later;
+    struct shares shares; /* jobs of each key */
+    void (*on_end)(void *ctx, const char *owner, const char *kind, bool done, int64_t wall_ms);
+    void *end_ctx;
+    int64_t (*max_jobs)(void *ctx, const char *owner);
+    void *max_ctx;
 };
 
 struct jobs *jobs_create(uv_loop_t *loop, struct store *store) {
@@ -82,8 +92,24 @@ struct jobs *jobs_create(uv_loop_t *loop, struct store *store) {
     return all;
 }
 
+void jobs_on_end(struct jobs *all,
+                 void (*on_end)(void *ctx, const char *owner, const char *kind, bool done,
+                                int64_t wall_ms),
+                 void *ctx) {
+    all->on_end = on_end;
+    all->end_ctx = ctx;
+}
+
+void jobs_set_limit(struct jobs *all, int64_t (*max_jobs)(void *ctx, const char *owner),
+                    void *ctx) {
+    all->max_jobs = max_jobs;
+    all->max_ctx = ctx;
+}
+
 static void on_later_closed(uv_handle_t *h) {
-    free(h->data);
+    struct jobs *all = h->data;
+    shares_finish(&all->shares);
+    free(all);
 }
 
 void jobs_destroy(struct jobs *all) {
@@ -112,8 +138,30 @@ static void keeping_unref(struct keeping *k) {
 
 /* --- the one who does the work --- */
 
+static int check_limit(const struct jobs *all, const struct job_spec *spec, struct err *err) {
+    if (spec->inner || !*spec->owner || !all->max_jobs)
+        return 0;
+    int64_t max = all->max_jobs(all->max_ctx, spec->owner);
+    if (max == 0 || (int64_t)shares_held(&all->shares, spec->owner) < max)
+        return 0;
+    return err_set(err, ERR_RATE, "this key may have %lld jobs at a time: wait for one to end",
+                   (long long)max);
+}
+
+static void end_count(struct job *j, const struct store_run_end *end) {
+    struct jobs *all = j->jobs;
+    if (!j->inner)
+        shares_remove(&all->shares, j->owner);
+    if (all->on_end)
+        all->on_end(all->end_ctx, j->owner, j->kind, strcmp(end->status, "done") == 0,
+                    clock_mono_ms() - j->begun_ms);
+}
+
 int job_begin(struct jobs *all, const struct job_spec *spec, struct job **ret_job,
               struct err *err) {
+    int limit = check_limit(all, spec, err);
+    if (limit < 0)
+        return limit;
     struct job *j = xcalloc(1, sizeof(*j));
     if (spec->id || all->expected)
         (void)snprintf(j->id, sizeof(j->id), "%s", spec->id ? spec->id : all->expected);
@@ -132,6 +180,12 @@ int job_begin(struct jobs *all, const struct job_spec *spec, struct job **ret_jo
         return rc;
     }
     j->jobs = all;
+    j->inner = spec->inner;
+    j->begun_ms = clock_mono_ms();
+    (void)snprintf(j->owner, sizeof(j->owner), "%s", spec->owner);
+    (void)snprintf(j->kind, sizeof(j->kind), "%s", spec->kind);
+    if (!j->inner)
+        shares_add(&all->shares, j->owner);
     j->keeping = spec->stores_events ? NULL : keeping_create();
     j->cancel = spec->cancel;
     j->ctx = spec->ctx;
@@ -244,6 +298,7 @@ void job_end(struct job *j, const struct store_run_end *end) {
     }
     if (store_run_end(all->store, j->id, end, &err) < 0)
         log_error("job.end", "job", j->id, "error", err.message);
+    end_count(j, end);
     tell(j);
     tell_end(j, end);
     for (struct job_follow *f = all->follows; f; f = f->next)

@@ -32,10 +32,12 @@ struct job_spec {
     const char *owner; /* the key's id, "" for the operator */
     const char *title;
     const char *detail;        /* JSON, or NULL */
+    bool inner;                /* part of another job, which counts for both */
     bool stores_events;        /* else they are kept while it runs */
     void (*cancel)(void *ctx); /* asks whoever does the work to end it soon; NULL: it cannot be */
     void *ctx;
 };
+/* ERR_RATE if the key has as many as it may. */
 int job_begin(struct jobs *all, const struct job_spec *spec, struct job **ret_job, struct err *err);
 const char *job_id(const struct job *j);
 /* json: a value. What cannot be kept any more (a full disk, too many) is dropped; the end says how
@@ -78,3 +80,11 @@ void job_unwatch(struct job_watch *w);
 /* The next job that is begun without an id gets this one. NULL: none. For those who have to know it
  * before (a task writes it down first), around a call that begins one. */
 void jobs_expect(struct jobs *all, const char *id);
+/* Told of each end, before it is told to others; it may not call back. */
+void jobs_on_end(struct jobs *all,
+                 void (*on_end)(void *ctx, const char *owner, const char *kind, bool done,
+                                int64_t wall_ms),
+                 void *ctx);
+/* How many jobs a key may have at a time; 0: any number. What a job begins itself is not counted.
+ */
+void jobs_set_limit(struct jobs *all, int64_t (*max_jobs)(void *ctx, const char *owner), void *ctx);

@@ -19,6 +19,7 @@ enum {
     QUEUE_BEST,
     QUEUE_OUT,
     LEASE_COUNT,
+    KEY_JOBS,
     LEASE_ADD,
     LEASE_GET,
     LEASE_RENEW,
@@ -50,6 +51,7 @@ static const char *const sql[] = {
     [QUEUE_BEST] = "SELECT task FROM queue WHERE owner = ?1 ORDER BY priority DESC, task LIMIT 1",
     [QUEUE_OUT] = "DELETE FROM queue WHERE task = ?1",
     [LEASE_COUNT] = "SELECT count(*) FROM leases WHERE owner = ?1",
+    [KEY_JOBS] = "SELECT max_jobs FROM keys WHERE id = ?1 AND max_jobs > 0",
     [LEASE_ADD] = "INSERT INTO leases (task, owner, attempt, node, epoch, until_ms)"
                   " SELECT id, owner, attempt, ?2, ?3, ?4 FROM tasks WHERE id = ?1",
     [LEASE_GET] = "SELECT attempt, cancel FROM leases WHERE task = ?1",
@@ -155,6 +157,12 @@ static int lease(struct ledger_db *db, const char *id, const struct ledger_ask *
     return rc < 0 ? rc : ledger_task_load(db, id, NULL, true, answer, err);
 }
 
+/* How many of a key may be at work: as the server has it, or less, if the key has a limit. */
+static int64_t most_of(struct ledger_db *db, const char *owner, const struct ledger_ask *ask) {
+    int64_t per_key = (int64_t)ask->per_key;
+    return MIN(number_of(ready(db, KEY_JOBS, owner), per_key), per_key);
+}
+
 /* Keys take turns, each with the best of its own; a key that has as many at work as it may is
  * passed over. */
 static int claim_some(struct ledger_db *db, const struct ledger_ask *ask,
@@ -173,7 +181,7 @@ static int claim_some(struct ledger_db *db, const struct ledger_ask *ask,
             continue;
         }
         db->turn_set = true;
-        if (number_of(ready(db, LEASE_COUNT, db->turn), 0) < (int64_t)ask->per_key &&
+        if (number_of(ready(db, LEASE_COUNT, db->turn), 0) < most_of(db, db->turn, ask) &&
             id_of(ready(db, QUEUE_BEST, db->turn), task))
             rc = lease(db, task, ask, answer, err);
     }

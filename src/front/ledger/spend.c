@@ -212,7 +212,7 @@ static int refuse_nusd(const struct ledger_spend *a, int64_t spent, int64_t held
                    (double)a->nusd_least / 1e9);
 }
 
-/* As much as is wanted and left. */
+/* As much as is wanted and left, of what has a limit. */
 static int portion(struct ledger_db *db, const struct ledger_spend *a, struct reserve *r,
                    struct err *err) {
     sqlite3_stmt *st = ready(db, DAY_GET, a->owner);
@@ -228,8 +228,8 @@ static int portion(struct ledger_db *db, const struct ledger_spend *a, struct re
         return refuse_tokens(a, v[0], v[2], err);
     if (nusd < MAX(a->nusd_least, 1) && a->nusd > 0)
         return refuse_nusd(a, v[1], v[3], err);
-    r->tokens = MIN(tokens, a->tokens);
-    r->nusd = MIN(nusd, a->nusd);
+    r->tokens = a->tokens_per_day > 0 ? MIN(tokens, a->tokens) : 0;
+    r->nusd = a->nusd_per_day > 0 ? MIN(nusd, a->nusd) : 0;
     return 0;
 }
 

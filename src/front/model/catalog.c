@@ -263,6 +263,19 @@ int model_catalog_find(struct model_catalog *c, const char *name, enum model_pro
     return 0;
 }
 
+struct model_price model_catalog_dearest(const struct model_catalog *c) {
+    struct model_price most = {.known = true};
+    for (const struct entry *e = c->first; e; e = e->next) {
+        const struct model_price *p = &e->info.price;
+        most.input = MAX(most.input, p->input);
+        most.output = MAX(most.output, p->output);
+        most.cache_read = MAX(most.cache_read, p->cache_read);
+        most.cache_write = MAX(most.cache_write, p->cache_write);
+        most.search = MAX(most.search, p->search);
+    }
+    return most;
+}
+
 const json_t *model_catalog_json(const struct model_catalog *c) {
     return c->root;
 }

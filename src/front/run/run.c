@@ -262,6 +262,7 @@ static int record_begin(struct run *run, struct jobs *jobs, const struct run_req
                                         .owner = q->owner,
                                         .title = q->title,
                                         .detail = detail.data,
+                                        .inner = q->inner,
                                         .stores_events = q->stores_events,
                                         .cancel = on_cancel,
                                         .ctx = run},

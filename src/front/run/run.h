@@ -31,6 +31,7 @@ struct run_request {
     const struct env *env;
     const char *domain; /* see guest.h; NULL: a fresh isolate */
     struct run_limits limits;
+    bool inner;         /* part of another job */
     bool stores_events; /* its console lines, as they come */
     struct run_callbacks callbacks;
     void *ctx;

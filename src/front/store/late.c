@@ -55,6 +55,7 @@ void store_late_run(struct store *s, const char *id, const struct store_run_end 
     l->run.error_code = copy(end->error_code);
     l->run.error_message = copy(end->error_message);
     l->run.finished_ms = clock_wall_ms();
+    l->run.usage = end->usage;
     bool fits = end->detail && s->late_bytes + end->detail_len <= LATE_BYTES / 2;
     l->run.detail = fits ? xstrndup(end->detail, end->detail_len) : NULL;
     (void)keep(s, l, fits ? end->detail_len : 0);
@@ -97,6 +98,7 @@ void store_settle(struct store *s) {
         struct store_run_end end = {.status = r->status,
                                     .error_code = r->error_code,
                                     .error_message = r->error_message,
+                                    .usage = r->usage,
                                     .detail = r->detail,
                                     .detail_len = r->detail ? l->bytes : 0};
         struct err err;

@@ -10,6 +10,7 @@
 enum {
     RUN_BEGIN,
     RUN_END,
+    RUN_USAGE,
     RUN_GET,
     RUN_PLACE,
     RUN_SINCE,
@@ -28,7 +29,10 @@ enum { ROW_BYTES = 512, EVENT_BYTES = 64, SINCE_MARGIN_MS = 1000 };
 #define RUN_COLUMNS                                                                                \
     "id, owner, kind, status, title, error_code, error_message, created_ms, finished_ms"
 /* One statement for each index: with "?1 OR owner = ?2" SQLite would take none of them. */
-#define LIST         "SELECT " RUN_COLUMNS ", NULL FROM runs "
+#define USAGE                                                                                      \
+    ", input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_nusd, unpriced"
+#define WITH_USAGE   " LEFT JOIN run_usage ON run = runs.rowid "
+#define LIST         "SELECT " RUN_COLUMNS ", NULL" USAGE " FROM runs" WITH_USAGE
 #define NEWEST_FIRST " AND runs.rowid < ?1 ORDER BY runs.rowid DESC LIMIT ?2"
 #define SINCE        " AND runs.rowid > ?5"
 
@@ -38,7 +42,10 @@ static const char *const sql[] = {
     [RUN_END] = "UPDATE runs SET status = ?2, error_code = ?3, error_message = ?4,"
                 " detail = coalesce(?5, detail), finished_ms = ?6, bytes = coalesce(?7, bytes)"
                 " WHERE id = ?1 AND status = 'running'",
-    [RUN_GET] = "SELECT " RUN_COLUMNS ", detail FROM runs WHERE id = ?1 AND (?2 OR owner = ?3)",
+    [RUN_USAGE] = "INSERT OR REPLACE INTO run_usage SELECT rowid, ?2, ?3, ?4, ?5, ?6, ?7 FROM runs"
+                  " WHERE id = ?1",
+    [RUN_GET] = "SELECT " RUN_COLUMNS ", detail" USAGE " FROM runs" WITH_USAGE
+                "WHERE id = ?1 AND (?2 OR owner = ?3)",
     /* Of one that is gone meanwhile: behind all that began with it or before, as their ids tell by
        the millisecond. */
     [RUN_PLACE] = "SELECT coalesce((SELECT rowid FROM runs WHERE id = ?1),"
@@ -51,10 +58,11 @@ static const char *const sql[] = {
     [RUN_LIST_OF_KIND] = LIST "WHERE kind = ?4" SINCE NEWEST_FIRST,
     /* The newest of each kind, and of these the newest. */
     [RUN_LIST_OF_OWNER] = STORE_KINDS_OF(
-        "?3") "SELECT " RUN_COLUMNS ", NULL FROM kinds CROSS JOIN runs"
+        "?3") "SELECT " RUN_COLUMNS ", NULL" USAGE " FROM kinds CROSS JOIN runs"
               " ON owner = ?3 AND kind = its AND runs.rowid > max(?5, coalesce((SELECT rowid - 1"
               " FROM runs AS r WHERE r.owner = ?3 AND r.kind = its AND r.rowid < ?1"
-              " ORDER BY r.rowid DESC LIMIT 1 OFFSET ?2 - 1), 0))" NEWEST_FIRST,
+              " ORDER BY r.rowid DESC LIMIT 1 OFFSET ?2 - 1), 0))" WITH_USAGE
+              "WHERE true" NEWEST_FIRST,
     [RUN_LIST_OF_OWNER_AND_KIND] = LIST "WHERE owner = ?3 AND kind = ?4" SINCE NEWEST_FIRST,
     [RUN_INTERRUPT] = "UPDATE runs SET status = 'interrupted', finished_ms = ?1,"
                       " error_code = 'interrupted',"
@@ -95,6 +103,13 @@ static void read_run(sqlite3_stmt *st, struct store_run *r) {
     r->created_ms = sqlite3_column_int64(st, 7);
     r->finished_ms = sqlite3_column_int64(st, 8);
     r->detail = store_column_dup(st, 9);
+    r->has_usage = sqlite3_column_type(st, 10) != SQLITE_NULL;
+    r->usage = (struct store_run_usage){.input_tokens = sqlite3_column_int64(st, 10),
+                                        .output_tokens = sqlite3_column_int64(st, 11),
+                                        .cache_read_tokens = sqlite3_column_int64(st, 12),
+                                        .cache_write_tokens = sqlite3_column_int64(st, 13),
+                                        .cost_nusd = sqlite3_column_int64(st, 14),
+                                        .unpriced = sqlite3_column_int(st, 15) != 0};
 }
 
 /* What a run with that detail takes, about: its row and its places in three indexes. */
@@ -114,6 +129,20 @@ int store_run_begin(struct store *s, const struct store_run *run_, struct err *e
     return store_step(st, "record a run", NULL, err);
 }
 
+static int write_usage(struct store *s, const char *id, const struct store_run_usage *u,
+                       struct err *err) {
+    const int64_t values[] = {u->input_tokens,       u->output_tokens, u->cache_read_tokens,
+                              u->cache_write_tokens, u->cost_nusd,     u->unpriced};
+    bool any = false;
+    sqlite3_stmt *st = store_ready(s, STORE_RUNS, RUN_USAGE);
+    store_bind_str(st, 1, id);
+    for (int i = 0; i < (int)ARRAY_LEN(values); i++) {
+        store_bind_int(st, 2 + i, values[i]);
+        any = any || values[i] != 0;
+    }
+    return any ? store_step(st, "record the usage of a run", NULL, err) : 0;
+}
+
 int store_write_end(struct store *s, const char *id, const struct store_run_end *end,
                     int64_t finished_ms, struct err *err) {
     sqlite3_stmt *st = store_ready(s, STORE_RUNS, RUN_END);
@@ -130,7 +159,7 @@ int store_write_end(struct store *s, const char *id, const struct store_run_end 
     int rc = store_step(st, "record the end of a run", &changes, err);
     if (rc == 0 && changes == 0)
         return err_set(err, ERR_NOT_FOUND, "there is no running run \"%.40s\"", id);
-    return rc;
+    return rc < 0 ? rc : write_usage(s, id, &end->usage, err);
 }
 
 int store_run_end(struct store *s, const char *id, const struct store_run_end *end,

@@ -193,6 +193,12 @@ const char *const store_migrations[] = {
     " ON CONFLICT (hash) DO UPDATE SET uses = uses + 1, bytes = excluded.bytes;"
     " UPDATE run_sums SET bytes = bytes + new.bytes WHERE owner ="
     " (SELECT owner FROM runs WHERE id = new.run_id AND status <> 'running'); END;",
+    /* 10: what runs used of models; only those that did have a row. */
+    "CREATE TABLE run_usage (run INTEGER PRIMARY KEY, input_tokens INTEGER NOT NULL,"
+    " output_tokens INTEGER NOT NULL, cache_read_tokens INTEGER NOT NULL,"
+    " cache_write_tokens INTEGER NOT NULL, cost_nusd INTEGER NOT NULL, unpriced INTEGER NOT NULL);"
+    "CREATE TRIGGER run_usage_deleted AFTER DELETE ON runs BEGIN"
+    " DELETE FROM run_usage WHERE run = old.rowid; END;",
 };
 const int store_migration_count = ARRAY_LEN(store_migrations);
 

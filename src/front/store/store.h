@@ -43,6 +43,13 @@ struct store_totals {
 };
 int store_totals(struct store *s, struct store_totals *ret, struct err *err);
 
+/* What a run used of models. */
+struct store_run_usage {
+    int64_t input_tokens, output_tokens, cache_read_tokens, cache_write_tokens;
+    int64_t cost_nusd; /* billionths of a dollar, of what has a known price */
+    bool unpriced;     /* some of it has none */
+};
+
 struct store_run {
     char id[ID_SIZE];
     char owner[ID_SIZE]; /* the key's id, "" for the operator */
@@ -54,6 +61,8 @@ struct store_run {
     char *error_message;
     int64_t created_ms;
     int64_t finished_ms; /* 0 while it runs */
+    bool has_usage;      /* it has used a model, and has ended */
+    struct store_run_usage usage;
 };
 
 void store_run_finish(struct store_run *r);
@@ -66,7 +75,8 @@ struct store_run_end {
     const char *error_message;
     const char *detail; /* replaces the detail unless NULL */
     size_t detail_len;
-    bool fault; /* the machine's doing, not the job's own; not recorded */
+    struct store_run_usage usage; /* all 0: it used no model */
+    bool fault;                   /* the machine's doing, not the job's own; not recorded */
 };
 /* On a full disk (ERR_FULL) the end is kept, and written by store_settle(). */
 int store_run_end(struct store *s, const char *id, const struct store_run_end *end,

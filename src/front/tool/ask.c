@@ -3,26 +3,41 @@
 #include "base/cleanup.h"
 #include "base/limits.h"
 #include "base/mem.h"
+#include "front/account/account.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+enum { ASK_SEARCHES = 8 }; /* by a provider's tool, at most */
+
 struct tool_ask {
     struct ask_options opt;
-    struct model_stream *stream;
+    char *system;
+    json_t *messages;
+    json_t *server_tools;
+    struct account_hold *hold;
+    struct model_stream *stream; /* NULL: what it may cost is being set aside */
 };
 
-static void spend(const struct tool_ask *a, const struct model_usage *usage) {
-    a->opt.env->on_spent(a->opt.env->ctx, usage);
+static void stop(struct tool_ask *a) {
+    const struct tool_env *env = a->opt.env;
+    struct model_usage usage = {0};
+    if (a->stream) {
+        usage = model_stream_usage(a->stream);
+        env->on_spent(env->ctx, &usage);
+        model_stream_cancel(a->stream); /* of one that has ended it changes nothing */
+    }
+    if (a->hold)
+        account_settle(a->hold, &usage);
+    json_decref(a->messages);
+    json_decref(a->server_tools);
+    free(a->system);
+    free(a);
 }
 
-/* Cancelling a stream that has ended changes nothing. */
 static void finish(struct tool_ask *a, const json_t *content, const struct err *err) {
     struct ask_options o = a->opt;
-    struct model_usage usage = model_stream_usage(a->stream);
-    spend(a, &usage);
-    model_stream_cancel(a->stream);
-    free(a);
+    stop(a);
     o.done(o.ctx, content, err);
 }
 
@@ -42,7 +57,8 @@ static void check(struct tool_ask *a) {
     struct err err;
     struct model_usage usage = model_stream_usage(a->stream);
     const struct tool_env *env = a->opt.env;
-    if (model_cost_nusd(&env->model->price, &usage) <= env->left_nusd(env->ctx))
+    if (model_cost_nusd(&env->model->price, &usage) <= env->left_nusd(env->ctx) &&
+        !(a->hold && account_is_exceeded(a->hold, &usage)))
         return;
     (void)err_set(&err, ERR_LIMIT, "the budget is used up");
     finish(a, NULL, &err);
@@ -66,22 +82,52 @@ static const struct model_callbacks callbacks = {
     .on_error = on_error,
 };
 
+static int start_stream(struct tool_ask *a, int64_t granted, struct err *err) {
+    const struct tool_env *env = a->opt.env;
+    int64_t wanted = a->opt.max_tokens;
+    return model_stream(
+        env->models,
+        &(struct model_request){.model = env->model,
+                                .system = a->system,
+                                .messages = a->messages,
+                                .server_tools = a->server_tools,
+                                .max_tokens = granted > 0 ? MIN(wanted, granted) : wanted,
+                                .temperature = -1},
+        &callbacks, a, &a->stream, err);
+}
+
+static void on_held(void *ctx, const struct account_grant *grant, const struct err *err) {
+    struct tool_ask *a = ctx;
+    struct err why;
+    if (err)
+        a->hold = NULL;
+    else if (start_stream(a, grant->max_tokens, &why) == 0)
+        return;
+    finish(a, NULL, err ? err : &why);
+}
+
 int ask_start(const struct ask_options *options, struct tool_ask **ret_ask, struct err *err) {
     const struct tool_env *env = options->env;
-    _cleanup_(json) json_t *messages =
-        json_pack("[{s:s,s:o}]", "role", "user", "content", json_text(options->text));
     struct tool_ask *a = xcalloc(1, sizeof(*a));
     a->opt = *options;
-    int rc = model_stream(env->models,
-                          &(struct model_request){.model = env->model,
-                                                  .system = options->system,
-                                                  .messages = messages,
-                                                  .server_tools = options->server_tools,
-                                                  .max_tokens = options->max_tokens,
-                                                  .temperature = -1},
-                          &callbacks, a, &a->stream, err);
+    a->system = xstrdup(options->system);
+    a->messages = json_pack("[{s:s,s:o}]", "role", "user", "content", json_text(options->text));
+    a->server_tools = json_incref((json_t *)(uintptr_t)options->server_tools);
+    int rc = 0;
+    if (env->accounts)
+        a->hold = account_hold_call(
+            env->accounts,
+            &(struct account_call){.owner = env->owner,
+                                   .kind = env->kind,
+                                   .model = env->model,
+                                   .input_bytes = strlen(options->system) + strlen(options->text),
+                                   .max_tokens = options->max_tokens,
+                                   .searches = options->server_tools ? ASK_SEARCHES : 0},
+            on_held, a);
+    else
+        rc = start_stream(a, 0, err);
     if (rc < 0) {
-        free(a);
+        stop(a);
         return rc;
     }
     *ret_ask = a;
@@ -89,12 +135,8 @@ int ask_start(const struct ask_options *options, struct tool_ask **ret_ask, stru
 }
 
 void ask_cancel(struct tool_ask *a) {
-    if (!a)
-        return;
-    struct model_usage usage = model_stream_usage(a->stream);
-    spend(a, &usage);
-    model_stream_cancel(a->stream);
-    free(a);
+    if (a)
+        stop(a);
 }
 
 json_t *ask_text(const json_t *content) {

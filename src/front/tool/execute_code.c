@@ -116,6 +116,7 @@ static int start(const struct tool_request *q, struct tool_call **ret_call, stru
     c->code = xstrdup(code);
     struct run_request r = {.owner = q->env->owner,
                             .kind = "execution",
+                            .inner = true,
                             .title = q->env->title,
                             .source = source.data,
                             .source_len = source.len,

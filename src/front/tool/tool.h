@@ -128,6 +128,8 @@ struct tool_env {
     /* A model that tools may ask (ask.h): what it may still cost, and what it has used. */
     struct models *models;
     const struct model_info *model;
+    struct accounts *accounts; /* what it spends is put down there; NULL: nowhere */
+    const char *kind;          /* of the job, with accounts */
     int64_t (*left_nusd)(void *ctx);
     void (*on_spent)(void *ctx, const struct model_usage *usage);
     json_t *todos;          /* what TodoWrite keeps; NULL: nothing yet */

@@ -1,0 +1,387 @@
+#include "front/account/account.h"
+
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/sm.h"
+#include "loop/later.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    BYTES_PER_TOKEN = 2,     /* of what a model reads, at the least; texts have about four */
+    CALL_TOKENS = 64,        /* that a request has beyond its texts */
+    OUTPUT_TOKENS = 16384,   /* of a model that does not tell how many it can write */
+    LEAST_TOKENS = 256,      /* an answer of fewer is of no use */
+    JOB_LEAST_TOKENS = 4096, /* of a job, which calls the model more than once */
+    TICK_MS = 1000,
+    RENEW_TICKS = LEDGER_LEASE_MS / TICK_MS / 3,
+    COUNTS_MAX = 64, /* kinds of jobs of keys, until they are told */
+    KIND_SIZE = 24,
+};
+
+enum hold_state {
+    HOLD_FREE,     /* of a key without limits */
+    HOLD_ASKED,    /* the ledger is asked */
+    HOLD_HELD,     /* it is set aside */
+    HOLD_REFUSED,  /* it is not; the asker was told, or is gone */
+    HOLD_SETTLING, /* the ledger is told what was used */
+};
+
+static const struct sm_state states[] = {
+    [HOLD_FREE] = {"free", SM_TO(HOLD_SETTLING)},
+    [HOLD_ASKED] = {"asked", SM_TO(HOLD_HELD) | SM_TO(HOLD_REFUSED) | SM_TO(HOLD_SETTLING)},
+    [HOLD_HELD] = {"held", SM_TO(HOLD_SETTLING)},
+    [HOLD_REFUSED] = {"refused", SM_TO(HOLD_SETTLING)},
+    [HOLD_SETTLING] = {"settling", 0},
+};
+static const struct sm machine = {"hold", states, ARRAY_LEN(states)};
+
+struct account_hold {
+    struct account_hold *next;
+    struct account_hold **at;
+    struct accounts *all;
+    enum hold_state state;
+    struct ledger_spend spend;
+    char kind[KIND_SIZE];
+    struct model_price price;
+    bool priced;                      /* else the price is the dearest */
+    int64_t input_tokens, input_nusd; /* of a call */
+    bool is_call;
+    struct account_grant grant;
+    account_on_held on_held;
+    void *ctx;
+    struct later later;
+    unsigned asks;  /* that are not answered */
+    bool unsettled; /* it is to be told again */
+};
+
+struct accounts {
+    struct accounts_options opt;
+    struct account_hold *list;
+    struct later_queue later;
+    uv_timer_t timer;
+    int handles;
+    unsigned ticks;
+    struct ledger_spend counts[COUNTS_MAX]; /* jobs that have ended */
+    char kinds[COUNTS_MAX][KIND_SIZE];
+    size_t ncounts;
+};
+
+static void hold_move(struct account_hold *h, enum hold_state to) {
+    h->state = (enum hold_state)sm_next(&machine, h->state, to);
+}
+
+static struct account_hold *add(struct accounts *a, const char *owner, const char *kind) {
+    struct account_hold *h = xcalloc(1, sizeof(*h));
+    h->all = a;
+    (void)id_new("hold", h->spend.id);
+    (void)snprintf(h->spend.owner, sizeof(h->spend.owner), "%s", owner);
+    (void)snprintf(h->kind, sizeof(h->kind), "%s", kind);
+    h->spend.kind = h->kind;
+    h->next = a->list;
+    h->at = &a->list;
+    if (h->next)
+        h->next->at = &h->next;
+    a->list = h;
+    return h;
+}
+
+static void drop(struct account_hold *h) {
+    later_cancel(&h->later);
+    *h->at = h->next;
+    if (h->next)
+        h->next->at = h->at;
+    free(h);
+}
+
+/* --- settling --- */
+
+static void on_settled(void *ctx, const struct ledger_answer *answer) {
+    struct account_hold *h = ctx;
+    h->asks--;
+    h->unsettled = answer->err.code == ERR_UNAVAILABLE || answer->err.code == ERR_FULL;
+    if (answer->err.code && !h->unsettled)
+        log_error("account.settle", "key", h->spend.owner, "error", answer->err.message);
+    if (h->asks == 0 && !h->unsettled)
+        drop(h);
+}
+
+static void tell_settled(struct account_hold *h) {
+    h->unsettled = false;
+    h->asks++;
+    ledger_call(h->all->opt.ledger,
+                &(struct ledger_ask){
+                    .op = LEDGER_SETTLE, .node = LEDGER_HERE, .spends = &h->spend, .nspends = 1},
+                on_settled, h);
+}
+
+static int64_t charge(const struct account_hold *h, const struct model_usage *u) {
+    return model_cost_nusd(&h->price, u);
+}
+
+void account_settle_as(struct account_hold *h, const struct model_usage *used, int64_t cost_nusd) {
+    static const struct model_usage nothing;
+    bool asked = h->state != HOLD_FREE;
+    const struct model_usage *u = used ? used : &nothing;
+    struct ledger_spend *s = &h->spend;
+    later_cancel(&h->later);
+    hold_move(h, HOLD_SETTLING);
+    s->input_tokens = u->input_tokens;
+    s->output_tokens = u->output_tokens;
+    s->cache_read_tokens = u->cache_read_tokens;
+    s->cache_write_tokens = u->cache_write_tokens;
+    s->cost_nusd = h->priced ? cost_nusd : 0;
+    s->charged_nusd = cost_nusd;
+    if (asked || model_usage_tokens(u) > 0 || cost_nusd > 0)
+        tell_settled(h);
+    else
+        drop(h);
+}
+
+void account_settle(struct account_hold *h, const struct model_usage *used) {
+    account_settle_as(h, used, used ? charge(h, used) : 0);
+}
+
+/* --- holding --- */
+
+static void tell_held(void *ctx) {
+    struct account_hold *h = ctx;
+    h->on_held(h->ctx, &h->grant, NULL);
+}
+
+/* How many tokens the answer of a call may have, by what was set aside for it. */
+static int64_t answer_tokens(const struct account_hold *h, const struct ledger_answer *a) {
+    int64_t n = h->spend.tokens;
+    if (h->spend.tokens_per_day > 0)
+        n = MIN(n, a->tokens);
+    n -= h->input_tokens;
+    if (h->spend.nusd_per_day > 0 && h->price.output > 0)
+        n = MIN(n, (a->nusd - h->input_nusd) / h->price.output);
+    return MAX(n, 1);
+}
+
+/* It may have been done, and the answer lost: so it is given back. */
+static void refuse(struct account_hold *h, const struct err *err) {
+    struct err why = *err;
+    account_on_held on_held = h->on_held;
+    void *to = h->ctx;
+    hold_move(h, HOLD_REFUSED);
+    account_settle(h, NULL);
+    on_held(to, NULL, &why);
+}
+
+static void on_reserved(void *ctx, const struct ledger_answer *answer) {
+    struct account_hold *h = ctx;
+    h->asks--;
+    if (h->state == HOLD_SETTLING) { /* nobody waits any more */
+        if (h->asks == 0 && !h->unsettled)
+            drop(h);
+        return;
+    }
+    if (answer->err.code) {
+        refuse(h, &answer->err);
+        return;
+    }
+    const struct ledger_spend *s = &h->spend;
+    hold_move(h, HOLD_HELD);
+    h->grant = (struct account_grant){.max_tokens = h->is_call ? answer_tokens(h, answer) : 0,
+                                      .tokens = s->tokens_per_day > 0 ? answer->tokens : INT64_MAX,
+                                      .nusd = s->nusd_per_day > 0 ? answer->nusd : INT64_MAX};
+    tell_held(h);
+}
+
+static void start(struct account_hold *h, account_on_held on_held, void *ctx) {
+    struct ledger_spend *s = &h->spend;
+    struct identity who;
+    struct err err;
+    int rc = *s->owner ? key_identity(h->all->opt.keys, s->owner, &who, &err) : 0;
+    h->on_held = on_held;
+    h->ctx = ctx;
+    if (*s->owner && rc == 0) {
+        s->tokens_per_day = who.tokens_per_day;
+        s->nusd_per_day = who.nusd_per_day;
+    }
+    /* One that was revoked meanwhile ends what it has begun; its last limits are not known. */
+    if (s->tokens_per_day == 0 && s->nusd_per_day == 0) {
+        h->grant = (struct account_grant){.tokens = INT64_MAX, .nusd = INT64_MAX};
+        later_post(&h->all->later, &h->later, tell_held, h);
+        return;
+    }
+    h->state = HOLD_ASKED;
+    h->asks++;
+    ledger_call(
+        h->all->opt.ledger,
+        &(struct ledger_ask){.op = LEDGER_RESERVE, .node = LEDGER_HERE, .spends = s, .nspends = 1},
+        on_reserved, h);
+}
+
+static void set_price(struct account_hold *h, const struct model_info *model) {
+    h->priced = model->price.known;
+    h->price = h->priced ? model->price : h->all->opt.dearest;
+    if (!h->priced)
+        log_warn("account.price", "model", model->id, "note",
+                 "its price is not known: it counts as the dearest for limits; add it to "
+                 "models.json");
+}
+
+struct account_hold *account_hold_call(struct accounts *a, const struct account_call *call,
+                                       account_on_held on_held, void *ctx) {
+    struct account_hold *h = add(a, call->owner, call->kind);
+    struct ledger_spend *s = &h->spend;
+    set_price(h, call->model);
+    const struct model_price *p = &h->price;
+    int64_t most = call->max_tokens                 ? call->max_tokens
+                   : call->model->max_output_tokens ? call->model->max_output_tokens
+                                                    : OUTPUT_TOKENS;
+    int64_t least = MIN(most, LEAST_TOKENS);
+    h->is_call = true;
+    h->input_tokens = (int64_t)(call->input_bytes / BYTES_PER_TOKEN) + CALL_TOKENS;
+    h->input_nusd = h->input_tokens * MAX(MAX(p->input, p->cache_write), p->cache_read) +
+                    call->searches * p->search;
+    s->tokens_least = h->input_tokens + least;
+    s->tokens = h->input_tokens + most;
+    s->nusd_least = h->input_nusd + least * p->output;
+    s->nusd = h->input_nusd + most * p->output;
+    start(h, on_held, ctx);
+    return h;
+}
+
+struct account_hold *account_hold_job(struct accounts *a, const struct account_job *job,
+                                      account_on_held on_held, void *ctx) {
+    struct account_hold *h = add(a, job->owner, job->kind);
+    struct ledger_spend *s = &h->spend;
+    set_price(h, job->model);
+    bool costs = h->price.output > 0 || h->price.input > 0;
+    s->tokens_least = JOB_LEAST_TOKENS;
+    s->tokens = LIMIT_ACCOUNT_JOB_TOKENS;
+    s->nusd = !costs ? 0 : job->nusd > 0 ? job->nusd : LIMIT_ACCOUNT_JOB_USD * NANO_USD_PER_USD;
+    s->nusd_least = MIN(s->nusd, JOB_LEAST_TOKENS * MAX(h->price.output, h->price.input));
+    start(h, on_held, ctx);
+    return h;
+}
+
+bool account_is_exceeded(const struct account_hold *h, const struct model_usage *used) {
+    return charge(h, used) > h->grant.nusd || model_usage_tokens(used) > h->grant.tokens;
+}
+
+bool account_has_limits(struct accounts *a, const char *owner) {
+    struct identity who;
+    return *owner && key_identity(a->opt.keys, owner, &who, NULL) == 0 &&
+           (who.tokens_per_day > 0 || who.nusd_per_day > 0);
+}
+
+const struct model_price *accounts_dearest(const struct accounts *a) {
+    return &a->opt.dearest;
+}
+
+/* --- jobs that have ended --- */
+
+static void tell_counts(struct accounts *a) {
+    for (size_t i = 0; i < a->ncounts; i++) {
+        const struct ledger_spend *c = &a->counts[i];
+        struct account_hold *h = add(a, c->owner, a->kinds[i]);
+        h->spend.jobs = c->jobs;
+        h->spend.done = c->done;
+        h->spend.wall_ms = c->wall_ms;
+        h->state = HOLD_SETTLING;
+        tell_settled(h);
+    }
+    a->ncounts = 0;
+}
+
+void account_count_job(struct accounts *a, const char *owner, const char *kind, bool done,
+                       int64_t wall_ms) {
+    size_t i = 0;
+    while (i < a->ncounts &&
+           (strcmp(a->counts[i].owner, owner) != 0 || strcmp(a->kinds[i], kind) != 0))
+        i++;
+    if (i == COUNTS_MAX) {
+        tell_counts(a);
+        i = 0;
+    }
+    if (i == a->ncounts) {
+        a->counts[i] = (struct ledger_spend){0};
+        (void)snprintf(a->counts[i].owner, sizeof(a->counts[i].owner), "%s", owner);
+        (void)snprintf(a->kinds[i], sizeof(a->kinds[i]), "%s", kind);
+        a->ncounts++;
+    }
+    a->counts[i].jobs++;
+    a->counts[i].done += done;
+    a->counts[i].wall_ms += MAX(wall_ms, 0);
+}
+
+/* --- time --- */
+
+static void on_renewed(void *ctx, const struct ledger_answer *answer) {
+    (void)ctx;
+    if (answer->err.code)
+        log_warn("account.renew", "error", answer->err.message);
+}
+
+static void renew(struct accounts *a) {
+    struct ledger_spend *list = xcalloc(LEDGER_SPENDS_MAX, sizeof(*list));
+    const struct account_hold *h = a->list;
+    while (h) {
+        size_t n = 0;
+        for (; h && n < LEDGER_SPENDS_MAX; h = h->next)
+            if (h->state == HOLD_HELD)
+                list[n++] = h->spend;
+        if (n > 0)
+            ledger_call(
+                a->opt.ledger,
+                &(struct ledger_ask){.op = LEDGER_RESERVE_RENEW, .spends = list, .nspends = n},
+                on_renewed, NULL);
+    }
+    free(list);
+}
+
+static void on_tick(uv_timer_t *t) {
+    struct accounts *a = t->data;
+    tell_counts(a);
+    for (struct account_hold *h = a->list; h; h = h->next)
+        if (h->state == HOLD_SETTLING && h->unsettled)
+            tell_settled(h);
+    if (++a->ticks % RENEW_TICKS == 0)
+        renew(a);
+}
+
+struct accounts *accounts_create(const struct accounts_options *options) {
+    struct accounts *a = xcalloc(1, sizeof(*a));
+    a->opt = *options;
+    a->handles = 2;
+    later_queue_init(&a->later, options->loop);
+    (void)uv_timer_init(options->loop, &a->timer);
+    a->timer.data = a;
+    (void)uv_timer_start(&a->timer, on_tick, TICK_MS, TICK_MS);
+    return a;
+}
+
+void accounts_close(struct accounts *a) {
+    if (!a)
+        return;
+    tell_counts(a);
+    (void)uv_timer_stop(&a->timer);
+}
+
+static void on_closed(uv_handle_t *handle) {
+    struct accounts *a = handle->data;
+    if (--a->handles > 0)
+        return;
+    struct account_hold *next;
+    for (struct account_hold *h = a->list; h; h = next) {
+        next = h->next;
+        free(h);
+    }
+    free(a);
+}
+
+void accounts_destroy(struct accounts *a) {
+    if (!a)
+        return;
+    later_queue_close(&a->later, on_closed, a);
+    uv_close((uv_handle_t *)&a->timer, on_closed);
+}

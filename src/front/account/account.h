@@ -1,0 +1,81 @@
+#pragma once
+/* Accounts: what keys spend on models. Before a call of a model, or a job whose model is reached
+ * from a sandbox, the worst that it may cost is set aside in the ledger; afterwards what it really
+ * used is put down. A key without limits has nothing set aside, and its usage is put down all the
+ * same.
+ *
+ * A hold is one such call or job: from account_hold_*() until account_settle*(), or until on_held
+ * has said that there is none. While it lasts its lease is renewed. What the ledger could not be
+ * told is told again, until it has acknowledged it. */
+
+#include "base/err.h"
+#include "front/keys.h"
+#include "front/ledger/ledger.h"
+#include "front/model/catalog.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct accounts;
+struct account_hold;
+
+struct accounts_options {
+    uv_loop_t *loop;
+    struct ledger *ledger;
+    struct keyring *keys;
+    struct model_price dearest; /* stands for prices that are not known */
+};
+
+struct accounts *accounts_create(const struct accounts_options *options);
+/* Tells the ledger what it does not know yet. No hold is left. Before ledger_close(). */
+void accounts_close(struct accounts *a);
+/* After it: whatever was asked is answered. */
+void accounts_destroy(struct accounts *a);
+
+struct account_grant {
+    int64_t max_tokens; /* of the answer of a call; 0: no limit */
+    int64_t tokens;     /* all that it may use; each INT64_MAX: no limit */
+    int64_t nusd;
+};
+/* Comes once, from the loop, unless the hold is settled before. err: nothing is held, and the hold
+ * is gone; ERR_QUOTA if the key has no more for today. */
+typedef void (*account_on_held)(void *ctx, const struct account_grant *grant,
+                                const struct err *err);
+
+struct account_call {
+    const char *owner;
+    const char *kind; /* of the job */
+    const struct model_info *model;
+    size_t input_bytes; /* what the model will read */
+    int64_t max_tokens; /* of its answer; 0: as many as it can */
+    int64_t searches;   /* by the provider's tool, at most */
+};
+struct account_hold *account_hold_call(struct accounts *a, const struct account_call *call,
+                                       account_on_held on_held, void *ctx);
+/* nusd: what it may cost at most, 0: LIMIT_ACCOUNT_JOB_USD. It gets what the day has left of that.
+ */
+struct account_job {
+    const char *owner;
+    const char *kind;
+    const struct model_info *model;
+    int64_t nusd;
+};
+struct account_hold *account_hold_job(struct accounts *a, const struct account_job *job,
+                                      account_on_held on_held, void *ctx);
+
+/* Whether so much is more than what was set aside. */
+bool account_is_exceeded(const struct account_hold *h, const struct model_usage *used);
+/* What it has used; NULL: nothing. The pointer is dead. */
+void account_settle(struct account_hold *h, const struct model_usage *used);
+/* The same, with what another has counted. */
+void account_settle_as(struct account_hold *h, const struct model_usage *used, int64_t cost_nusd);
+
+/* Whether anything is set aside for the jobs of this key. */
+bool account_has_limits(struct accounts *a, const char *owner);
+/* What stands for a price that is not known. */
+const struct model_price *accounts_dearest(const struct accounts *a);
+
+/* A job has ended. */
+void account_count_job(struct accounts *a, const char *owner, const char *kind, bool done,
+                       int64_t wall_ms);
