@@ -308,6 +308,7 @@ static int open_coders(struct front_server *s, struct err *err) {
                                                     .jobs = f->jobs,
                                                     .sandboxes = f->sandboxes,
                                                     .models = f->models,
+                                                    .accounts = f->accounts,
                                                     .model = s->config->model,
                                                     .secrets = &s->secrets,
                                                     .door = f->door,

@@ -1,9 +1,10 @@
 // How often callers may come, and what keys may spend.
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { bearer, createKey, request, runCay, startCay, tempDir, until } from '../lib/cay.mjs';
+import { bearer, createKey, request, runCay, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
 import { say, scripted } from '../lib/model.mjs';
 
 describe('rates', () => {
@@ -221,4 +222,54 @@ test('limits over the API: they are shown, and nobody gets rid of them by a new 
     assert.equal((await make({ name: 'c', ...bad })).status, 400, JSON.stringify(bad));
   for (const bad of ['--max-jobs=-1', '--tokens-per-day=x', '--usd-per-day=', '--usd-per-day=nan'])
     assert.notEqual((await runCay(['key', 'create', '--name', 'd', '--data-dir', cay.dataDir, bad])).code, 0, bad);
+});
+
+test('a coding job sets aside what it may cost, is held to it, and is settled at its end', { timeout: 180_000 }, async (t) => {
+  let release;
+  const go = new Promise((resolve) => (release = resolve));
+  let asked = 0;
+  const server = createServer((req, res) => {
+    req.resume().on('end', async () => {
+      asked++;
+      await go;
+      res.setHeader('content-type', 'application/json');
+      res.end(JSON.stringify({
+        id: 'x', type: 'message', role: 'assistant', model: 'm', stop_reason: 'end_turn',
+        content: [{ type: 'text', text: JSON.stringify({ done: true, summary: 'ok' }) }], usage: { input_tokens: 7, output_tokens: 100 },
+      }));
+    });
+  });
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.after(() => (server.closeAllConnections(), server.close()));
+  const dir = tempDir(t);
+  const file = join(dir, 'models.json');
+  writeFileSync(file, JSON.stringify({ models: [{ id: 'claude-coder', provider: 'anthropic', usd_per_million: { input: 0, output: 1000 } }] }));
+  const cay = await withCay(t, {
+    env: { ANTHROPIC_API_KEY: 'sk-x', ANTHROPIC_BASE_URL: `http://127.0.0.1:${server.address().port}` },
+    config: { models_file: file },
+  });
+  const key = await createKey(cay.dataDir, { name: 'k', more: ['--usd-per-day', '6', '--tokens-per-day', '100000'] });
+  const headers = bearer(key.text);
+  const ask = (body = {}) => request(cay, '/v1/code', { method: 'POST', headers, body: JSON.stringify({ spec: 'do it', model: 'claude-coder', ...body }) });
+  const first = ask();
+  await until(() => asked === 1, 'the model is asked');
+  assert.equal((await today(cay, key)).held_usd, 5, 'of six dollars');
+  const refused = (await ask()).json();
+  assert.equal(refused.status, 'failed');
+  assert.equal(refused.error.code, 'quota_exceeded');
+  const unpriced = await ask({ model: 'claude-unheard-of' });
+  assert.equal(unpriced.status, 400, unpriced.body);
+  release();
+  const done = (await first).json();
+  assert.equal(done.status, 'done', JSON.stringify(done));
+  assert.deepEqual([done.usage.input_tokens, done.usage.output_tokens, done.usage.cost_usd], [7, 100, 0.1]);
+  const row = await today(cay, key);
+  assert.deepEqual([row.charged_usd, row.tokens, row.held_usd, row.held_tokens], [0.1, 107, 0, 0]);
+  // One that is kept works again, and counts what is new.
+  const kept = (await ask({ keep: true })).json();
+  assert.equal(kept.status, 'done');
+  const again = (await ask({ sandbox: kept.detail.sandbox })).json();
+  assert.equal(again.status, 'done', JSON.stringify(again));
+  assert.equal(again.usage.output_tokens, 100);
+  assert.ok(Math.abs((await today(cay, key)).charged_usd - 0.3) < 1e-9);
 });

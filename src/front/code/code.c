@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/sm.h"
 #include "base/utf8.h"
+#include "front/account/account.h"
 #include "front/code/request.h"
 #include "front/code/route.h"
 #include "front/code/tree.h"
@@ -16,6 +17,7 @@
 #include "front/store/artifacts.h"
 #include "wire/coder.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +36,7 @@ enum {
 #define DIFF_NAME "changes.diff"
 
 enum code_state {
+    CODE_HOLDING,    /* what it may cost is being set aside */
     CODE_MAKING,     /* the sandbox is being made */
     CODE_CLONING,    /* the repository is being fetched */
     CODE_OPENING,    /* the network becomes what the agent may have */
@@ -44,6 +47,7 @@ enum code_state {
 };
 
 static const struct sm_state states[] = {
+    [CODE_HOLDING] = {"holding", SM_TO(CODE_MAKING) | SM_TO(CODE_ENDING)},
     [CODE_MAKING] = {"making", SM_TO(CODE_CLONING) | SM_TO(CODE_OPENING) | SM_TO(CODE_PREPARING) |
                                    SM_TO(CODE_WORKING) | SM_TO(CODE_ENDING)},
     [CODE_CLONING] = {"cloning", SM_TO(CODE_OPENING) | SM_TO(CODE_ENDING)},
@@ -68,8 +72,15 @@ struct code_job {
     struct code_request ask;
     struct code_terms terms;
     json_t *grants;
-    char sandbox_id[ID_SIZE]; /* "": there is none */
-    char *clone_route;        /* the name of the one to the repository; or NULL */
+    char owner[ID_SIZE];
+    bool sees_all;
+    struct account_hold *hold;
+    uint64_t max_tokens;         /* of its model, by what its key has left; 0: no limit */
+    bool on_account;             /* what it may cost is what its key has left */
+    struct network_spent before; /* what the sandbox had used when it began */
+    struct network_spent spent;  /* what this job has, once the agent has ended */
+    char sandbox_id[ID_SIZE];    /* "": there is none */
+    char *clone_route;           /* the name of the one to the repository; or NULL */
     struct opening *opening;
     uv_timer_t timer;  /* for one that was asked to end */
     struct exec *exec; /* the one that runs */
@@ -224,8 +235,10 @@ static int make_policy(const struct code_job *c, const struct egress_route *rout
     json_decref(shown);
     for (size_t i = 0; rc == 0 && i < n; i++)
         network_add_route(net, ret, &routes[i]);
-    if (rc == 0)
-        network_cap_cost(ret, c->terms.max_usd);
+    if (rc == 0 && c->terms.max_usd > 0)
+        network_cap_cost(ret, c->terms.max_usd + (double)c->before.cost_nusd / 1e9);
+    if (rc == 0 && c->max_tokens > 0)
+        network_cap_tokens(ret, c->max_tokens + c->before.tokens_in + c->before.tokens_out);
     return rc;
 }
 
@@ -471,6 +484,54 @@ static void on_change(void *ctx) {
         next(c);
 }
 
+/* --- what it spent --- */
+
+static uint64_t beyond(uint64_t now, uint64_t before) {
+    return now > before ? now - before : 0;
+}
+
+static void take_spent(struct code_job *c, struct network_spent now) {
+    c->spent.tokens_in = MAX(c->spent.tokens_in, beyond(now.tokens_in, c->before.tokens_in));
+    c->spent.tokens_out = MAX(c->spent.tokens_out, beyond(now.tokens_out, c->before.tokens_out));
+    c->spent.cost_nusd = MAX(c->spent.cost_nusd, beyond(now.cost_nusd, c->before.cost_nusd));
+}
+
+/* The last count of a sandbox that has ended is in its record. */
+static void take_last_spent(struct code_job *c) {
+    struct store_record r;
+    struct err ignored;
+    const struct sandbox *s = sandbox_of(c);
+    if (s && s->line)
+        take_spent(c, network_line_spent(s->line));
+    if (s || !*c->sandbox_id ||
+        store_record_get(sandboxes_store(c->all->opt.sandboxes), "sandbox", c->sandbox_id, NULL,
+                         (struct store_scope){.all = true}, &r, &ignored) < 0)
+        return;
+    _cleanup_(json) json_t *doc = json_loads(r.doc, 0, NULL);
+    const json_t *u = json_object_get(json_object_get(doc, "usage"), "network");
+    double usd = json_number_value(json_object_get(u, "cost_usd"));
+    take_spent(c, (struct network_spent){
+                      .tokens_in = (uint64_t)json_integer_value(json_object_get(u, "tokens_in")),
+                      .tokens_out = (uint64_t)json_integer_value(json_object_get(u, "tokens_out")),
+                      .cost_nusd = (uint64_t)llround(usd * 1e9)});
+    store_record_finish(&r);
+}
+
+static void settle(struct code_job *c) {
+    struct model_usage used = {.input_tokens = (int64_t)c->spent.tokens_in,
+                               .output_tokens = (int64_t)c->spent.tokens_out};
+    if (c->hold)
+        account_settle_as(steal_ptr(&c->hold), &used, (int64_t)c->spent.cost_nusd);
+}
+
+static struct store_run_usage usage_of(const struct code_job *c) {
+    bool any = c->spent.tokens_in > 0 || c->spent.tokens_out > 0;
+    return (struct store_run_usage){.input_tokens = (int64_t)c->spent.tokens_in,
+                                    .output_tokens = (int64_t)c->spent.tokens_out,
+                                    .cost_nusd = (int64_t)c->spent.cost_nusd,
+                                    .unpriced = any && !c->ask.model->price.known};
+}
+
 /* --- what is remembered --- */
 
 /* The bytes of a diff may be no text: then they are told as they are, too. */
@@ -547,6 +608,7 @@ static void record_end(struct code_job *c) {
     struct store_run_end end = {.status = c->cancelled           ? "cancelled"
                                           : done && !c->err.code ? "done"
                                                                  : "failed",
+                                .usage = usage_of(c),
                                 .detail = text,
                                 .detail_len = text ? strlen(text) : 0};
     if (c->err.code) {
@@ -555,8 +617,10 @@ static void record_end(struct code_job *c) {
         end.fault = !c->cancelled && err_is_fault(c->err.code);
     } else if (!done && !c->cancelled) {
         /* In the words of cay-egress, by which it was held. */
-        bool spent = c->terms.max_usd > 0 && message && strstr(message, "used up its budget");
-        end.error_code = spent ? "max_budget_usd" : reason ? reason : "error";
+        bool capped = c->terms.max_usd > 0 || c->max_tokens > 0;
+        bool spent = capped && message && strstr(message, "used up its budget");
+        const char *which = c->on_account ? err_name(ERR_QUOTA) : "max_budget_usd";
+        end.error_code = spent ? which : reason ? reason : "error";
         end.error_message = message ? message : "the agent did not finish";
     }
     job_end(steal_ptr(&c->job), &end);
@@ -583,6 +647,8 @@ static void end_job(void *ctx) {
     while (*at != c)
         at = &(*at)->next;
     *at = c->next;
+    take_last_spent(c);
+    settle(c);
     record_end(c);
     uv_close((uv_handle_t *)&c->timer, on_timer_closed);
 }
@@ -602,6 +668,8 @@ static void finish(struct code_job *c) {
     c->opening = NULL;
     (void)uv_timer_stop(&c->timer);
     struct sandbox *s = sandbox_of(c);
+    if (s && s->line)
+        take_spent(c, network_line_spent(s->line));
     if (s && making && !c->borrowed)
         sandbox_drop_maker(s); /* it ends, and on_made() is not called */
     bool stays = c->ask.keep && (c->borrowed || !c->cancelled);
@@ -651,6 +719,10 @@ static void on_made(void *ctx, struct sandbox *s, const struct err *err) {
         fail(c, &why);
 }
 
+static struct store_scope scope_of(const struct code_job *c) {
+    return (struct store_scope){.all = c->sees_all, .owner = c->owner};
+}
+
 /* The way to the repository: one of the operator's, with its credential, or to any host that a
  * sandbox may be let out to. */
 static int repo_route(struct code_job *c, struct egress_route *ret, struct err *err) {
@@ -680,7 +752,7 @@ static int life_of(const struct code_job *c, int64_t *ret_s, struct err *err) {
     return 0;
 }
 
-static int make_sandbox(struct code_job *c, const struct code_ask *ask, struct err *err) {
+static int make_sandbox(struct code_job *c, struct err *err) {
     struct egress_route routes[2] = {{0}};
     size_t n = 0;
     int64_t life;
@@ -700,12 +772,13 @@ static int make_sandbox(struct code_job *c, const struct code_ask *ask, struct e
                                   .agent = c->ask.def->name,
                                   .routes = routes,
                                   .nroutes = n,
-                                  .max_usd = c->terms.max_usd};
+                                  .max_usd = c->terms.max_usd,
+                                  .max_tokens = c->max_tokens};
     const struct sandbox *s = rc < 0 ? NULL
                                      : sandboxes_make(c->all->opt.sandboxes,
-                                                      &(struct sandbox_ask){.owner = ask->owner,
-                                                                            .scope = ask->scope,
-                                                                            .grants = ask->grants,
+                                                      &(struct sandbox_ask){.owner = c->owner,
+                                                                            .scope = scope_of(c),
+                                                                            .grants = c->grants,
                                                                             .body = body,
                                                                             .extra = &extra},
                                                       on_made, c, err);
@@ -718,9 +791,9 @@ static int make_sandbox(struct code_job *c, const struct code_ask *ask, struct e
 }
 
 /* One that is there, of an earlier job, with the program of the same agent in it. */
-static int use_sandbox(struct code_job *c, const struct code_ask *ask, struct err *err) {
+static int use_sandbox(struct code_job *c, struct err *err) {
     struct sandbox *s =
-        sandboxes_use(c->all->opt.sandboxes, c->ask.sandbox, ask->scope, false, err);
+        sandboxes_use(c->all->opt.sandboxes, c->ask.sandbox, scope_of(c), false, err);
     if (!s)
         return -(int)err->code;
     for (const struct code_job *other = c->all->list; other; other = other->next)
@@ -740,6 +813,7 @@ static int use_sandbox(struct code_job *c, const struct code_ask *ask, struct er
     if (rc < 0)
         return rc;
     memcpy(c->sandbox_id, s->id, sizeof(c->sandbox_id));
+    c->before = network_line_spent(s->line);
     c->borrowed = true;
     return 0;
 }
@@ -750,6 +824,63 @@ static void begin_again(void *ctx) {
         return;
     tell(c, "sandbox", json_pack("{s:s}", "id", c->sandbox_id));
     begin_opening(c);
+}
+
+static int begin_sandbox(struct code_job *c, struct err *err) {
+    code_move(c, CODE_MAKING);
+    int rc = c->ask.sandbox ? use_sandbox(c, err) : make_sandbox(c, err);
+    if (rc == 0 && c->borrowed)
+        later_post(&c->all->later, &c->more, begin_again, c);
+    return rc;
+}
+
+/* What was set aside is what the sandbox may use up: cay-egress sees to it. */
+static void on_held(void *ctx, const struct account_grant *grant, const struct err *err) {
+    struct code_job *c = ctx;
+    struct err why;
+    if (err) {
+        c->hold = NULL;
+        fail(c, err);
+        return;
+    }
+    if (grant->nusd < INT64_MAX) {
+        double usd = (double)grant->nusd / 1e9;
+        c->on_account = c->terms.max_usd == 0 || usd < c->terms.max_usd;
+        c->terms.max_usd = c->on_account ? usd : c->terms.max_usd;
+    }
+    if (grant->tokens < INT64_MAX) {
+        c->max_tokens = (uint64_t)grant->tokens;
+        c->on_account = true;
+    }
+    if (begin_sandbox(c, &why) < 0)
+        fail(c, &why);
+}
+
+/* Of a key without limits nothing is set aside, and what it used is put down in the end. */
+static void on_free(void *ctx, const struct account_grant *grant, const struct err *err) {
+    struct code_job *c = ctx;
+    (void)grant;
+    if (err)
+        c->hold = NULL;
+}
+
+static int hold_job(struct code_job *c, struct err *err) {
+    struct accounts *a = c->all->opt.accounts;
+    const struct model_info *model = c->ask.model;
+    bool limited = account_has_limits(a, c->owner);
+    if (limited && !model->price.known)
+        return err_set(
+            err, ERR_BAD_REQUEST,
+            "no price of \"%.100s\" is known, and this key has a limit: ask the operator "
+            "to add it to models.json, or name another model",
+            model->id);
+    c->hold = account_hold_job(a,
+                               &(struct account_job){.owner = c->owner,
+                                                     .kind = c->terms.kind,
+                                                     .model = model,
+                                                     .nusd = (int64_t)(c->terms.max_usd * 1e9)},
+                               limited ? on_held : on_free, c);
+    return limited ? 0 : begin_sandbox(c, err);
 }
 
 /* The terms must be some that the agent, its model and this machine have. */
@@ -807,6 +938,8 @@ int code_start(struct codes *all, const struct code_ask *ask, char ret_id[ID_SIZ
     struct code_job *c = xcalloc(1, sizeof(*c));
     c->all = all;
     c->grants = json_incref((json_t *)(uintptr_t)ask->grants);
+    (void)snprintf(c->owner, sizeof(c->owner), "%s", ask->owner);
+    c->sees_all = ask->scope.all;
     buf_init(&c->said, CODE_DIFF_BYTES + 2);
     (void)uv_timer_init(all->opt.loop, &c->timer);
     c->timer.data = c;
@@ -833,13 +966,11 @@ int code_start(struct codes *all, const struct code_ask *ask, char ret_id[ID_SIZ
     memcpy(ret_id, job_id(c->job), ID_SIZE);
     c->next = all->list;
     all->list = c;
-    rc = c->ask.sandbox ? use_sandbox(c, ask, &c->err) : make_sandbox(c, ask, &c->err);
+    rc = hold_job(c, &c->err);
     if (rc < 0) {
         *err = c->err;
         code_move(c, CODE_ENDING);
         end_job(c);
-    } else if (c->borrowed) {
-        later_post(&all->later, &c->more, begin_again, c);
     }
     return rc;
 }

@@ -22,6 +22,7 @@ struct codes_options {
     struct jobs *jobs;
     struct sandboxes *sandboxes;
     struct models *models;
+    struct accounts *accounts;
     const char *model; /* the default; NULL: by the keys there are */
     const struct secrets *secrets;
     const struct door *door;      /* the demo model; NULL: there is none */

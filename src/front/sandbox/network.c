@@ -240,6 +240,18 @@ void network_cap_cost(struct egress_policy *p, double usd) {
         p->caps.cost_nusd = cost;
 }
 
+void network_cap_tokens(struct egress_policy *p, uint64_t tokens) {
+    if (tokens > 0 && (p->caps.tokens == 0 || tokens < p->caps.tokens))
+        p->caps.tokens = tokens;
+}
+
+struct network_spent network_line_spent(const struct network_line *l) {
+    const struct egress_usage *u = &l->usage;
+    return (struct network_spent){.tokens_in = u->tokens_in + u->running_in,
+                                  .tokens_out = u->tokens_out + u->running_out,
+                                  .cost_nusd = u->cost_nusd + u->running_nusd};
+}
+
 int network_read(const struct network *n, const json_t *json, const json_t *grants,
                  struct egress_policy *ret_policy, json_t **ret_shown, struct err *err) {
     static const char *const keys[] = {"allow", "routes", NULL};

@@ -43,6 +43,13 @@ void network_add_route(const struct network *n, struct egress_policy *p,
                        const struct egress_route *route);
 /* Models may cost that much at most, if it is not 0 and less than what holds already. */
 void network_cap_cost(struct egress_policy *p, double usd);
+/* The same for tokens. */
+void network_cap_tokens(struct egress_policy *p, uint64_t tokens);
+/* What a line's models have used so far, with what is on its way at the worst. */
+struct network_spent {
+    uint64_t tokens_in, tokens_out, cost_nusd;
+};
+struct network_spent network_line_spent(const struct network_line *l);
 /* A configured route that the key has. Borrowed. */
 int network_find_route(const struct network *n, const char *name, const json_t *grants,
                        const struct egress_route **ret_route, struct err *err);

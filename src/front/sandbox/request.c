@@ -286,8 +286,10 @@ int sandbox_request_read(struct sandboxes *all, const struct sandbox_ask *ask,
                           &shown, err);
     for (size_t i = 0; rc == 0 && ask->extra && i < ask->extra->nroutes; i++)
         network_add_route(all->network, &p->policy, &ask->extra->routes[i]);
-    if (rc == 0 && ask->extra)
+    if (rc == 0 && ask->extra) {
         network_cap_cost(&p->policy, ask->extra->max_usd);
+        network_cap_tokens(&p->policy, ask->extra->max_tokens);
+    }
     if (rc == 0 && snapshot)
         rc = open_snapshot(all, ask, snapshot, p, err);
     if (rc < 0)

@@ -138,6 +138,7 @@ struct sandbox_extra {
     const char *work;       /* where /work is too; NULL: nowhere */
     json_t *note;           /* kept with it and not shown; or NULL */
     double max_usd;         /* of models; 0: what the settings say */
+    uint64_t max_tokens;    /* the same */
 };
 
 /* Who asks, and for what. */

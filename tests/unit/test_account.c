@@ -1,0 +1,255 @@
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "front/account/account.h"
+#include "front/ledger/backend.h"
+#include "unit/unit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Accounts on a ledger that answers late, out of order, twice, or not at all. */
+
+enum { ASKS = 256, WAIT_MS = 100 };
+
+static uv_loop_t loop;
+static struct ledger *ledger;
+static struct keyring *keys;
+static struct accounts *accounts;
+static struct fake_ask {
+    uint64_t id;
+    enum ledger_op op;
+    struct ledger_spend spend;
+} asked[ASKS];
+static size_t nasked;
+
+static void fake_ask(void *backend, uint64_t id, const struct ledger_ask *ask) {
+    (void)backend;
+    assert_true(nasked < ASKS);
+    asked[nasked++] = (struct fake_ask){.id = id, .op = ask->op, .spend = ask->spends[0]};
+}
+
+static void fake_nothing(void *backend) {
+    (void)backend;
+}
+
+static const struct ledger_backend fake = {fake_ask, fake_nothing, fake_nothing};
+
+static void answer(size_t i, enum err_code code, int64_t nusd, int64_t tokens) {
+    struct ledger_answer a = {.nusd = nusd, .tokens = tokens, .next_ms = -1};
+    if (code)
+        (void)err_set(&a.err, code, "no");
+    ledger_answered(ledger, asked[i].id, &a);
+}
+
+static void turn(void) {
+    for (int i = 0; i < 3; i++)
+        (void)uv_run(&loop, UV_RUN_NOWAIT);
+}
+
+static struct ledger_key make_key(const char *id, int64_t nusd_per_day) {
+    struct ledger_key k = {
+        .name = xstrdup("k"), .scope = xstrdup("run"), .nusd_per_day = nusd_per_day};
+    (void)snprintf(k.id, sizeof(k.id), "%s", id);
+    return k;
+}
+
+static int setup(void **state) {
+    (void)state;
+    nasked = 0;
+    if (uv_loop_init(&loop) != 0)
+        return -1;
+    keys = keyring_create(clock_mono_ms);
+    struct ledger_watch w = keyring_watch(keys);
+    struct ledger_key *list = xcalloc(2, sizeof(*list));
+    list[0] = make_key("key_free", 0);
+    list[1] = make_key("key_held", 1000000);
+    w.on_keys(w.ctx, list, 2, 1);
+    ledger = ledger_create(&loop, &fake, NULL);
+    ledger_set_wait(ledger, WAIT_MS);
+    accounts = accounts_create(&(struct accounts_options){
+        .loop = &loop, .ledger = ledger, .keys = keys, .dearest = {.output = 7, .known = true}});
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    accounts_close(accounts);
+    ledger_close(ledger);
+    accounts_destroy(accounts);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    keyring_destroy(keys);
+    return uv_loop_close(&loop) == 0 ? 0 : -1;
+}
+
+struct got {
+    int n;
+    enum err_code code;
+    struct account_grant grant;
+};
+
+static void on_held(void *ctx, const struct account_grant *grant, const struct err *err) {
+    struct got *g = ctx;
+    g->n++;
+    g->code = err ? err->code : 0;
+    if (grant)
+        g->grant = *grant;
+}
+
+static const struct model_info model = {.price = {.input = 1, .output = 10, .known = true}};
+static const struct model_info unpriced = {.id = (char *)"x"};
+
+static struct account_hold *hold(const char *owner, const struct model_info *m, struct got *g) {
+    struct account_hold *h = account_hold_call(
+        accounts,
+        &(struct account_call){
+            .owner = owner, .kind = "sdk", .model = m, .input_bytes = 1000, .max_tokens = 400},
+        on_held, g);
+    assert_int_equal(g->n, 0);
+    return h;
+}
+
+static const struct model_usage used = {.input_tokens = 3, .output_tokens = 4};
+
+static void test_a_key_without_limits_has_nothing_set_aside(void **state) {
+    (void)state;
+    struct got g = {0};
+    struct account_hold *h = hold("key_free", &model, &g);
+    turn();
+    assert_int_equal(g.n, 1);
+    assert_int_equal(g.grant.max_tokens, 0);
+    assert_int_equal(nasked, 0);
+    account_settle(h, &used);
+    assert_int_equal(nasked, 1);
+    assert_int_equal(asked[0].op, LEDGER_SETTLE);
+    assert_int_equal(asked[0].spend.cost_nusd, 43);
+    answer(0, 0, 0, 0);
+    turn();
+}
+
+static void test_the_worst_is_set_aside_and_what_was_used_is_settled(void **state) {
+    (void)state;
+    struct got g = {0};
+    struct account_hold *h = hold("key_held", &model, &g);
+    assert_int_equal(nasked, 1);
+    assert_int_equal(asked[0].op, LEDGER_RESERVE);
+    int64_t input = 1000 / 2 + 64;
+    assert_int_equal(asked[0].spend.nusd, input + 400 * 10);
+    assert_int_equal(asked[0].spend.nusd_least, input + 256 * 10);
+    answer(0, 0, input + 300 * 10, 0);
+    answer(0, 0, 1, 0); /* twice: the first counts */
+    turn();
+    assert_int_equal(g.n, 1);
+    assert_int_equal(g.grant.max_tokens, 300);
+    struct model_usage more = {.output_tokens = 400};
+    assert_false(account_is_exceeded(h, &used));
+    assert_true(account_is_exceeded(h, &more));
+    account_settle(h, &used);
+    assert_string_equal(asked[1].spend.id, asked[0].spend.id);
+    assert_int_equal(asked[1].spend.charged_nusd, 43);
+    answer(1, 0, 0, 0);
+    turn();
+    assert_int_equal(g.n, 1);
+}
+
+static void test_a_price_that_is_not_known_is_the_dearest(void **state) {
+    (void)state;
+    struct got g = {0};
+    struct account_hold *h = hold("key_held", &unpriced, &g);
+    answer(0, 0, 10000, 0);
+    turn();
+    account_settle(h, &used);
+    assert_int_equal(asked[1].spend.cost_nusd, 0);
+    assert_int_equal(asked[1].spend.charged_nusd, 4 * 7);
+    answer(1, 0, 0, 0);
+    turn();
+}
+
+static void test_who_leaves_before_the_answer_gives_it_back(void **state) {
+    (void)state;
+    for (int late = 0; late < 2; late++) {
+        struct got g = {0};
+        size_t first = nasked;
+        account_settle(hold("key_held", &model, &g), NULL);
+        assert_int_equal(nasked, first + 2);
+        assert_int_equal(asked[first + 1].op, LEDGER_SETTLE);
+        assert_int_equal(asked[first + 1].spend.charged_nusd, 0);
+        answer(late ? first + 1 : first, 0, 5000, 0); /* in either order */
+        turn();
+        answer(late ? first : first + 1, 0, 5000, 0);
+        turn();
+        assert_int_equal(g.n, 0);
+    }
+}
+
+static void test_a_refusal_is_told_and_given_back(void **state) {
+    (void)state;
+    struct got g = {0};
+    (void)hold("key_held", &model, &g);
+    answer(0, ERR_QUOTA, 0, 0);
+    turn();
+    assert_int_equal(g.n, 1);
+    assert_int_equal(g.code, ERR_QUOTA);
+    assert_int_equal(asked[1].op, LEDGER_SETTLE);
+    answer(1, 0, 0, 0);
+    turn();
+}
+
+/* It may have been done: so it is settled, and that is said until it is heard. */
+static void test_no_answer_is_a_refusal_and_is_told_again(void **state) {
+    (void)state;
+    struct got g = {0};
+    (void)hold("key_held", &model, &g);
+    while (g.n == 0)
+        (void)uv_run(&loop, UV_RUN_ONCE);
+    assert_int_equal(g.code, ERR_UNAVAILABLE);
+    while (nasked < 4) /* settled, and not heard, twice */
+        (void)uv_run(&loop, UV_RUN_ONCE);
+    for (size_t i = 1; i < 4; i++) {
+        assert_int_equal(asked[i].op, LEDGER_SETTLE);
+        assert_string_equal(asked[i].spend.id, asked[0].spend.id);
+    }
+    answer(3, 0, 0, 0);
+    turn();
+    assert_int_equal(g.n, 1);
+}
+
+static void test_jobs_are_counted_together(void **state) {
+    (void)state;
+    for (int i = 0; i < 10; i++)
+        account_count_job(accounts, "key_free", "run", i % 2, 5);
+    account_count_job(accounts, "", "run", true, 1);
+    while (nasked < 2)
+        (void)uv_run(&loop, UV_RUN_ONCE);
+    assert_int_equal(asked[0].spend.jobs, 10);
+    assert_int_equal(asked[0].spend.done, 5);
+    assert_int_equal(asked[0].spend.wall_ms, 50);
+    assert_int_equal(asked[1].spend.jobs, 1);
+    answer(0, 0, 0, 0);
+    answer(1, 0, 0, 0);
+    for (int i = 0; i < 65; i++) { /* one more than there is room for */
+        char owner[ID_SIZE];
+        (void)snprintf(owner, sizeof(owner), "key_%d", i);
+        account_count_job(accounts, owner, "run", true, 1);
+    }
+    assert_int_equal(nasked, 2 + 64);
+    for (size_t i = 2; i < nasked; i++)
+        answer(i, 0, 0, 0);
+    turn();
+}
+
+#define ACCOUNT_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        ACCOUNT_TEST(test_a_key_without_limits_has_nothing_set_aside),
+        ACCOUNT_TEST(test_the_worst_is_set_aside_and_what_was_used_is_settled),
+        ACCOUNT_TEST(test_a_price_that_is_not_known_is_the_dearest),
+        ACCOUNT_TEST(test_who_leaves_before_the_answer_gives_it_back),
+        ACCOUNT_TEST(test_a_refusal_is_told_and_given_back),
+        ACCOUNT_TEST(test_no_answer_is_a_refusal_and_is_told_again),
+        ACCOUNT_TEST(test_jobs_are_counted_together),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
