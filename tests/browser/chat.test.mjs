@@ -323,7 +323,7 @@ test('answer again replaces the answer', limit, async () => {
 
 test('conversations have names, and keep apart', limit, async () => {
   const { context, page, problems } = await openPage(browser, cay.url);
-  await open(page, `${cay.url}/`);
+  await open(page, `${cay.url}/chat`);
   const chooser = page.getByRole('combobox', { name: 'Conversation' });
   assert.equal(await chooser.inputValue(), 'default');
   await page.getByRole('button', { name: 'New', exact: true }).click();
