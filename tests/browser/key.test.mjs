@@ -198,6 +198,12 @@ test('keys are made, seen once, and revoked', limit, async () => {
   await page.keyboard.press('Tab');
   await page.keyboard.type('120');
   await page.keyboard.press('Tab');
+  await page.keyboard.type('3');
+  await page.keyboard.press('Tab');
+  await page.keyboard.type('50000');
+  await page.keyboard.press('Tab');
+  await page.keyboard.type('2.50');
+  await page.keyboard.press('Tab');
   await page.keyboard.press('Space');
   await dialog.getByRole('textbox', { name: /^Databases/ }).fill('orders');
   await screenshot(page, 'keys-form');
@@ -225,7 +231,10 @@ test('keys are made, seen once, and revoked', limit, async () => {
   assert.ok(!(await seen()).includes(secret), 'it is shown once');
 
   const row = page.getByRole('row', { name: /onerror/ });
-  assert.match(await row.innerText(), /read[\s\S]*120\/min[\s\S]*facets: orders/);
+  assert.match(
+    await row.innerText(),
+    /read[\s\S]*120 requests\/min\s+3 jobs at a time\s+50,000 tokens\/day\s+\$2\.50\/day[\s\S]*facets: orders/,
+  );
   const revoke = row.getByRole('button', { name: /^Revoke/ });
   await revoke.focus();
   await page.keyboard.press('Enter');

@@ -87,8 +87,10 @@ test('a revoked session, a revoked admin and one that revokes itself are out', a
 });
 
 test('a key that is held to something makes none that is not', async () => {
-  for (const more of [{ rate_per_minute: 1000 }, { grants: {} }]) {
+  for (const more of [{ rate_per_minute: 1000 }, { max_jobs: 3 }, { tokens_per_day: 1000 }, { usd_per_day: 0.5 }, { grants: {} }]) {
     const held = await make({ name: 'held', scope: 'admin', ...more });
+    const seen = (await list()).keys.find(({ id }) => id === held.id);
+    assert.deepEqual({ ...seen, ...more, grants: 0 }, { ...seen, grants: 0 });
     const refused = await ask('POST', '/v1/keys', { name: 'free', scope: 'admin' }, held.key);
     assert.equal(refused.status, 403);
     assert.match(refused.json().error.message, /cay key create/);
@@ -116,6 +118,10 @@ test('what is no key is refused by name', async () => {
     [{ name, scope: 5 }, 400, /scope/],
     [{ name, rate_per_minute: -1 }, 400, /rate_per_minute/],
     [{ name, rate_per_minute: 1.5 }, 400, /rate_per_minute/],
+    [{ name, max_jobs: -1 }, 400, /max_jobs/],
+    [{ name, tokens_per_day: '5' }, 400, /tokens_per_day/],
+    [{ name, usd_per_day: -1 }, 400, /usd|dollars/i],
+    [{ name, usd_per_day: '5' }, 400, /usd_per_day/],
     [{ name, key: 'cay_mine' }, 400, /key/],
     [{ name, grants: [] }, 400, /grants/],
     [{ name, grants: { all: true } }, 400, /all/],

@@ -14,14 +14,25 @@ export type Key = {
   id: string;
   name: string;
   scope: Scope;
-  /** 0: no limit of its own. */
+  /** Each 0: no limit of its own. */
   ratePerMinute: number;
+  maxJobs: number;
+  tokensPerDay: number;
+  usdPerDay: number;
   grants: Grants | null;
   createdAt: string;
   revokedAt: string | null;
 };
 
-export type KeyBody = { name: string; scope: Scope; rate_per_minute?: number; grants?: Grants };
+export type KeyBody = {
+  name: string;
+  scope: Scope;
+  rate_per_minute?: number;
+  max_jobs?: number;
+  tokens_per_day?: number;
+  usd_per_day?: number;
+  grants?: Grants;
+};
 
 function readGrants(value: unknown): Grants | null {
   if (value === null || value === undefined) return null;
@@ -36,6 +47,9 @@ export function readKey(value: unknown): Key {
     name: text(it.name),
     scope: oneOf(scopes, it.scope, 'read'),
     ratePerMinute: number(it.rate_per_minute),
+    maxJobs: number(it.max_jobs),
+    tokensPerDay: number(it.tokens_per_day),
+    usdPerDay: number(it.usd_per_day),
     grants: readGrants(it.grants),
     createdAt: text(it.created_at),
     revokedAt: textOrNull(it.revoked_at),

@@ -19,6 +19,13 @@ const grantWords: Record<GrantKind, string> = {
   binds: 'Binds of sandboxes',
 };
 
+const limitFields = [
+  ['rate', 'Requests a minute (none: the server’s)'],
+  ['jobs', 'Jobs at a time (none: no limit)'],
+  ['tokens', 'Tokens of models a day (none: no limit)'],
+  ['usd', 'Dollars for models a day (none: no limit)'],
+] as const;
+
 /** onMade is told as soon as there is a new key, whether or not it was copied. */
 export function Create({ onMade, onClose }: { onMade: () => void; onClose: () => void }) {
   const [form, setForm] = useState<Form>(emptyForm);
@@ -93,14 +100,16 @@ export function Create({ onMade, onClose }: { onMade: () => void; onClose: () =>
             ))}
           </select>
         </label>
-        <label>
-          <span>Requests a minute (none: the server’s)</span>
-          <input
-            inputMode="numeric"
-            value={form.rate}
-            onChange={(event) => change({ rate: event.target.value })}
-          />
-        </label>
+        {limitFields.map(([field, label]) => (
+          <label key={field}>
+            <span>{label}</span>
+            <input
+              inputMode="decimal"
+              value={form[field]}
+              onChange={(event) => change({ [field]: event.target.value })}
+            />
+          </label>
+        ))}
         <label className="wide check">
           <input
             type="checkbox"

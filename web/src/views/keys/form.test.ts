@@ -13,6 +13,21 @@ test('a rate is a whole number', () => {
     expect(bodyOf({ ...form, rate })).toMatch(/rate/);
 });
 
+test('limits are numbers, dollars may be broken', () => {
+  const form = { ...emptyForm, name: 'n' };
+  expect(bodyOf({ ...form, jobs: '2', tokens: '1000000', usd: '2.50' })).toEqual({
+    name: 'n',
+    scope: 'run',
+    max_jobs: 2,
+    tokens_per_day: 1_000_000,
+    usd_per_day: 2.5,
+  });
+  for (const usd of ['0', '-1', 'NaN', '1e9', '$5', '1,5'])
+    expect(bodyOf({ ...form, usd })).toMatch(/dollars/);
+  expect(bodyOf({ ...form, jobs: '1.5' })).toMatch(/jobs/);
+  expect(bodyOf({ ...form, tokens: 'all' })).toMatch(/tokens/);
+});
+
 test('one that is bound to nothing is bound', () => {
   const form = { ...emptyForm, name: 'n', bound: true };
   expect(bodyOf(form)).toMatchObject({ grants: {} });

@@ -19,6 +19,17 @@ import './keys.css';
 const words = (cause: unknown): string =>
   cause instanceof ApiError ? cause.message : 'Something went wrong';
 
+/** What it is held to, in few words. */
+function limitsOf(it: Key): string[] {
+  const all = [
+    it.ratePerMinute > 0 && `${formatCount(it.ratePerMinute)} requests/min`,
+    it.maxJobs > 0 && `${formatCount(it.maxJobs)} jobs at a time`,
+    it.tokensPerDay > 0 && `${formatCount(it.tokensPerDay)} tokens/day`,
+    it.usdPerDay > 0 && `$${it.usdPerDay.toFixed(2)}/day`,
+  ].filter((text) => text !== false);
+  return all.length > 0 ? all : ['–'];
+}
+
 /** What it may use, in few words. */
 function boundTo({ grants }: Key): string {
   if (!grants) return 'all its own';
@@ -63,9 +74,14 @@ export default function KeysView() {
     },
     { title: 'Scope', cell: (it) => it.scope },
     {
-      title: 'Rate',
-      numeric: true,
-      cell: (it) => (it.ratePerMinute > 0 ? `${formatCount(it.ratePerMinute)}/min` : '–'),
+      title: 'Limits',
+      cell: (it) => (
+        <span className="key-limits">
+          {limitsOf(it).map((text) => (
+            <span key={text}>{text}</span>
+          ))}
+        </span>
+      ),
     },
     { title: 'May use', wide: true, cell: (it) => plainText(boundTo(it)) },
     {
