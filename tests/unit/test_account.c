@@ -197,6 +197,20 @@ static void test_a_refusal_is_told_and_given_back(void **state) {
 }
 
 /* It may have been done: so it is settled, and that is said until it is heard. */
+static void test_a_key_that_was_revoked_spends_nothing(void **state) {
+    (void)state;
+    struct got g = {0};
+    (void)hold("key_gone", &model, &g);
+    turn();
+    assert_int_equal(g.n, 1);
+    assert_int_equal(g.code, ERR_FORBIDDEN);
+    struct got left = {0};
+    account_settle(hold("key_gone", &model, &left), NULL);
+    turn();
+    assert_int_equal(left.n, 0);
+    assert_int_equal(nasked, 0);
+}
+
 static void test_no_answer_is_a_refusal_and_is_told_again(void **state) {
     (void)state;
     struct got g = {0};
@@ -248,6 +262,7 @@ int main(void) {
         ACCOUNT_TEST(test_a_price_that_is_not_known_is_the_dearest),
         ACCOUNT_TEST(test_who_leaves_before_the_answer_gives_it_back),
         ACCOUNT_TEST(test_a_refusal_is_told_and_given_back),
+        ACCOUNT_TEST(test_a_key_that_was_revoked_spends_nothing),
         ACCOUNT_TEST(test_no_answer_is_a_refusal_and_is_told_again),
         ACCOUNT_TEST(test_jobs_are_counted_together),
     };

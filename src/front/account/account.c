@@ -55,6 +55,7 @@ struct account_hold {
     account_on_held on_held;
     void *ctx;
     struct later later;
+    struct err why; /* it is refused, without the ledger */
     unsigned asks;  /* that are not answered */
     bool unsettled; /* it is to be told again */
 };
@@ -194,18 +195,35 @@ static void on_reserved(void *ctx, const struct ledger_answer *answer) {
     tell_held(h);
 }
 
+static void tell_refused(void *ctx) {
+    struct account_hold *h = ctx;
+    struct err why = h->why;
+    account_on_held on_held = h->on_held;
+    void *to = h->ctx;
+    drop(h);
+    on_held(to, NULL, &why);
+}
+
+/* A key that was revoked spends no more, whatever it has begun. */
+static int read_limits(struct account_hold *h) {
+    struct ledger_spend *s = &h->spend;
+    struct identity who = {0};
+    int rc = *s->owner ? key_identity(h->all->opt.keys, s->owner, &who, &h->why) : 0;
+    s->tokens_per_day = who.tokens_per_day;
+    s->nusd_per_day = who.nusd_per_day;
+    return rc < 0 && h->why.code != ERR_UNAVAILABLE
+               ? err_set(&h->why, ERR_FORBIDDEN, "the key was revoked: it may spend nothing more")
+               : rc;
+}
+
 static void start(struct account_hold *h, account_on_held on_held, void *ctx) {
     struct ledger_spend *s = &h->spend;
-    struct identity who;
-    struct err err;
-    int rc = *s->owner ? key_identity(h->all->opt.keys, s->owner, &who, &err) : 0;
     h->on_held = on_held;
     h->ctx = ctx;
-    if (*s->owner && rc == 0) {
-        s->tokens_per_day = who.tokens_per_day;
-        s->nusd_per_day = who.nusd_per_day;
+    if (read_limits(h) < 0) {
+        later_post(&h->all->later, &h->later, tell_refused, h);
+        return;
     }
-    /* One that was revoked meanwhile ends what it has begun; its last limits are not known. */
     if (s->tokens_per_day == 0 && s->nusd_per_day == 0) {
         h->grant = (struct account_grant){.tokens = INT64_MAX, .nusd = INT64_MAX};
         later_post(&h->all->later, &h->later, tell_held, h);
