@@ -273,3 +273,27 @@ test('a coding job sets aside what it may cost, is held to it, and is settled at
   assert.equal(again.usage.output_tokens, 100);
   assert.ok(Math.abs((await today(cay, key)).charged_usd - 0.3) < 1e-9);
 });
+
+test('a key with a limit for a day reaches models by nothing that the limit does not hold', async (t) => {
+  const model = { url: 'http://127.0.0.1:1', api: 'anthropic', headers: {}, models: ['*'] };
+  const cay = await withCay(t, { config: { sandboxes: { private: ['127.0.0.1:1'], routes: { model, plain: { url: 'http://127.0.0.1:1', headers: {} } } } } });
+  const limited = await createKey(cay.dataDir, { name: 'limited', more: ['--usd-per-day', '1'] });
+  const named = await createKey(cay.dataDir, { name: 'named', more: ['--usd-per-day', '1', '--route', 'model'] });
+  const free = await createKey(cay.dataDir, { name: 'free' });
+  const make = (key, path, routes, body = {}) => request(cay, path, { method: 'POST', headers: bearer(key.text), body: JSON.stringify({ ...body, network: { routes } }) });
+  const refused = await make(limited, '/v1/sandboxes', ['model']);
+  assert.equal(refused.status, 403);
+  assert.match(refused.json().error.message, /limit for a day/);
+  const job = (await make(limited, '/v1/code', ['model'], { spec: 'x' })).json();
+  assert.deepEqual([job.status, job.error?.code], ['failed', 'forbidden'], JSON.stringify(job));
+  assert.equal((await make(limited, '/v1/sandboxes', ['plain'])).status, 201);
+  for (const key of [named, free]) assert.equal((await make(key, '/v1/sandboxes', ['model'])).status, 201);
+});
+
+test('who asks for the usage hears of what has just ended', async (t) => {
+  const cay = await withCay(t);
+  for (let i = 1; i <= 3; i++) {
+    assert.equal((await request(cay, '/v1/run', { method: 'POST', body: JSON.stringify({ code: 'export default () => 1' }) })).status, 200);
+    assert.equal((await request(cay, '/v1/usage')).json().jobs.find((row) => row.kind === 'run')?.jobs, i);
+  }
+});

@@ -298,7 +298,7 @@ const struct model_price *accounts_dearest(const struct accounts *a) {
 
 /* --- jobs that have ended --- */
 
-static void tell_counts(struct accounts *a) {
+void accounts_tell(struct accounts *a) {
     for (size_t i = 0; i < a->ncounts; i++) {
         const struct ledger_spend *c = &a->counts[i];
         struct account_hold *h = add(a, c->owner, a->kinds[i]);
@@ -318,7 +318,7 @@ void account_count_job(struct accounts *a, const char *owner, const char *kind, 
            (strcmp(a->counts[i].owner, owner) != 0 || strcmp(a->kinds[i], kind) != 0))
         i++;
     if (i == COUNTS_MAX) {
-        tell_counts(a);
+        accounts_tell(a);
         i = 0;
     }
     if (i == a->ncounts) {
@@ -359,7 +359,7 @@ static void renew(struct accounts *a) {
 
 static void on_tick(uv_timer_t *t) {
     struct accounts *a = t->data;
-    tell_counts(a);
+    accounts_tell(a);
     for (struct account_hold *h = a->list; h; h = h->next)
         if (h->state == HOLD_SETTLING && h->unsettled)
             tell_settled(h);
@@ -381,7 +381,7 @@ struct accounts *accounts_create(const struct accounts_options *options) {
 void accounts_close(struct accounts *a) {
     if (!a)
         return;
-    tell_counts(a);
+    accounts_tell(a);
     (void)uv_timer_stop(&a->timer);
 }
 

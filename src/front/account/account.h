@@ -76,6 +76,8 @@ bool account_has_limits(struct accounts *a, const char *owner);
 /* What stands for a price that is not known. */
 const struct model_price *accounts_dearest(const struct accounts *a);
 
+/* Tells the ledger of the jobs that have ended: so who asks it next hears of them. */
+void accounts_tell(struct accounts *a);
 /* A job has ended. */
 void account_count_job(struct accounts *a, const char *owner, const char *kind, bool done,
                        int64_t wall_ms);

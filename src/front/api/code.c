@@ -13,7 +13,7 @@ static void start(struct http_req *req, void *ctx) {
     char id[ID_SIZE];
     _cleanup_(json) json_t *body = NULL;
     const struct identity *who = front_identity(req);
-    _cleanup_(json) json_t *grants = who && *who->grants ? json_loads(who->grants, 0, NULL) : NULL;
+    _cleanup_(json) json_t *grants = sandbox_grants(who);
     int rc = http_req_json(req, &body, &err);
     if (rc == 0)
         rc = code_start(f->codes,

@@ -233,7 +233,7 @@ static int start(struct front *f, struct http_req *req, const json_t *body, char
     const char *owner = who ? who->key_id : "";
     if (is_sdk(req))
         return execute_sdk_start(f->executes, owner, body, ret_id, err);
-    _cleanup_(json) json_t *grants = who && *who->grants ? json_loads(who->grants, 0, NULL) : NULL;
+    _cleanup_(json) json_t *grants = sandbox_grants(who);
     return code_task_start(
         f->codes,
         &(struct code_ask){

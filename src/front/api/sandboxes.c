@@ -157,8 +157,7 @@ int api_number(struct http_req *req, const char *name, uint64_t max, uint64_t *r
 }
 
 json_t *api_grants(const struct http_req *req) {
-    const struct identity *who = front_identity(req);
-    return who && *who->grants ? json_loads(who->grants, 0, NULL) : NULL;
+    return sandbox_grants(front_identity(req));
 }
 
 struct sandboxes_page {

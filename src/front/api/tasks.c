@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/mem.h"
+#include "front/account/account.h"
 #include "front/api/api.h"
 #include "front/job/job.h"
 #include "front/task/hooks.h"
@@ -381,13 +382,15 @@ static void usage(struct http_req *req, void *ctx) {
     int rc = http_req_query_get(req, "since", &since, &err);
     if (rc > 0 && !is_day(since))
         rc = err_set(&err, ERR_BAD_REQUEST, "\"since\" must be a day such as 2026-01-31");
-    if (rc < 0)
+    if (rc < 0) {
         http_respond_err(req, &err);
-    else
-        api_ask(ctx, req,
-                &(struct ledger_ask){
-                    .op = LEDGER_USAGE, .owner = whose(req), .before = since, .limit = USAGE_ROWS},
-                respond_usage);
+        return;
+    }
+    accounts_tell(((struct front *)ctx)->accounts);
+    api_ask(ctx, req,
+            &(struct ledger_ask){
+                .op = LEDGER_USAGE, .owner = whose(req), .before = since, .limit = USAGE_ROWS},
+            respond_usage);
 }
 
 /* --- following one, over all its attempts --- */

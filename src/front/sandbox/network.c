@@ -166,6 +166,13 @@ int network_find_route(const struct network *n, const char *name, const json_t *
     for (size_t i = 0; i < n->nroutes; i++) {
         if (strcmp(n->routes[i].name, name) != 0 || !sandbox_is_granted(grants, "routes", name))
             continue;
+        if (n->routes[i].api && !sandbox_may_spend(grants))
+            return err_set(
+                err, ERR_FORBIDDEN,
+                "this key has a limit for a day, which the route \"%.64s\" to a model is "
+                "not held to: use /v1/code or /execute, or have the route granted by "
+                "name",
+                name);
         *ret_route = &n->routes[i];
         return 0;
     }

@@ -10,6 +10,9 @@
 
 /* What is asked for, against the settings and the key's grants. */
 
+/* No key of grants that anybody may write. */
+#define ALL_BUT_MODELS "all but models"
+
 enum {
     FILES_MAX = 1000,
     NAME_BYTES = 100,
@@ -17,8 +20,19 @@ enum {
     ENV_BYTES = 65536,
 };
 
+json_t *sandbox_grants(const struct identity *who) {
+    if (who && *who->grants)
+        return json_loads(who->grants, 0, NULL);
+    bool limited = who && (who->tokens_per_day > 0 || who->nusd_per_day > 0);
+    return limited ? json_pack("{s:b}", ALL_BUT_MODELS, true) : NULL;
+}
+
+bool sandbox_may_spend(const json_t *grants) {
+    return !json_is_true(json_object_get(grants, ALL_BUT_MODELS));
+}
+
 bool sandbox_is_granted(const json_t *grants, const char *kind, const char *name) {
-    if (!grants || !json_is_object(grants))
+    if (!grants || !json_is_object(grants) || !sandbox_may_spend(grants))
         return true;
     size_t i;
     const json_t *v;

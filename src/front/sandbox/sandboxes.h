@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/id.h"
 #include "base/json.h"
+#include "front/keys.h"
 #include "front/sandbox/launcher.h"
 #include "front/sandbox/network.h"
 #include "front/sandbox/settings.h"
@@ -207,5 +208,11 @@ int sandboxes_forget(struct sandboxes *all, const char *id, struct err *err);
 
 /* A name that people read in a list: of a sandbox, or of a snapshot. */
 int sandbox_check_name(const char *name, struct err *err);
+/* What a key may have of the operator's; NULL: all. One that may not spend without limit in a day
+ * has all but the routes to models, unless it is granted what it may have by name: what a sandbox
+ * spends by a route of its own is not put down for its key. */
+json_t *sandbox_grants(const struct identity *who);
 /* True for grants of a key that name it, and for a key without grants. */
 bool sandbox_is_granted(const json_t *grants, const char *kind, const char *name);
+/* Whether a route to a model may be among what is granted without a name. */
+bool sandbox_may_spend(const json_t *grants);

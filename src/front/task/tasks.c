@@ -1,4 +1,5 @@
 #include "front/task/tasks.h"
+#include "front/sandbox/sandboxes.h"
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -120,7 +121,7 @@ static int begin_job(const struct tasks_options *o, const struct ledger_task *ta
         rc = json_parse(task->body, strlen(task->body), "the task", &body, err);
     if (rc < 0)
         return rc;
-    _cleanup_(json) json_t *grants = *who.grants ? json_loads(who.grants, 0, NULL) : NULL;
+    _cleanup_(json) json_t *grants = sandbox_grants(&who);
     jobs_expect(o->rooms.jobs, task->run);
     rc = type->start(
         &o->rooms,
