@@ -101,8 +101,7 @@ static void what_is_known_is_known_anew(void **state) {
         "const a = new Uint8Array(1 << 14 + n % 9); a[a.length - 1] = 7;",
         "let s = 'ab'; for (let i = 0; i < 10 + n % 7; i++) s += s; s.split('a').join('c');",
         "const a = []; for (let i = 0; i < 2e4; i++) a[i] = n; a.length = 9; a.sort();",
-        "let a = new ArrayBuffer(1 << 17, { maxByteLength: 1 << 22 }); a.resize(1 << 21); "
-        "a.resize(1 << 16);",
+        "let a = new ArrayBuffer(1e5, { maxByteLength: 4e6 }); a.resize(2e6); a.resize(5e4);",
         "JSON.parse(JSON.stringify(Array.from({ length: 900 + n }, (_, i) => [i, 'k' + i])));",
         "(function f(k) { return k ? 1 + f(k - 1) : 0 })(500 + n);",
         "new TextEncoder().encode('é'.repeat(50000 + n)); structuredClone(new Map([[n, [n]]]));",
