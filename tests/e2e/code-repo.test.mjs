@@ -281,6 +281,20 @@ describe('a repository', () => {
     await nothingLeft(other);
   });
 
+  test('one that is small and has a hundred million files ends at the sandbox’s memory', async (t) => {
+    const repo = server.add('bomb', { a: 'x' });
+    const dir = join(server.root, 'bomb');
+    let entry = `100644 blob ${gitWith(dir, 'boom', 'hash-object', '-w', '--stdin').trim()}`;
+    for (let level = 0; level < 8; level++)
+      entry = `040000 tree ${gitWith(dir, Array.from({ length: 10 }, (_, i) => `${entry}\td${i}\n`).join(''), 'mktree').trim()}`;
+    git(dir, 'update-ref', 'refs/heads/main', git(dir, 'commit-tree', entry.split(' ')[2], '-m', 'x').trim());
+    const other = await withCay(t, { config: { sandboxes: { private: [server.host], memory_mb: 64 } } });
+    const run = await runCode(other, { repo, command: 'true' });
+    assert.equal(run.error.code, 'limit_exceeded', JSON.stringify(run.error));
+    assert.match(run.error.message, /more memory than the sandbox has/);
+    await nothingLeft(other);
+  });
+
   test('one that is too large for the sandbox, a key without the route, an operator who forbids the host', async (t) => {
     const repo = server.add('huge', (dir) => execFileSync('truncate', ['-s', '20M', 'zeros'], { cwd: dir }));
     const routes = { hub: { url: `${server.url}/`, headers: { authorization: 'Basic x' } } };

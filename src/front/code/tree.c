@@ -89,6 +89,8 @@ json_t *code_tree_clone(const struct code_tree *t, int64_t timeout_s) {
 int code_tree_failure(const char *repo, const char *said, struct err *err) {
     static const char does_not_fit[] =
         "the repository does not fit into the sandbox (setting sandboxes.disk_mb)";
+    static const char too_much_memory[] =
+        "it needs more memory than the sandbox has (setting sandboxes.memory_mb)";
     static const struct {
         const char *sign;
         enum err_code code;
@@ -107,6 +109,8 @@ int code_tree_failure(const char *repo, const char *said, struct err *err) {
         {"couldn't find remote ref", ERR_NOT_FOUND, "the repository has no such \"ref\""},
         {"No space left", ERR_LIMIT, does_not_fit},
         {"File size limit exceeded", ERR_LIMIT, does_not_fit},
+        {"out of memory", ERR_LIMIT, too_much_memory},
+        {"Killed", ERR_LIMIT, too_much_memory},
         {"unable to update url base from redirection", ERR_BAD_REQUEST,
          "the repository is at another address"},
         {"The requested URL returned error: 301", ERR_BAD_REQUEST,
