@@ -126,9 +126,10 @@ static void flush(struct channel *c) {
     }
 }
 
-/* Takes frames until none is left, the channel was closed, or others should have a turn:
- * that is only between reads, since no event comes for frames that have been read. */
-static void receive(struct channel *c) {
+/* Takes frames until none is left, the channel was closed, or others should have a turn: that is
+ * only between reads, since no event comes for frames that have been read. False: there are none
+ * for now. */
+static bool receive(struct channel *c) {
     struct err err;
     int reads = 0;
     while (!c->closing && !c->ended) {
@@ -136,21 +137,30 @@ static void receive(struct channel *c) {
         int rc = wire_next(&c->reader, &f, &err);
         if (rc == 0) {
             if (reads > 0 && (c->reader.drained || reads == READS_PER_TURN))
-                return;
+                return true;
             reads++;
             rc = wire_recv(&c->reader, c->fd, &err);
             if (rc == 0)
-                return;
+                return false;
             if (rc > 0)
                 continue;
         }
         if (rc < 0) {
             end(c, &err);
-            return;
+            return false;
         }
         c->opt.on_frame(c->opt.ctx, &f);
         wire_frame_finish(&f);
     }
+    return false;
+}
+
+void channel_drain(struct channel *c) {
+    if (!c)
+        return;
+    while (receive(c))
+        ;
+    arm(c);
 }
 
 static void on_poll(uv_poll_t *p, int status, int events) {
@@ -162,8 +172,8 @@ static void on_poll(uv_poll_t *p, int status, int events) {
     }
     if (events & UV_WRITABLE)
         flush(c);
-    if (!c->closing && !c->ended && (events & UV_READABLE))
-        receive(c);
+    if (events & UV_READABLE)
+        (void)receive(c);
     arm(c);
 }
 

@@ -29,5 +29,8 @@ int channel_create(uv_loop_t *loop, int fd, const struct channel_options *option
 bool channel_send(struct channel *c, const struct wire_out *out);
 /* Whether the peer has let go of it, also if that was not told yet. */
 bool channel_peer_is_gone(const struct channel *c);
+/* Takes what the peer has sent until now, and its end: frames come before this returns. For one
+ * that is known to be gone by other means. NULL is allowed. */
+void channel_drain(struct channel *c);
 /* No callback comes after this. NULL is allowed. */
 void channel_close(struct channel *c);

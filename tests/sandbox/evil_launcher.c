@@ -54,6 +54,30 @@ static void greet(void) {
     buf_finish(&b);
 }
 
+static void tell_exited(void) {
+    struct buf b;
+    struct sandbox_stats none = {0};
+    buf_init(&b, 512);
+    pack_str(&b, mode);
+    pack_u32(&b, 0);
+    pack_sandbox_stats(&b, &none);
+    say(control, SANDBOX_EXITED, 0, &b, -1);
+    buf_finish(&b);
+}
+
+/* Init has said why and is gone, and the launcher says that it is, before anybody has listened. */
+static void fail_at_once(void) {
+    struct err err;
+    struct buf b;
+    buf_init(&b, 512);
+    (void)err_set(&err, ERR_FORBIDDEN, "for a reason");
+    pack_sandbox_error(&b, &err);
+    say(init, INIT_FAILED, 0, &b, -1);
+    buf_finish(&b);
+    fd_close(&init);
+    tell_exited();
+}
+
 static void on_create(struct wire_frame *f) {
     struct unpack u;
     struct sandbox_spec spec;
@@ -78,20 +102,16 @@ static void on_create(struct wire_frame *f) {
     sandbox_spec_finish(&spec);
     fd_close(&init);
     init = pair[0];
-    greet();
+    if (is("fail-at-once"))
+        fail_at_once();
+    else
+        greet();
 }
 
 static void on_destroy(const struct wire_frame *f) {
-    struct buf b;
-    struct sandbox_stats none = {0};
-    buf_init(&b, 512);
-    pack_str(&b, mode);
-    pack_u32(&b, 0);
-    pack_sandbox_stats(&b, &none);
     fd_close(&init);
-    say(control, SANDBOX_EXITED, 0, &b, -1);
+    tell_exited();
     say(control, SANDBOX_DONE, f->id, NULL, -1);
-    buf_finish(&b);
 }
 
 /* A terminal that nobody reads; once the front has made it non-blocking, that is undone. */

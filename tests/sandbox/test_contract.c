@@ -342,6 +342,21 @@ static void errors_have_codes_for_guests(void **state) {
     turn(&s.over, &s.over);
 }
 
+static void why_it_failed_is_heard_though_its_end_comes_first(void **state) {
+    (void)state;
+    static const struct sandbox_box_callbacks callbacks = {on_ready, on_failed, on_exited};
+    struct seen first;
+    sandbox_box_destroy(make(&first, "fine")); /* it listens */
+    turn(&first.over, &first.over);
+    struct sandbox_spec spec = {.id = (char *)"fail-at-once"};
+    struct seen s = {0};
+    struct err err;
+    assert_non_null(sandbox_box_create(host, &spec, NULL, &callbacks, &s, &err));
+    (void)usleep(200000); /* so that all of it is there */
+    turn(&s.over, &s.over);
+    assert_string_equal(s.err.message, "for a reason");
+}
+
 int main(int argc, char **argv) {
     if (argc < 2)
         return 2;
@@ -358,6 +373,7 @@ int main(int argc, char **argv) {
         T(sockets_and_lists_that_are_none),
         T(commands_that_end_as_none_can),
         T(errors_have_codes_for_guests),
+        T(why_it_failed_is_heard_though_its_end_comes_first),
         T(a_terminal_that_is_made_to_block_holds_up_nobody),
         T(an_init_that_does_not_answer_is_ended),
         T(an_init_that_is_frozen_or_has_answered_is_left_alone),

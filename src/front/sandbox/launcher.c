@@ -475,8 +475,10 @@ static void on_exited(struct sandbox_launcher *h, struct unpack *u) {
     struct sandbox_box *b = h->boxes;
     while (b && (b->state == BOX_ASKED || strcmp(b->id, id) != 0))
         b = b->next;
-    if (b)
-        box_gone(b, &stats, NULL);
+    if (!b)
+        return;
+    channel_drain(b->channel); /* what init said comes before its end */
+    box_gone(b, &stats, NULL);
 }
 
 static void on_answer(struct sandbox_launcher *h, struct wire_frame *f, struct unpack *u) {
