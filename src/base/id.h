@@ -1,9 +1,8 @@
 #pragma once
-/* Identifiers that sort by time: a prefix, "_", and a UUID of version 7 (48 bits of milliseconds,
- * 74 random bits) in lower-case Crockford base 32 ("run_01jd3v..."). Safe in URLs, host names and
- * file names. The UUID itself, in its usual spelling, names the same thing where an interface wants
- * one.
- */
+/* Identifiers that sort by time, those of one process in the order they were made: a prefix, "_",
+ * and a UUID of version 7 (60 bits of time, 62 random ones) in lower-case Crockford base 32
+ * ("run_01jd3v..."). Safe in URLs, host names and file names. The UUID itself, in its usual
+ * spelling, names the same thing where an interface wants one. */
 
 #include <stdbool.h>
 #include <stddef.h>
