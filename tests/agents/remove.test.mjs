@@ -31,7 +31,7 @@ const agent = {
       script('write', call('run', { code: 'export default async (env) => { for (;;) await env.db.execute("INSERT INTO t VALUES (1)"); }' }), { say: 'ok' }),
       script('query', call('ask', { sql: counting }), { say: 'ok' }),
       script('short', { say: 'ok' }),
-      script('execute', call('run', { code: 'export default async () => {}' }), { say: 'ok' }),
+      script('execute', call('run', { code: 'export default async () => {}' }), { say: 'One more sentence, and ', repeat: 200 }),
     ],
   },
 };
