@@ -72,6 +72,18 @@ test('useAgentChat: text and a tool call', async (t) => {
   assert.deepEqual(stored.map((m) => [m.id, textOf(m)]), view.current.messages.map((m) => [m.id, textOf(m)]));
 });
 
+test('useAgentChat: a model in its body answers the turn', async (t) => {
+  const agent = {
+    agent: { model: 'gpt', state: { n: { value: 1 } } },
+    demo: { scripts: [{ when: '.', steps: [{ say: 'the demo speaks' }] }] },
+  };
+  const server = await withAgents(t, { chosen: agent }, { env: { OPENAI_BASE_URL: 'http://127.0.0.1:1' } });
+  const view = await open(t, 'm', { server, agent: 'chosen', body: { model: 'demo' } });
+  await say(view, 'hello');
+  assert.match(textOf(last(view)), /the demo speaks$/);
+  assert.equal(last(view).metadata.model, 'demo');
+});
+
 test('useAgentChat: several steps, and history on the next visit', async (t) => {
   const view = await open(t, 'steps');
   await say(view, 'Give me an overview of tiers and regions');

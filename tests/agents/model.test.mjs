@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { createServer } from 'node:http';
 import { test } from 'node:test';
 
-import { request } from '../lib/cay.mjs';
+import { createKey, request } from '../lib/cay.mjs';
 import { environment, PROVIDERS, toolResults, withModel } from './mock.mjs';
 import { checkAccount, agentsDir, Raw, slow, TYPE, user, withCay } from './support.mjs';
 
@@ -293,4 +293,78 @@ test('a tool result beyond its limit is an error that the model reads', async (t
   await a.turn('t', [user('u', 'much')]);
   assert.match(toolResults(requests[1].body)[0].content, /may have 1024 \(limit agent_tool_bytes\): select fewer rows/);
   a.close();
+});
+
+const post = (cay, name, body, headers = {}) =>
+  request(cay, `/v1/agents/${TYPE}/${name}/messages`, {
+    method: 'POST', headers: { 'Content-Type': 'application/json', Accept: 'application/json', ...headers }, body: JSON.stringify(body),
+  });
+
+test('a client chooses the model of a turn: it is asked, and its price counts', async (t) => {
+  const { mock, requests, cay } = await withModel(t, 'openai');
+  const usage = { prompt_tokens: 1000, completion_tokens: 1000, total_tokens: 2000 };
+  mock.on({ userMessage: 'hi' }, { content: 'Hello.', usage });
+  const offer = (await request(cay, '/v1/models')).json();
+  assert.equal(offer.default, 'gpt-5.5');
+  assert.deepEqual([...new Set(offer.models.map((m) => m.provider))], ['openai', 'demo'], 'none without a key');
+  const mini = offer.models.find((m) => m.aliases?.includes('gpt-mini'));
+  assert.deepEqual(Object.keys(mini), ['id', 'provider', 'aliases', 'usd_per_million', 'context', 'max_output']);
+
+  // Over the WebSocket; two that wait keep their own.
+  const a = await Raw.ready(cay, 'chosen');
+  const u = (n) => Array.from({ length: n }, (_, i) => user(`u${i + 1}`, 'hi'));
+  a.chat('t1', u(1), { model: 'gpt-mini' });
+  a.chat('t2', u(2), { model: 'openai/gpt-5.4-nano' });
+  a.chat('t3', u(3), { model: null });
+  for (const id of ['t1', 't2', 't3']) await a.done(id, 30_000 * slow);
+  assert.deepEqual(requests.map((r) => r.body.model), ['gpt-5.4-mini', 'gpt-5.4-nano', 'gpt-5.5']);
+  const stored = (await request(cay, `/agents/${TYPE}/chosen/get-messages`)).json().filter((m) => m.role === 'assistant');
+  assert.deepEqual(stored.map((m) => [m.metadata.model, m.metadata.cost_usd]),
+    [['gpt-5.4-mini', 0.00225], ['gpt-5.4-nano', 0.00045], ['gpt-5.5', 0.01125]]);
+  a.close();
+
+  // Over HTTP, and in the record of the run.
+  const { message } = (await post(cay, 'plain', { text: 'hi', model: 'gpt-5.4-nano' })).json();
+  assert.equal(message.metadata.model, 'gpt-5.4-nano');
+  const run = (await request(cay, `/v1/runs/${message.metadata.run}`)).json();
+  assert.equal(run.detail.model, 'gpt-5.4-nano');
+  assert.equal((await post(cay, 'plain', { text: 'hi', model: '' })).json().message.metadata.model, 'gpt-5.5');
+});
+
+test('a model that is not offered is refused, and nothing is stored', async (t) => {
+  const { mock, requests, cay } = await withModel(t, 'openai', { agents: { own: { agent: { model: 'openai/of-the-house' } } } });
+  mock.on({ userMessage: 'hi' }, { content: 'Hello.' });
+  const wrong = ['of-the-house', 'opus', 'anthropic/gpt-5.5', 'openai/', '../demo', 'x'.repeat(100_000), '\u0000', 'a\u2028b'];
+  for (const model of [...wrong, 5, ['demo'], { id: 'demo' }]) {
+    const got = await post(cay, 'refused', { text: 'hi', model });
+    assert.equal(got.status, 400, JSON.stringify(model).slice(0, 100));
+    assert.match(got.json().error.message, typeof model === 'string' ? /GET \/v1\/models lists|NUL|\\u0000/ : /"model"/);
+  }
+  const a = await Raw.ready(cay, 'refused');
+  const frames = await a.turn('t', [user('u1', 'hi')], { model: 'nosuch' });
+  assert.match(frames[0].body, /no model "nosuch"/);
+  assert.equal(frames.at(-1).outcome, 'error');
+  a.close();
+  assert.deepEqual((await request(cay, `/agents/${TYPE}/refused/get-messages`)).json(), []);
+  assert.equal(requests.length, 0);
+  // Names that were refused leave nothing behind: the limit on names that are not listed is far.
+  for (let i = 0; i < 300; i++) await post(cay, 'refused', { text: 'hi', model: `m${i}` });
+  const own = (body) => request(cay, '/v1/agents/own/x/messages', {
+    method: 'POST', headers: { 'Content-Type': 'application/json', Accept: 'application/json' }, body: JSON.stringify(body),
+  });
+  // The agent's own is one of them, though models.json does not list it.
+  assert.equal((await own({ text: 'hi', model: 'of-the-house' })).json().message.metadata.model, 'of-the-house');
+});
+
+test('what a key may spend follows the model that was chosen', async (t) => {
+  const { mock, requests, cay } = await withModel(t, 'openai');
+  mock.on({ userMessage: 'hello' }, { content: 'Hello.' });
+  const key = await createKey(cay.dataDir, { name: 'k', more: ['--usd-per-day', '0.001'] });
+  const headers = { Authorization: `Bearer ${key.text}` };
+  const dear = await post(cay, 'spend', { text: 'hello' }, headers);
+  assert.match(dear.json().error?.message ?? '', /may spend \$0\.001/, dear.body);
+  assert.equal(requests.length, 0);
+  const free = await post(cay, 'spend', { text: 'hello', model: 'demo' }, headers);
+  assert.equal(free.status, 200, free.body);
+  assert.equal(free.json().message.metadata.model, 'demo');
 });

@@ -47,6 +47,15 @@ test('the server is where CAY_URL says, unless an option does', async (t) => {
   assert.notEqual((await ask([], 'http://127.0.0.1:1')).code, 0);
 });
 
+test('--model is the one that answers', async (t) => {
+  const cay = await withCay(t);
+  const it = chat(t, cay, ['--name', 'm', '--model', 'sonnet', 'List all customers']);
+  assert.equal(await it.ended, 0, it.err); // without a key the demo answers for it
+  const wrong = chat(t, cay, ['--name', 'm', '--model', 'nosuch', 'List all customers']);
+  assert.equal(await wrong.ended, 1);
+  assert.match(wrong.err, /no model "nosuch".*GET \/v1\/models/);
+});
+
 test('a message as an argument, to another agent', async (t) => {
   const cay = await withCay(t);
   const it = chat(t, cay, ['--agent', 'todo-agent', '--name', 'a b/ü', 'Add: tea']);

@@ -54,6 +54,7 @@ const table = {
   'PUT /v1/workers/{id}': { access: 'run', path: '/v1/workers/other', body: { code: 'export default {}' }, statuses: [200] },
   'DELETE /v1/workers/{id}': { access: 'run', path: '/v1/workers/none', statuses: [404] },
   'GET /v1/agents': { access: 'read', statuses: [200] },
+  'GET /v1/models': { access: 'read', statuses: [200] },
   'GET /v1/agents/{agent}/{name}/messages': { access: 'read', path: '/v1/agents/sandbox-agent/a/messages', statuses: [200] },
   'POST /v1/agents/{agent}/{name}/messages': { access: 'run', path: '/v1/agents/sandbox-agent/a/messages', body: {}, statuses: [400] },
   'DELETE /v1/agents/{agent}/{name}/messages': { access: 'run', path: '/v1/agents/sandbox-agent/a/messages', statuses: [204] },

@@ -49,6 +49,18 @@ static void test_names_that_are_not_listed(void **state) {
     assert_string_equal(find(c, "anthropic/haiku")->id, find(c, "haiku")->id);
     assert_false(find(c, "llama3.2:1b")->price.known);
     assert_ptr_equal(find(c, "llama3.2:1b"), find(c, "llama3.2:1b"));
+    /* What one client has asked for with a provider's name changes nothing for the next. */
+    assert_string_equal(find(c, "openai/claude-opus-5-5")->id, "claude-opus-5-5");
+    assert_int_equal(find(c, "claude-opus-5-5")->provider, MODEL_ANTHROPIC);
+    assert_int_equal(find(c, "anthropic/own")->provider, MODEL_ANTHROPIC);
+    assert_int_equal(find(c, "own")->provider, MODEL_OPENAI);
+    static const char *const listed[] = {"opus", "gpt-5.5", "openai/gpt",
+                                         "@cf/moonshotai/kimi-k2.5", "demo"};
+    static const char *const others[] = {"own", "anthropic/own", "openai/opus", "", "openai/"};
+    for (size_t i = 0; i < 5; i++) {
+        assert_true(model_catalog_lists(c, listed[i]));
+        assert_false(model_catalog_lists(c, others[i]));
+    }
     /* Names come from clients: they must not grow the list for ever. */
     int rc = 0;
     for (int i = 0; rc == 0 && i < 1000; i++) {

@@ -122,6 +122,7 @@ int agent_clear(struct agent *a, const struct agent_listener *from, struct err *
 struct agent_chat {
     const char *turn; /* the client's id for it */
     const json_t *messages;
+    const char *model; /* that is to answer; NULL: the agent's */
     bool whole; /* messages is the client's whole history: what it has dropped goes here too */
     bool regenerate;
 };

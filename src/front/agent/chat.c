@@ -93,7 +93,10 @@ static int store_messages(struct agent *a, const struct agent_chat *chat, struct
 int agent_chat(struct agent *a, const struct agent_listener *from, const struct agent_chat *chat,
                struct err *err) {
     _cleanup_(json) json_t *user_ids = json_array();
+    struct turn_ask ask = {.from = from, .id = chat->turn, .user_ids = user_ids};
     int rc = turns_check(a, chat->turn, err);
+    if (rc == 0 && chat->model && *chat->model)
+        rc = turns_choose(a, chat->model, &ask.model, err);
     if (rc == 0)
         rc = check_request(a, chat->messages, user_ids, err);
     if (rc == 0)
@@ -102,5 +105,5 @@ int agent_chat(struct agent *a, const struct agent_listener *from, const struct 
         return rc;
     agent_use(a);
     agent_tell_messages(a, from);
-    return turns_add(a, from, chat->turn, user_ids, err);
+    return turns_add(a, &ask, err);
 }

@@ -126,11 +126,18 @@ void agent_tools_finish(struct agent *a);
 
 /* --- turn.c --- */
 
+struct turn_ask {
+    const struct agent_listener *from; /* or NULL */
+    const char *id;
+    const struct model_info *model; /* NULL: the agent's, as it is when the turn starts */
+    json_t *user_ids;               /* of the messages that it answers */
+};
 /* Whether another may be queued under this id. */
 int turns_check(const struct agent *a, const char *id, struct err *err);
-/* Queues a turn that answers the messages with these ids. */
-int turns_add(struct agent *a, const struct agent_listener *from, const char *id, json_t *user_ids,
-              struct err *err);
+/* The model of this name, if a client may choose it. */
+int turns_choose(const struct agent *a, const char *model, const struct model_info **ret_info,
+                 struct err *err);
+int turns_add(struct agent *a, const struct turn_ask *ask, struct err *err);
 /* A turn that the end of the server cut off is marked. */
 void turn_mark_cut(struct agent *a);
 /* Ends every turn, those that wait first. error may be NULL: they were stopped. */

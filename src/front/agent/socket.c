@@ -189,8 +189,12 @@ static void on_request(struct agent_socket *s, const json_t *f) {
     int rc = body ? json_parse(body, strlen(body), "the request's body", &j, &err)
                   : err_set(&err, ERR_BAD_REQUEST, "the request has no body");
     const char *trigger = text_of(j, "trigger");
+    const char *model = NULL;
+    if (rc == 0)
+        rc = json_get_str(j, "model", &model, &err);
     struct agent_chat chat = {.turn = id,
                               .messages = json_object_get(j, "messages"),
+                              .model = model,
                               .whole = true,
                               .regenerate = trigger && strcmp(trigger, "regenerate-message") == 0};
     if (rc == 0)

@@ -8,6 +8,7 @@
 #include "front/agent/chunks.h"
 #include "front/agent/internal.h"
 #include "front/agent/uimessage.h"
+#include "front/model/ask.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,10 +44,10 @@ struct turn {
     json_t *user_ids;                  /* of the messages that it answers */
     json_t *conversation;              /* what the model will read; then the dialog's */
     int64_t place;                     /* of the assistant's message in the history */
-    const struct model_info *model;
-    struct chunks *chunks; /* NULL while it waits */
-    struct dialog *dialog; /* NULL until it runs */
-    char *said;            /* what it answers, the beginning of it */
+    const struct model_info *model;    /* NULL while it is the agent's, and the turn waits */
+    struct chunks *chunks;             /* NULL while it waits */
+    struct dialog *dialog;             /* NULL until it runs */
+    char *said;                        /* what it answers, the beginning of it */
     int64_t begun_ms;
     bool waited;
 };
@@ -372,13 +373,16 @@ static struct dialog *start_dialog(struct turn *t) {
     return dialog_start(&o);
 }
 
+static const char *usual_model(const struct agent *a) {
+    return a->def->model ? a->def->model : a->agents->opt.model;
+}
+
 static void start_turn(struct turn *t) {
     const struct agent *a = t->agent;
-    const char *model = a->def->model ? a->def->model : a->agents->opt.model;
     struct err err;
     int rc = t->state == TURN_WAITING ? begin_turn(t, &err) : 0;
-    if (rc == 0)
-        rc = models_find(a->agents->opt.models, model, &t->model, &err);
+    if (rc == 0 && !t->model)
+        rc = models_find(a->agents->opt.models, usual_model(a), &t->model, &err);
     if (rc < 0) {
         end_turn(t, "error", err.message);
         return;
@@ -405,13 +409,18 @@ int turns_check(const struct agent *a, const char *id, struct err *err) {
     return 0;
 }
 
-int turns_add(struct agent *a, const struct agent_listener *from, const char *id, json_t *user_ids,
-              struct err *err) {
+int turns_choose(const struct agent *a, const char *model, const struct model_info **ret_info,
+                 struct err *err) {
+    return model_ask_choose(a->agents->opt.models, model, usual_model(a), ret_info, err);
+}
+
+int turns_add(struct agent *a, const struct turn_ask *ask, struct err *err) {
     struct turn *t = xcalloc(1, sizeof(*t));
     t->agent = a;
-    t->id = xstrdup(id);
-    t->from = from;
-    t->user_ids = json_incref(user_ids);
+    t->id = xstrdup(ask->id);
+    t->from = ask->from;
+    t->model = ask->model;
+    t->user_ids = json_incref(ask->user_ids);
     t->waited = a->turns != NULL;
     struct turn **at = &a->turns;
     while (*at)

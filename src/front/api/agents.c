@@ -209,7 +209,7 @@ static const struct agent_events events = {
     .on_chunk = on_chunk, .on_fail = on_fail, .on_end = on_end};
 
 /* The body of the AI SDK's transport ({"messages", "trigger"}), its last-message form
- * ({"message"}), or {"text"} for people with curl. */
+ * ({"message"}), or {"text"} for people with curl; each with the "model" that is to answer. */
 static int read_chat(const json_t *j, struct agent_chat *chat, json_t **ret_made, struct err *err) {
     const char *text = NULL;
     const char *trigger = NULL;
@@ -218,6 +218,8 @@ static int read_chat(const json_t *j, struct agent_chat *chat, json_t **ret_made
         rc = json_get_str(j, "text", &text, err);
     if (rc == 0)
         rc = json_get_str(j, "trigger", &trigger, err);
+    if (rc == 0)
+        rc = json_get_str(j, "model", &chat->model, err);
     if (rc < 0)
         return rc;
     chat->regenerate = trigger && strcmp(trigger, "regenerate-message") == 0;
@@ -342,6 +344,16 @@ static void list(struct http_req *req, void *ctx) {
     http_respond_json(req, 200, out);
 }
 
+static void list_models(struct http_req *req, void *ctx) {
+    const struct front *f = ctx;
+    const char *provider;
+    const char *usual;
+    front_model(f, &provider, &usual);
+    _cleanup_(json) json_t *out =
+        json_pack("{s:s?,s:o}", "default", usual, "models", models_list(f->models));
+    http_respond_json(req, 200, out);
+}
+
 static void messages(struct http_req *req, void *ctx) {
     struct err err;
     _cleanup_(json) json_t *l = NULL;
@@ -380,6 +392,7 @@ void api_agents_routes(struct front *f) {
          FRONT_ROUTE_READ},
         {"GET,POST,PUT,PATCH,DELETE,OPTIONS", "/agents/{rest...}", not_found, FRONT_ROUTE_READ},
         {"GET", "/v1/agents", list, FRONT_ROUTE_READ},
+        {"GET", "/v1/models", list_models, FRONT_ROUTE_READ},
         {"GET", "/v1/agents/{agent}/{name}/messages", messages, FRONT_ROUTE_READ},
         {"POST", "/v1/agents/{agent}/{name}/messages", post_message, 0},
         {"DELETE", "/v1/agents/{agent}/{name}/messages", clear, 0},

@@ -22,12 +22,13 @@
 /* A chat in the terminal with an agent of a running server, over plain HTTP. */
 
 static const char usage[] =
-    "usage: cay chat [--agent NAME] [--name NAME] [--url URL] [MESSAGE]\n\n"
+    "usage: cay chat [--agent NAME] [--name NAME] [--model MODEL] [--url URL] [MESSAGE]\n\n"
     "Talks to an agent of a running server: its text comes as it is written, with the code it runs "
     "and\n"
     "what that printed. Without a MESSAGE, each line of the input is one.\n\n"
     "  --agent A   which agent (default sandbox-agent)\n"
     "  --name N    which conversation with it (default \"default\")\n"
+    "  --model M   which model answers, of those the server offers (default the agent's)\n"
     "  --url U     where the server is (default $CAY_URL, or http://127.0.0.1:8787)\n\n"
     "Ctrl-C stops what the agent is doing. /clear empties the conversation, /quit (or Ctrl-D) "
     "ends.\n"
@@ -39,8 +40,9 @@ struct chat {
     uv_loop_t loop;
     uv_signal_t interrupt;
     struct fetch_pool *pool;
-    char *base; /* URL of the conversation */
-    char *auth; /* or NULL */
+    char *base;        /* URL of the conversation */
+    char *auth;        /* or NULL */
+    const char *model; /* or NULL */
     bool styled;
     /* the turn that runs */
     struct fetch *fetch;
@@ -316,7 +318,7 @@ static void exchange(struct chat *c, const char *method, const char *path, const
 }
 
 static void send_message(struct chat *c, const char *text) {
-    _cleanup_(json) json_t *j = json_pack("{s:s}", "text", text);
+    _cleanup_(json) json_t *j = json_pack("{s:s,s:s*}", "text", text, "model", c->model);
     _cleanup_(free) char *body = j ? json_dumps(j, JSON_COMPACT) : NULL;
     if (!body) {
         show_error(c, "a message must be UTF-8 text");
@@ -445,14 +447,14 @@ static int run_chat(struct chat *c, const char *message, struct err *err) {
 }
 
 int cli_chat(int argc, char **argv) {
-    static const struct option options[] = {{"agent", required_argument, NULL, 'a'},
-                                            {"name", required_argument, NULL, 'n'},
-                                            {"url", required_argument, NULL, 'u'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"agent", required_argument, NULL, 'a'}, {"name", required_argument, NULL, 'n'},
+        {"model", required_argument, NULL, 'm'}, {"url", required_argument, NULL, 'u'},
+        {"help", no_argument, NULL, 'h'},        {NULL, 0, NULL, 0}};
     const char *agent = "sandbox-agent";
     const char *name = "default";
     const char *url = client_default_url();
+    struct chat c = {.fresh_line = true};
     int opt;
     optind = 0;
     while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {
@@ -460,6 +462,8 @@ int cli_chat(int argc, char **argv) {
             agent = optarg;
         else if (opt == 'n')
             name = optarg;
+        else if (opt == 'm')
+            c.model = optarg;
         else if (opt == 'u')
             url = optarg;
         else if (opt == 'h')
@@ -469,7 +473,6 @@ int cli_chat(int argc, char **argv) {
     }
     if (argc - optind > 1)
         return cli_usage("chat", "one message, in quotes");
-    struct chat c = {.fresh_line = true};
     struct err err;
     c.base = make_base(url, agent, name);
     if (!c.base)

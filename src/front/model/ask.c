@@ -27,6 +27,23 @@ int model_ask_find(struct models *m, const char *name, const struct model_info *
     return rc;
 }
 
+int model_ask_choose(struct models *m, const char *name, const char *usual,
+                     const struct model_info **ret_info, struct err *err) {
+    const struct model_info *info;
+    const char *meant = model_ask_name(m, name);
+    if (models_find(m, usual, &info, NULL) == 0 && strcmp(info->id, meant) == 0) {
+        *ret_info = info;
+        return 0;
+    }
+    if (!model_catalog_lists(models_catalog(m), meant) || models_find(m, meant, &info, NULL) < 0)
+        return err_set(err, ERR_BAD_REQUEST,
+                       "there is no model \"%.100s\" to choose here; GET /v1/models lists those "
+                       "that there are",
+                       name);
+    *ret_info = info;
+    return 0;
+}
+
 int model_ask_budget(const json_t *options, double *ret_usd, struct err *err) {
     const json_t *v = json_object_get(options, "max_budget_usd");
     double usd = json_number_value(v);

@@ -22,6 +22,7 @@ struct model_catalog {
     struct entry {
         struct model_info info;
         const json_t *aliases;
+        bool listed; /* by the file */
         struct entry *next;
     } * first;
     size_t unlisted;
@@ -110,6 +111,7 @@ static int read_model(struct model_catalog *c, const json_t *m, struct err *err)
         return err_set(err, ERR_BAD_REQUEST, "\"id\" must be a name of at most %d bytes",
                        NAME_MAX_BYTES);
     struct entry *e = add(c);
+    e->listed = true;
     e->info.id = xstrdup(id);
     if (!provider || !parse_provider(provider, strlen(provider), &e->info.provider))
         return err_set(err, ERR_BAD_REQUEST, "\"provider\" must be anthropic, openai or demo");
@@ -210,11 +212,12 @@ static bool has_alias(const struct entry *e, const char *name) {
     return false;
 }
 
-/* any: by alias or by id of whatever provider; else by id of this one. */
+/* any: by alias or by id of whatever provider, if the file lists it: what somebody has once asked
+ * for with a provider's name does not stand for that name alone. Else by id of this provider. */
 static const struct entry *lookup(const struct model_catalog *c, const char *name, bool any,
                                   enum model_provider provider) {
     for (const struct entry *e = c->first; e; e = e->next) {
-        if (!any && e->info.provider != provider)
+        if (any ? !e->listed : e->info.provider != provider)
             continue;
         if (strcmp(e->info.id, name) == 0 || has_alias(e, name))
             return e;
@@ -261,6 +264,15 @@ int model_catalog_find(struct model_catalog *c, const char *name, enum model_pro
     }
     *ret_info = &e->info;
     return 0;
+}
+
+bool model_catalog_lists(const struct model_catalog *c, const char *name) {
+    enum model_provider provider;
+    const char *slash = strchr(name, '/');
+    const struct entry *e = lookup(c, name, true, MODEL_DEMO);
+    if (!e && slash && parse_provider(name, (size_t)(slash - name), &provider))
+        e = lookup(c, slash + 1, false, provider);
+    return e && e->listed;
 }
 
 struct model_price model_catalog_dearest(const struct model_catalog *c) {

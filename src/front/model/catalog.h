@@ -45,5 +45,7 @@ void model_catalog_destroy(struct model_catalog *c);
  * to openai. The answer is borrowed from the catalog. */
 int model_catalog_find(struct model_catalog *c, const char *name, enum model_provider fallback,
                        const struct model_info **ret_info, struct err *err);
+/* Whether the file lists what model_catalog_find() finds by this name. */
+bool model_catalog_lists(const struct model_catalog *c, const char *name);
 /* The file as it was read, for a page that lists the models. */
 const json_t *model_catalog_json(const struct model_catalog *c);

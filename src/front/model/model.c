@@ -217,3 +217,23 @@ int models_find(struct models *m, const char *name, const struct model_info **re
 struct model_catalog *models_catalog(struct models *m) {
     return m->catalog;
 }
+
+json_t *models_list(struct models *m) {
+    static const char *const told[] = {"id",      "provider",  "aliases", "usd_per_million",
+                                       "context", "max_output"};
+    json_t *list = json_array();
+    size_t i;
+    const json_t *model;
+    json_array_foreach(json_object_get(model_catalog_json(m->catalog), "models"), i, model) {
+        const struct model_info *info;
+        _cleanup_(free) char *name =
+            xasprintf("%s/%s", messages_str(model, "provider"), messages_str(model, "id"));
+        if (models_find(m, name, &info, NULL) < 0)
+            continue;
+        json_t *one = json_object();
+        for (size_t k = 0; k < ARRAY_LEN(told); k++)
+            (void)json_object_set(one, told[k], json_object_get(model, told[k]));
+        (void)json_array_append_new(list, one);
+    }
+    return list;
+}

@@ -111,6 +111,8 @@ enum model_provider models_default_provider(const struct models *m);
 int models_find(struct models *m, const char *name, const struct model_info **ret_info,
                 struct err *err);
 struct model_catalog *models_catalog(struct models *m);
+/* Those that models.json lists and that can be used, for clients to choose from: a list. */
+json_t *models_list(struct models *m);
 
 /* The request is read before this returns; nothing of it is kept. No callback comes before it
  * returns. On failure no callback comes at all. */
