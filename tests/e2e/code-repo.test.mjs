@@ -1,10 +1,12 @@
 // A repository is cloned inside the sandbox, and what the agent changes comes out as a diff that applies.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { createHash } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 import { chmodSync, closeSync, openSync, symlinkSync, writeFileSync, writeSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
+import { pipeline, Readable } from 'node:stream';
+import { text } from 'node:stream/consumers';
 import { after, before, describe, test } from 'node:test';
 import { bearer, createKey, request, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
 import { code, nothingLeft, runCode } from '../lib/code.mjs';
@@ -292,6 +294,60 @@ describe('a repository', () => {
     const run = await runCode(other, { repo, command: 'true' });
     assert.equal(run.error.code, 'limit_exceeded', JSON.stringify(run.error));
     assert.match(run.error.message, /more memory than the sandbox has/);
+    await nothingLeft(other);
+  });
+
+  /** A server that speaks git and never ends what it says: its refs, its progress, a line of that, or a file. */
+  async function startLiar(t) {
+    const line = (data) => Buffer.concat([Buffer.from((data.length + 4).toString(16).padStart(4, '0')), Buffer.from(data)]);
+    const id = 'ab'.repeat(20);
+    const band = (n, data) => line(Buffer.concat([Buffer.from([n]), data]));
+    const refs = (from) => Buffer.concat(Array.from({ length: 500 }, (_, i) => line(`${id} refs/heads/branch-${from * 500 + i}\n`)));
+    const lines = Buffer.from(`${'x'.repeat(63)}\n`.repeat(256));
+    const dots = Buffer.alloc(16_384, 'x');
+    // One blob of a terabyte, in blocks that are stored as they are.
+    const stored = () => Buffer.concat([Buffer.from([0, 0xff, 0x3f, 0, 0xc0]), randomBytes(0x3fff)]);
+    const pack = Buffer.concat([Buffer.from('PACK'), Buffer.from([0, 0, 0, 2, 0, 0, 0, 1]), Buffer.from([0xb0, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01]), Buffer.from([0x78, 0x01])]);
+    const endless = {
+      refs: (n) => refs(n),
+      progress: () => band(2, lines),
+      line: () => band(2, dots),
+      file: (n) => band(1, n ? stored() : pack),
+    };
+    const server = createServer(async (req, res) => {
+      const which = /^\/(\w+)/.exec(req.url)[1];
+      const words = async function* () {
+        for (let n = 0; ; n++) {
+          yield endless[which](n);
+          await new Promise(setImmediate); // the others have their turn
+        }
+      };
+      const pour = () => pipeline(Readable.from(words()), res, () => {});
+      if (req.url.includes('/info/refs')) {
+        res.setHeader('content-type', 'application/x-git-upload-pack-advertisement');
+        res.write(Buffer.concat([line('# service=git-upload-pack\n'), Buffer.from('0000'), line(`${id} HEAD\0side-band-64k shallow symref=HEAD:refs/heads/main\n`), line(`${id} refs/heads/main\n`)]));
+        return void (which === 'refs' ? pour() : res.end('0000'));
+      }
+      res.setHeader('content-type', 'application/x-git-upload-pack-result');
+      res.write(Buffer.concat([line(`shallow ${id}\n`), Buffer.from('0000')]));
+      if (!(await text(req)).includes('done')) return void res.end();
+      res.write(line('NAK\n'));
+      pour();
+    });
+    await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+    t.after(() => {
+      server.closeAllConnections();
+      server.close();
+    });
+    return `127.0.0.1:${server.address().port}`;
+  }
+
+  test('one whose server never ends its refs, its progress, a line or a file ends at a limit', async (t) => {
+    const host = await startLiar(t);
+    const other = await withCay(t, { config: { sandboxes: { private: [host], memory_mb: 64, disk_mb: 16 } } });
+    const ends = { refs: 'limit_exceeded', progress: 'timeout', line: 'limit_exceeded', file: 'limit_exceeded' };
+    const got = await Promise.all(Object.keys(ends).map((which) => runCode(other, { repo: `http://${host}/${which}`, command: 'true', timeout_ms: which === 'progress' ? 3000 : 60_000 })));
+    Object.values(ends).forEach((end, i) => assert.equal(got[i].error.code, end, JSON.stringify(got[i].error)));
     await nothingLeft(other);
   });
 

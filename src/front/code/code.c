@@ -317,7 +317,8 @@ static void clone_failed(const struct code_job *c, struct err *err) {
         (void)err_set(err, ERR_TIMEOUT, "the repository was not cloned within %lld s",
                       (long long)clone_s(c));
     else
-        (void)code_tree_failure(c->ask.repo, json_string_value(said), err);
+        (void)code_tree_failure(c->ask.repo,
+                                c->exec->exit.oom ? CODE_TREE_OOM : json_string_value(said), err);
 }
 
 static void cloned(struct code_job *c) {

@@ -21,7 +21,9 @@ struct code_tree {
 
 /* Each is a body of exec_start(). */
 json_t *code_tree_clone(const struct code_tree *t, int64_t timeout_s);
-/* Why a clone failed, by the end of what git said. */
+/* Why a clone failed, by the end of what git said, or by CODE_TREE_OOM where it was killed before
+ * it could say so. */
+#define CODE_TREE_OOM "out of memory"
 int code_tree_failure(const char *repo, const char *said, struct err *err);
 /* Not needed where nothing is there. */
 json_t *code_tree_remember(void);

@@ -306,7 +306,8 @@ static void finish(struct exec *e, const struct err *why) {
     exec_unref(e);
 }
 
-/* The kernel's killer says nothing to the one who waits for the process: the counter tells. */
+/* The kernel's killer says nothing to the one who waits for the process, and may have taken one of
+ * its children: the counter tells. */
 static void on_stats(void *ctx, struct sandbox_reply *reply, const struct err *err) {
     struct exec *e = ctx;
     if (!err && e->sandbox) {
@@ -324,8 +325,8 @@ static void on_exited(void *ctx, const struct sandbox_exit *exit, const struct e
     if (exit) {
         e->has_exit = true;
         e->exit = *exit;
-        bool killed = exit->code == (exit->signaled ? SIGKILL : 128 + SIGKILL);
-        if (killed && !exit->oom && !e->timed_out && e->sandbox && e->sandbox->box &&
+        bool well = !exit->signaled && exit->code == 0;
+        if (!well && !exit->oom && !e->timed_out && e->sandbox && e->sandbox->box &&
             sandbox_box_stats(e->sandbox->box, on_stats, e))
             return;
     }
