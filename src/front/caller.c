@@ -92,6 +92,18 @@ static size_t trim(const char **text, size_t len) {
     return len;
 }
 
+/* Some proxies tell the port, too. */
+static size_t without_port(const char *text, size_t len) {
+    size_t digits = 0;
+    while (digits < len && text[len - digits - 1] >= '0' && text[len - digits - 1] <= '9')
+        digits++;
+    if (digits == 0 || digits + 1 >= len || text[len - digits - 1] != ':')
+        return len;
+    size_t rest = len - digits - 1;
+    bool alone = memchr(text, ':', rest) == NULL; /* else it is a part of an IPv6 address */
+    return alone || text[rest - 1] == ']' ? rest : len;
+}
+
 void caller_address(const char *peer, const char *forwarded, char *const *proxies, size_t n,
                     char *out, size_t size) {
     (void)snprintf(out, size, "%s", peer);
@@ -105,8 +117,10 @@ void caller_address(const char *peer, const char *forwarded, char *const *proxie
             from--;
         const char *text = from;
         size_t len = trim(&text, (size_t)(end - from));
-        if (!parse(text, len, a))
+        if (!parse(text, without_port(text, len), a)) {
+            (void)snprintf(out, size, CALLER_UNKNOWN);
             return;
+        }
         if (is_v4(a))
             (void)inet_ntop(AF_INET, a + 12, out, (socklen_t)size);
         else
@@ -115,6 +129,8 @@ void caller_address(const char *peer, const char *forwarded, char *const *proxie
             return;
         end = from - 1;
     }
+    if (end >= forwarded)
+        (void)snprintf(out, size, CALLER_UNKNOWN);
 }
 
 size_t caller_name(const char *address, unsigned char out[CALLER_NAME_SIZE]) {

@@ -58,14 +58,30 @@ struct origin_address {
     bool local; /* on this machine: loopback, or a Unix socket */
 };
 
+/* A proxy may add a field of its own behind those that a client has sent: they are one list. */
+static char *forwarded_of(const struct http_req *req) {
+    char *all = NULL;
+    const char *name;
+    const char *value;
+    for (size_t i = 0; http_req_header_at(req, i, &name, &value); i++) {
+        if (strcasecmp(name, "x-forwarded-for") != 0)
+            continue;
+        char *more = all ? xasprintf("%s,%s", all, value) : xstrdup(value);
+        free(all);
+        all = more;
+    }
+    return all;
+}
+
 static struct origin_address address_of(const struct front *f, const struct http_req *req) {
     const struct config *c = f->config;
     struct origin_address a = {.local = http_req_is_local(req)};
     if (a.local && c->nproxies == 0)
         return a;
     char peer[HTTP_PEER_SIZE];
-    caller_address(http_req_peer(req, peer), http_req_header(req, "x-forwarded-for"), c->proxies,
-                   c->nproxies, a.text, sizeof(a.text));
+    _cleanup_(free) char *forwarded = forwarded_of(req);
+    caller_address(http_req_peer(req, peer), forwarded, c->proxies, c->nproxies, a.text,
+                   sizeof(a.text));
     a.local = a.local && caller_is_local(a.text);
     return a;
 }

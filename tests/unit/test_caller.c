@@ -28,19 +28,39 @@ static void test_only_a_proxy_is_believed(void **state) {
     check("127.0.0.1", "::ffff:203.0.113.5", "203.0.113.5");
 }
 
-static void test_what_is_no_address_ends_the_search(void **state) {
+/* Least of all it is somebody on this machine. */
+static void test_what_is_no_address_is_nobody(void **state) {
     (void)state;
-    check("127.0.0.1", "", "127.0.0.1");
-    check("127.0.0.1", ",", "127.0.0.1");
-    check("127.0.0.1", "203.0.113.5,", "127.0.0.1");
-    check("127.0.0.1", "203.0.113.5, unknown", "127.0.0.1");
-    check("127.0.0.1", "203.0.113.5, unknown, 10.1.2.3", "10.1.2.3");
-    check("127.0.0.1", "203.0.113.5:80", "127.0.0.1");
+    static const char *const bad[] = {"",
+                                      ",",
+                                      "203.0.113.5,",
+                                      "203.0.113.5, unknown",
+                                      "203.0.113.5, unknown, 10.1.2.3",
+                                      "203.0.113.5, unknown, 127.0.0.1",
+                                      "unix:",
+                                      "203.0.113.5:",
+                                      ":80",
+                                      "203.0.113.5:80:80",
+                                      "[2001:db9::1]:x"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        check("127.0.0.1", bad[i], CALLER_UNKNOWN);
+    assert_false(caller_is_local(CALLER_UNKNOWN));
     char flood[4096];
     memset(flood, '1', sizeof(flood) - 1);
     flood[sizeof(flood) - 1] = 0;
-    check("127.0.0.1", flood, "127.0.0.1");
+    check("127.0.0.1", flood, CALLER_UNKNOWN);
+    for (size_t i = 0; i + 10 < sizeof(flood); i += 10)
+        memcpy(flood + i, "127.0.0.1,", 10);
+    memcpy(flood + sizeof(flood) - 10, "127.0.0.1", 10);
+    check("127.0.0.1", flood, CALLER_UNKNOWN);
     check("", "203.0.113.5", "");
+}
+
+static void test_a_port_is_not_part_of_it(void **state) {
+    (void)state;
+    check("127.0.0.1", "203.0.113.5:4711", "203.0.113.5");
+    check("127.0.0.1", "[2001:db9::1]:4711", "2001:db9::1");
+    check("127.0.0.1", "2001:db9::1:80", "2001:db9::1:80");
 }
 
 static void test_ranges(void **state) {
@@ -83,7 +103,8 @@ static void test_a_network_of_64_bits_is_one(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_only_a_proxy_is_believed),
-        cmocka_unit_test(test_what_is_no_address_ends_the_search),
+        cmocka_unit_test(test_what_is_no_address_is_nobody),
+        cmocka_unit_test(test_a_port_is_not_part_of_it),
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_a_network_of_64_bits_is_one),
     };
