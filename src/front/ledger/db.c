@@ -109,6 +109,9 @@ static const char *const migrations[] = {
     " cache_read_tokens INTEGER NOT NULL, cache_write_tokens INTEGER NOT NULL,"
     " cost_nusd INTEGER NOT NULL, charged_nusd INTEGER NOT NULL,"
     " PRIMARY KEY (day, owner, kind)) WITHOUT ROWID;",
+    /* 4: what was set aside by a server that is gone counts as spent; `lost` tells it from what was
+       settled. */
+    "ALTER TABLE reserves ADD COLUMN lost INTEGER NOT NULL DEFAULT 0;",
 };
 
 #define KEY_COLUMNS "id, name, scope, hash, rate_per_minute, grants, created_ms, revoked_ms"

@@ -75,8 +75,8 @@ int ledger_do_reserve_renew(struct ledger_db *db, const struct ledger_ask *ask,
                             struct ledger_answer *answer, struct err *err);
 int ledger_do_settle(struct ledger_db *db, const struct ledger_ask *ask,
                      struct ledger_answer *answer, struct err *err);
-/* What a server that begins anew had set aside goes back. */
-int ledger_spend_free(struct ledger_db *db, const char *node, struct err *err);
+/* What a server that begins anew had set aside counts as spent. */
+int ledger_spend_forfeit(struct ledger_db *db, const char *node, struct err *err);
 /* Forgets what was settled long ago. */
 int ledger_spend_prune(struct ledger_db *db, struct err *err);
 int ledger_spend_usage(struct ledger_db *db, const struct ledger_ask *ask,

@@ -20,9 +20,9 @@
  *    and its end is acknowledged once.
  *  - Spending: a reservation sets aside what a model call or a job may cost, of what its key has
  * for the day (UTC, by the ledger's clock); the sum of what was spent and what is set aside never
- *    exceeds that. It has an id of its asker's, is a lease as a claim is, and goes back whole when
- * the lease is over or its server begins anew. Settling puts down what was really used, once for
- * each id, whether or not anything is set aside for it still.
+ *    exceeds that. It has an id of its asker's, is a lease as a claim is, and counts as spent whole
+ * when the lease is over or its server begins anew: nobody knows what was used. Settling puts down
+ * what was really used, once for each id, also of one that was lost so.
  *  - Deployed workers are still the store's (store_worker_*(), run/workers.c). What they will need
  *    from here: a list of all (owner, id, host name, version) told as the keys are, from which
  *    calls, bindings and host names are looked up without a round trip; a code that is got by id

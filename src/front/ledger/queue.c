@@ -108,7 +108,7 @@ int ledger_do_node_begin(struct ledger_db *db, const struct ledger_ask *ask,
     if (rc == 0)
         rc = store_step(ready(db, NODE_FREE, ask->node), "begin", NULL, err);
     if (rc == 0)
-        rc = ledger_spend_free(db, ask->node, err);
+        rc = ledger_spend_forfeit(db, ask->node, err);
     if (rc == 0)
         answer->epoch = number_of(ready(db, NODE_EPOCH, ask->node), 0);
     return rc;

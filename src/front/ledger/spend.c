@@ -18,7 +18,7 @@ enum {
     RESERVE_RENEW,
     RESERVE_OVER,
     RESERVE_OF_NODE,
-    RESERVE_DROP,
+    RESERVE_LOST,
     RESERVE_SETTLED,
     RESERVE_PRUNE,
     JOBS_ADD,
@@ -39,16 +39,18 @@ static const char *const sql[] = {
     [DAY_SPEND] = "INSERT INTO spend_days (owner, day, tokens, nusd)"
                   " VALUES (?1, ?2, ?3, ?4) ON CONFLICT (owner, day) DO UPDATE SET"
                   " tokens = tokens + excluded.tokens, nusd = nusd + excluded.nusd",
-    [RESERVE_GET] = "SELECT owner, day, tokens, nusd, settled_ms FROM reserves WHERE id = ?1",
+    [RESERVE_GET] = "SELECT owner, day, tokens, nusd, settled_ms, lost FROM reserves WHERE id = ?1",
     [RESERVE_ADD] = "INSERT INTO reserves (id, owner, day, tokens, nusd, node, until_ms,"
                     " settled_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-    [RESERVE_RENEW] = "UPDATE reserves SET until_ms = ?2 WHERE id = ?1 AND settled_ms = 0",
+    /* One that is lost stays known for as long as its server lives after all. */
+    [RESERVE_RENEW] = "UPDATE reserves SET until_ms = ?2, settled_ms = iif(lost, ?3, 0)"
+                      " WHERE id = ?1 AND (settled_ms = 0 OR lost)",
     [RESERVE_OVER] = "SELECT id, owner, day, tokens, nusd FROM reserves"
                      " WHERE owner = ?1 AND until_ms <= ?2 AND settled_ms = 0 LIMIT ?3",
     [RESERVE_OF_NODE] = "SELECT id, owner, day, tokens, nusd FROM reserves"
                         " WHERE node = ?1 AND settled_ms = 0 AND ?2 >= 0 LIMIT ?3",
-    [RESERVE_DROP] = "DELETE FROM reserves WHERE id = ?1",
-    [RESERVE_SETTLED] = "UPDATE reserves SET settled_ms = ?2 WHERE id = ?1",
+    [RESERVE_LOST] = "UPDATE reserves SET settled_ms = ?2, lost = 1 WHERE id = ?1",
+    [RESERVE_SETTLED] = "UPDATE reserves SET settled_ms = ?2, lost = 0 WHERE id = ?1",
     [RESERVE_PRUNE] = "DELETE FROM reserves WHERE id IN (SELECT id FROM reserves"
                       " WHERE settled_ms > 0 AND settled_ms < ?1 LIMIT ?2)",
     [JOBS_ADD] = "INSERT INTO job_usage VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)"
@@ -86,6 +88,7 @@ struct reserve {
     int64_t tokens;
     int64_t nusd;
     bool settled;
+    bool lost; /* and counted as spent whole */
 };
 
 static sqlite3_stmt *ready(struct ledger_db *db, int which, const char *first) {
@@ -124,7 +127,8 @@ static bool find(struct ledger_db *db, const char *id, struct reserve *r) {
     if (row) {
         *r = (struct reserve){.tokens = sqlite3_column_int64(st, 2),
                               .nusd = sqlite3_column_int64(st, 3),
-                              .settled = sqlite3_column_int64(st, 4) > 0};
+                              .settled = sqlite3_column_int64(st, 4) > 0,
+                              .lost = sqlite3_column_int64(st, 5) > 0};
         (void)snprintf(r->id, sizeof(r->id), "%s", id);
         store_column_id(st, 0, r->owner);
         column_day(st, 1, r->day);
@@ -133,15 +137,52 @@ static bool find(struct ledger_db *db, const char *id, struct reserve *r) {
     return row;
 }
 
-/* --- what goes back --- */
+static int add_usage(struct ledger_db *db, const char *day, const struct ledger_spend *a,
+                     struct err *err) {
+    const int64_t counts[] = {a->jobs,
+                              a->done,
+                              a->wall_ms,
+                              a->input_tokens,
+                              a->output_tokens,
+                              a->cache_read_tokens,
+                              a->cache_write_tokens,
+                              a->cost_nusd,
+                              a->charged_nusd};
+    bool any = false;
+    sqlite3_stmt *st = ready(db, JOBS_ADD, day);
+    store_bind_str(st, 2, a->owner);
+    store_bind_str(st, 3, a->kind);
+    for (int i = 0; i < (int)ARRAY_LEN(counts); i++) {
+        store_bind_int(st, 4 + i, counts[i]);
+        any = any || counts[i] != 0;
+    }
+    return any ? store_step(st, "account for a job", NULL, err) : 0;
+}
 
-static int give_back(struct ledger_db *db, const struct reserve *r, struct err *err) {
-    int rc = store_step(ready(db, RESERVE_DROP, r->id), "give back", NULL, err);
-    return rc < 0 ? rc : add_to_day(db, DAY_HOLD, r, -r->tokens, -r->nusd, err);
+/* --- whose server is gone --- */
+
+/* Shown as a kind of its own, since nobody knows what was used. */
+static int add_lost(struct ledger_db *db, const struct reserve *r, int64_t nusd, struct err *err) {
+    struct ledger_spend s = {.kind = "interrupted", .charged_nusd = nusd};
+    memcpy(s.owner, r->owner, sizeof(s.owner));
+    return add_usage(db, r->day, &s, err);
+}
+
+/* What was in flight may have been used up to the last token: it counts as spent, so that nobody
+ * gets more than a day's worth by the death of servers. */
+static int forfeit(struct ledger_db *db, const struct reserve *r, struct err *err) {
+    sqlite3_stmt *st = ready(db, RESERVE_LOST, r->id);
+    store_bind_int(st, 2, db->now_ms());
+    int rc = store_step(st, "count what is lost", NULL, err);
+    if (rc == 0)
+        rc = add_to_day(db, DAY_HOLD, r, -r->tokens, -r->nusd, err);
+    if (rc == 0)
+        rc = add_to_day(db, DAY_SPEND, r, r->tokens, r->nusd, err);
+    return rc < 0 ? rc : add_lost(db, r, r->nusd, err);
 }
 
 /* Of an owner those whose lease is over, or all of a node. */
-static int free_some(struct ledger_db *db, int which, const char *whose, struct err *err) {
+static int forfeit_some(struct ledger_db *db, int which, const char *whose, struct err *err) {
     struct reserve *list = xcalloc(FREE_BATCH, sizeof(*list));
     size_t n;
     int rc = 0;
@@ -158,14 +199,14 @@ static int free_some(struct ledger_db *db, int which, const char *whose, struct 
         }
         (void)sqlite3_reset(st);
         for (size_t i = 0; rc == 0 && i < n; i++)
-            rc = give_back(db, &list[i], err);
+            rc = forfeit(db, &list[i], err);
     } while (rc == 0 && n == FREE_BATCH);
     free(list);
     return rc;
 }
 
-int ledger_spend_free(struct ledger_db *db, const char *node, struct err *err) {
-    return free_some(db, RESERVE_OF_NODE, node, err);
+int ledger_spend_forfeit(struct ledger_db *db, const char *node, struct err *err) {
+    return forfeit_some(db, RESERVE_OF_NODE, node, err);
 }
 
 int ledger_spend_prune(struct ledger_db *db, struct err *err) {
@@ -246,7 +287,7 @@ int ledger_do_reserve(struct ledger_db *db, const struct ledger_ask *ask,
     memcpy(r.id, a->id, sizeof(r.id));
     memcpy(r.owner, a->owner, sizeof(r.owner));
     today(db, r.day);
-    int rc = free_some(db, RESERVE_OVER, a->owner, err);
+    int rc = forfeit_some(db, RESERVE_OVER, a->owner, err);
     if (rc == 0)
         rc = portion(db, a, &r, err);
     if (rc == 0)
@@ -265,6 +306,7 @@ int ledger_do_reserve_renew(struct ledger_db *db, const struct ledger_ask *ask,
         sqlite3_stmt *st = ready(db, RESERVE_RENEW, ask->spends[i].id);
         int64_t changes = 0;
         store_bind_int(st, 2, db->now_ms() + LEDGER_LEASE_MS);
+        store_bind_int(st, 3, db->now_ms());
         rc = store_step(st, "renew a reservation", &changes, err);
         answer->count += changes;
     }
@@ -273,30 +315,17 @@ int ledger_do_reserve_renew(struct ledger_db *db, const struct ledger_ask *ask,
 
 /* --- settling --- */
 
-static int add_usage(struct ledger_db *db, const char *day, const struct ledger_spend *a,
-                     struct err *err) {
-    const int64_t counts[] = {a->jobs,
-                              a->done,
-                              a->wall_ms,
-                              a->input_tokens,
-                              a->output_tokens,
-                              a->cache_read_tokens,
-                              a->cache_write_tokens,
-                              a->cost_nusd,
-                              a->charged_nusd};
-    bool any = false;
-    sqlite3_stmt *st = ready(db, JOBS_ADD, day);
-    store_bind_str(st, 2, a->owner);
-    store_bind_str(st, 3, a->kind);
-    for (int i = 0; i < (int)ARRAY_LEN(counts); i++) {
-        store_bind_int(st, 4 + i, counts[i]);
-        any = any || counts[i] != 0;
-    }
-    return any ? store_step(st, "account for a job", NULL, err) : 0;
+/* What is set aside goes; what was lost and comes back after all was spent already. */
+static int release(struct ledger_db *db, const struct reserve *r, struct err *err) {
+    sqlite3_stmt *st = ready(db, RESERVE_SETTLED, r->id);
+    store_bind_int(st, 2, db->now_ms());
+    int rc = store_step(st, "settle", NULL, err);
+    if (rc == 0)
+        rc = add_to_day(db, r->lost ? DAY_SPEND : DAY_HOLD, r, -r->tokens, -r->nusd, err);
+    return rc < 0 || !r->lost ? rc : add_lost(db, r, -r->nusd, err);
 }
 
-/* The row stays, so that this is done once. What was given back meanwhile is charged all the same,
- * to the day of today. */
+/* The row stays, so that this is done once. What is not known is charged to the day of today. */
 static int settle(struct ledger_db *db, const struct ledger_ask *ask, const struct ledger_spend *a,
                   struct err *err) {
     struct reserve r = {.settled = true};
@@ -308,14 +337,10 @@ static int settle(struct ledger_db *db, const struct ledger_ask *ask, const stru
         memcpy(r.owner, a->owner, sizeof(r.owner));
         today(db, r.day);
         rc = add(db, &r, ask->node, err);
-    } else if (r.settled) {
+    } else if (r.settled && !r.lost) {
         return 0;
     } else {
-        sqlite3_stmt *st = ready(db, RESERVE_SETTLED, a->id);
-        store_bind_int(st, 2, db->now_ms());
-        rc = store_step(st, "settle", NULL, err);
-        if (rc == 0)
-            rc = add_to_day(db, DAY_HOLD, &r, -r.tokens, -r.nusd, err);
+        rc = release(db, &r, err);
     }
     if (rc == 0 && (tokens > 0 || a->charged_nusd > 0))
         rc = add_to_day(db, DAY_SPEND, &r, tokens, a->charged_nusd, err);
