@@ -102,6 +102,26 @@ static void test_errors_name_the_place(void **state) {
     }
 }
 
+/* Limits of keys hold by it: nothing may make it 0. */
+static void test_the_dearest_of_a_list_without_prices_is_the_built_in_one(void **state) {
+    (void)state;
+    static const char bare[] = "{\"models\":[{\"id\":\"x\",\"provider\":\"anthropic\"}]}";
+    static const char cheap[] = "{\"models\":[{\"id\":\"x\",\"provider\":\"anthropic\","
+                                "\"usd_per_million\":{\"input\":1,\"output\":2}}]}";
+    struct err err;
+    struct model_catalog *c;
+    const struct model_info *demo;
+    assert_int_equal(model_catalog_parse(cheap, strlen(cheap), "m", &c, &err), 0);
+    assert_int_equal(model_catalog_dearest(c).output, 2000);
+    model_catalog_destroy(c);
+    assert_int_equal(model_catalog_parse(bare, strlen(bare), "m", &c, &err), 0);
+    assert_true(model_catalog_dearest(c).output >= 10000);
+    assert_true(model_catalog_dearest(c).input > 0);
+    assert_int_equal(model_catalog_find(c, "demo", MODEL_DEMO, &demo, &err), 0);
+    assert_true(demo->price.known && demo->price.output == 0);
+    model_catalog_destroy(c);
+}
+
 static const struct model_price price = {
     .input = 3000, .output = 15000, .cache_read = 300, .cache_write = 3750, .known = true};
 
@@ -157,6 +177,7 @@ int main(void) {
         cmocka_unit_test(test_the_built_in_file_has_the_aliases),
         cmocka_unit_test(test_names_that_are_not_listed),
         cmocka_unit_test(test_errors_name_the_place),
+        cmocka_unit_test(test_the_dearest_of_a_list_without_prices_is_the_built_in_one),
         cmocka_unit_test(test_costs_are_exact),
         cmocka_unit_test(test_budgets),
     };

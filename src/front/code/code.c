@@ -103,6 +103,7 @@ struct codes {
     struct codes_options opt;
     struct code_job *list;
     struct later_queue later;
+    bool closing;
 };
 
 static void on_change(void *ctx);
@@ -222,6 +223,18 @@ static json_t *said_at_last(const struct exec *e) {
 
 /* --- the network --- */
 
+/* What its model costs; the most that any does, if that is not known. */
+static struct egress_price price_of(const struct code_job *c) {
+    const struct model_info *m = c->ask.model;
+    const struct model_price *p =
+        m->price.known ? &m->price : accounts_dearest(c->all->opt.accounts);
+    return (struct egress_price){.model = m->id,
+                                 .input = (uint64_t)p->input,
+                                 .output = (uint64_t)p->output,
+                                 .cache_read = (uint64_t)p->cache_read,
+                                 .cache_write = (uint64_t)p->cache_write};
+}
+
 /* What the agent may reach: what was asked for, its model, and during the clone its repository. */
 static int make_policy(const struct code_job *c, const struct egress_route *routes, size_t n,
                        struct egress_policy *ret, struct err *err) {
@@ -235,6 +248,10 @@ static int make_policy(const struct code_job *c, const struct egress_route *rout
     json_decref(shown);
     for (size_t i = 0; rc == 0 && i < n; i++)
         network_add_route(net, ret, &routes[i]);
+    if (rc == 0) {
+        struct egress_price price = price_of(c);
+        network_add_price(net, ret, &price);
+    }
     if (rc == 0 && c->terms.max_usd > 0)
         network_cap_cost(ret, c->terms.max_usd + (double)c->before.cost_nusd / 1e9);
     if (rc == 0 && c->max_tokens > 0)
@@ -527,10 +544,11 @@ static void settle(struct code_job *c) {
 
 static struct store_run_usage usage_of(const struct code_job *c) {
     bool any = c->spent.tokens_in > 0 || c->spent.tokens_out > 0;
+    bool known = c->ask.model->price.known;
     return (struct store_run_usage){.input_tokens = (int64_t)c->spent.tokens_in,
                                     .output_tokens = (int64_t)c->spent.tokens_out,
-                                    .cost_nusd = (int64_t)c->spent.cost_nusd,
-                                    .unpriced = any && !c->ask.model->price.known};
+                                    .cost_nusd = known ? (int64_t)c->spent.cost_nusd : 0,
+                                    .unpriced = any && !known};
 }
 
 /* --- what is remembered --- */
@@ -654,6 +672,33 @@ static void end_job(void *ctx) {
     uv_close((uv_handle_t *)&c->timer, on_timer_closed);
 }
 
+/* The way to the model was the job's: nobody else is held to what its key may spend. */
+static void on_shut(void *ctx, const struct err *err) {
+    struct opening *o = ctx;
+    struct code_job *c = o->code;
+    free(o);
+    c->opening = NULL;
+    struct sandbox *s = sandbox_of(c);
+    if (s && s->line)
+        take_spent(c, network_line_spent(s->line));
+    if (err && s)
+        (void)sandbox_end(s, end_job, c);
+    else
+        end_job(c);
+}
+
+static void begin_shutting(struct code_job *c, struct sandbox *s) {
+    struct egress_policy policy = {0};
+    struct err err;
+    int rc = make_policy(c, NULL, 0, &policy, &err);
+    c->opening = xcalloc(1, sizeof(*c->opening));
+    c->opening->code = c;
+    if (rc < 0)
+        on_shut(c->opening, &err);
+    else
+        network_line_set(s->line, &policy, on_shut, c->opening);
+}
+
 /* The sandbox ends, unless it is to be kept; the job when it has. */
 static void finish(struct code_job *c) {
     if (c->state == CODE_ENDING)
@@ -676,6 +721,8 @@ static void finish(struct code_job *c) {
     bool stays = c->ask.keep && (c->borrowed || !c->cancelled);
     if (s && !making && !stays)
         (void)sandbox_end(s, end_job, c);
+    else if (s && s->line && stays && !making && !c->all->closing)
+        begin_shutting(c, s);
     else
         end_job(c);
 }
@@ -768,11 +815,13 @@ static int make_sandbox(struct code_job *c, struct err *err) {
     }
     _cleanup_(free) char *path = coder_def_bind_path(c->ask.def);
     _cleanup_(json) json_t *body = code_request_sandbox(&c->ask, job_id(c->job), life);
+    struct egress_price price = price_of(c);
     struct sandbox_extra extra = {.bind_fd = c->ask.def->fd,
                                   .bind_path = path,
                                   .agent = c->ask.def->name,
                                   .routes = routes,
                                   .nroutes = n,
+                                  .price = &price,
                                   .max_usd = c->terms.max_usd,
                                   .max_tokens = c->max_tokens};
     const struct sandbox *s = rc < 0 ? NULL
@@ -869,12 +918,6 @@ static int hold_job(struct code_job *c, struct err *err) {
     struct accounts *a = c->all->opt.accounts;
     const struct model_info *model = c->ask.model;
     bool limited = account_has_limits(a, c->owner);
-    if (limited && !model->price.known)
-        return err_set(
-            err, ERR_BAD_REQUEST,
-            "no price of \"%.100s\" is known, and this key has a limit: ask the operator "
-            "to add it to models.json, or name another model",
-            model->id);
     c->hold = account_hold_job(a,
                                &(struct account_job){.owner = c->owner,
                                                      .kind = c->terms.kind,
@@ -978,6 +1021,7 @@ int code_start(struct codes *all, const struct code_ask *ask, char ret_id[ID_SIZ
 
 void codes_close(struct codes *all) {
     struct code_job *following;
+    all->closing = true; /* so does every sandbox */
     for (struct code_job *c = all->list; c; c = following) {
         following = c->next;
         c->cancelled = true;

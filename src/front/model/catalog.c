@@ -258,7 +258,9 @@ int model_catalog_find(struct model_catalog *c, const char *name, enum model_pro
                        UNLISTED_MAX);
     if (!e) {
         struct entry *made = add(c);
-        made->info = (struct model_info){.id = xstrdup(name), .provider = provider};
+        made->info = (struct model_info){.id = xstrdup(name),
+                                         .provider = provider,
+                                         .price.known = provider == MODEL_DEMO}; /* it is free */
         c->unlisted++;
         e = made;
     }
@@ -275,7 +277,7 @@ bool model_catalog_lists(const struct model_catalog *c, const char *name) {
     return e && e->listed;
 }
 
-struct model_price model_catalog_dearest(const struct model_catalog *c) {
+static struct model_price dearest_of(const struct model_catalog *c) {
     struct model_price most = {.known = true};
     for (const struct entry *e = c->first; e; e = e->next) {
         const struct model_price *p = &e->info.price;
@@ -285,6 +287,17 @@ struct model_price model_catalog_dearest(const struct model_catalog *c) {
         most.cache_write = MAX(most.cache_write, p->cache_write);
         most.search = MAX(most.search, p->search);
     }
+    return most;
+}
+
+/* A list without prices must not make everything free. */
+struct model_price model_catalog_dearest(const struct model_catalog *c) {
+    struct model_price most = dearest_of(c);
+    struct model_catalog *own = NULL;
+    if (most.input > 0 || most.output > 0 || model_catalog_load(NULL, &own, NULL) < 0)
+        return most;
+    most = dearest_of(own);
+    model_catalog_destroy(own);
     return most;
 }
 

@@ -33,7 +33,8 @@ struct model_info {
 struct model_catalog;
 
 const char *model_provider_name(enum model_provider p);
-/* Of each kind of token the highest price that any model has. */
+/* Of each kind of token the highest price that any model has; of the built-in file, if none of this
+ * one has any. */
 struct model_price model_catalog_dearest(const struct model_catalog *c);
 /* path NULL: the built-in file. */
 int model_catalog_load(const char *path, struct model_catalog **ret_catalog, struct err *err);

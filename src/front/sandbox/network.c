@@ -95,7 +95,7 @@ static void read_prices(struct network *n) {
     json_array_foreach(json_object_get(n->opt.models, "models"), i, m) {
         const char *id = json_string_value(json_object_get(m, "id"));
         const json_t *p = json_object_get(m, "usd_per_million");
-        if (!id || !p || n->nprices == EGRESS_PRICES_MAX)
+        if (!id || !p || n->nprices == EGRESS_PRICES_MAX - 1) /* one may be added */
             continue;
         n->prices = xrealloc(n->prices, (n->nprices + 1) * sizeof(*n->prices));
         n->prices[n->nprices++] = (struct egress_price){.model = xstrdup(id),
@@ -239,6 +239,17 @@ void network_add_route(const struct network *n, struct egress_policy *p,
     p->routes = xrealloc(p->routes, (p->nroutes + 1) * sizeof(*p->routes));
     egress_route_copy(route, &p->routes[p->nroutes++]);
     add_prices(n, p);
+}
+
+void network_add_price(const struct network *n, struct egress_policy *p,
+                       const struct egress_price *price) {
+    add_prices(n, p);
+    for (size_t i = 0; i < p->nprices; i++)
+        if (strcmp(p->prices[i].model, price->model) == 0)
+            return;
+    p->prices = xrealloc(p->prices, (p->nprices + 1) * sizeof(*p->prices));
+    p->prices[p->nprices] = *price;
+    p->prices[p->nprices++].model = xstrdup(price->model);
 }
 
 void network_cap_cost(struct egress_policy *p, double usd) {

@@ -41,6 +41,9 @@ int network_read(const struct network *n, const json_t *json, const json_t *gran
 /* Adds a route of the server's own making, copied. */
 void network_add_route(const struct network *n, struct egress_policy *p,
                        const struct egress_route *route);
+/* What a model costs, unless the list of models tells it. */
+void network_add_price(const struct network *n, struct egress_policy *p,
+                       const struct egress_price *price);
 /* Models may cost that much at most, if it is not 0 and less than what holds already. */
 void network_cap_cost(struct egress_policy *p, double usd);
 /* The same for tokens. */

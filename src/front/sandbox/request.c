@@ -301,6 +301,8 @@ int sandbox_request_read(struct sandboxes *all, const struct sandbox_ask *ask,
     for (size_t i = 0; rc == 0 && ask->extra && i < ask->extra->nroutes; i++)
         network_add_route(all->network, &p->policy, &ask->extra->routes[i]);
     if (rc == 0 && ask->extra) {
+        if (ask->extra->price)
+            network_add_price(all->network, &p->policy, ask->extra->price);
         network_cap_cost(&p->policy, ask->extra->max_usd);
         network_cap_tokens(&p->policy, ask->extra->max_tokens);
     }

@@ -134,12 +134,13 @@ struct sandbox_extra {
     const char *agent; /* whose program that is; NULL: nobody's */
     const struct egress_route *routes;
     size_t nroutes;
-    const json_t *injected; /* what is shown of them, or NULL */
-    const char *user;       /* the guest's account; NULL: cay */
-    const char *work;       /* where /work is too; NULL: nowhere */
-    json_t *note;           /* kept with it and not shown; or NULL */
-    double max_usd;         /* of models; 0: what the settings say */
-    uint64_t max_tokens;    /* the same */
+    const struct egress_price *price; /* of a model that the list may not have; or NULL */
+    const json_t *injected;           /* what is shown of them, or NULL */
+    const char *user;                 /* the guest's account; NULL: cay */
+    const char *work;                 /* where /work is too; NULL: nowhere */
+    json_t *note;                     /* kept with it and not shown; or NULL */
+    double max_usd;                   /* of models; 0: what the settings say */
+    uint64_t max_tokens;              /* the same */
 };
 
 /* Who asks, and for what. */
