@@ -22,6 +22,12 @@ int64_t clock_wall_ms(void) {
     return read_ns(CLOCK_REALTIME) / 1000000;
 }
 
+int64_t clock_day_left_s(int64_t wall_ms) {
+    const int64_t day_s = 86400;
+    int64_t in_day = ((wall_ms / 1000 % day_s) + day_s) % day_s;
+    return day_s - in_day;
+}
+
 static char *digits(char *p, int64_t v, int n) {
     for (int i = n - 1; i >= 0; i--, v /= 10)
         p[i] = (char)('0' + v % 10);

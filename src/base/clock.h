@@ -12,5 +12,7 @@ int64_t clock_mono_ms(void);
 int64_t clock_wall_ms(void);
 /* Writes "2025-01-01T00:00:00.000Z" and returns out. */
 char *clock_rfc3339(int64_t wall_ms, char out[CLOCK_RFC3339_SIZE]);
+/* Whole seconds until the next day of UTC begins, 1 at least. */
+int64_t clock_day_left_s(int64_t wall_ms);
 /* Reads RFC 3339, with or without a fraction, with "Z" or an offset. False: it is none. */
 bool clock_parse_rfc3339(const char *text, int64_t *ret_wall_ms);

@@ -46,6 +46,13 @@ describe('rates', () => {
     assert.equal(await ask(from('10.9.8.77, 203.0.113.3')), 429);
   });
 
+  test('a client that says it is this machine is not believed, whichever way the proxy adds its own', async () => {
+    const lies = ['127.0.0.1', '::1', '127.0.0.1, 127.0.0.1', 'unknown', ''];
+    for (const lie of lies) assert.equal(await ask(from([lie, '203.0.113.66'])), 401, `two fields: ${lie}`);
+    assert.equal(await ask(from('203.0.113.67:4711')), 401, 'with a port');
+    for (const what of ['unknown', 'unix:', '203.0.113.68, unknown', ',']) assert.equal(await ask(from(what)), 401, `no address: ${what}`);
+  });
+
   test('the addresses of an IPv6 network are one', async () => {
     for (let i = 0; i < 6; i++) await ask(from(`2001:db8:5:5::${i}`));
     assert.equal(await ask(from('2001:db8:5:5:ffff::1')), 429);
@@ -102,6 +109,14 @@ const sdk = (cay, key, options = {}) =>
     body: JSON.stringify({ prompt: 'go', options: { allowed_tools: [], ...options } }),
   });
 
+/** An answer that says to come again when the day of UTC is over. */
+function checkNextDay(answer) {
+  const wait = Number(answer.headers['retry-after']);
+  const left = 86_400 - (Math.floor(Date.now() / 1000) % 86_400);
+  assert.ok(wait >= 1 && wait <= 86_400, `Retry-After: ${answer.headers['retry-after']}`);
+  assert.ok(Math.abs(wait - left) < 120 || wait < 120 || left < 120, `${wait} for ${left}`);
+}
+
 const today = async (cay, key) => (await request(cay, '/v1/usage', { headers: bearer(key.text) })).json().today[0] ?? {};
 
 test('fifty at once never spend more than the key has, and what is not used comes back', { timeout: 120_000 }, async (t) => {
@@ -121,6 +136,7 @@ test('fifty at once never spend more than the key has, and what is not used come
   assert.equal(refused.status, 429, refused.body);
   assert.equal(refused.json().error.code, 'quota_exceeded');
   assert.match(refused.json().error.message, /may spend \$1160\.0000 a day/);
+  checkNextDay(refused);
   assert.deepEqual(model.requests.map((r) => r.max_tokens).sort(), [260, 300, 300, 300]);
   release();
   const statuses = (await Promise.all(all)).map((a) => a.status);
@@ -153,20 +169,34 @@ test('an answer that goes on beyond what was set aside is cut off', { timeout: 1
   assert.equal(spent.held_usd, 0);
 });
 
-test('a server that is killed between setting aside and settling gives it back', { timeout: 120_000 }, async (t) => {
+test('a server that is killed in the middle of calls makes nobody richer', { timeout: 120_000 }, async (t) => {
   const dataDir = tempDir(t);
   const first = await startPriced(t, [{ ...say('never'), hold: true }], { dataDir, dies: true });
-  const key = await createKey(dataDir, { name: 'k', more: ['--usd-per-day', '300', '--tokens-per-day', '100000'] });
+  const key = await createKey(dataDir, { name: 'k', more: ['--usd-per-day', '700', '--tokens-per-day', '100000'] });
   const cut = sdk(first.cay, key).catch(() => 'cut');
   await until(() => first.model.requests.length === 1, 'the model is asked');
-  assert.equal((await today(first.cay, key)).held_usd, 300);
+  const { held_usd: held, held_tokens: tokens } = await today(first.cay, key);
+  assert.equal(held, 300);
   await first.cay.kill9();
   assert.equal(await cut, 'cut');
-  const second = await startPriced(t, [{ ...say('yes'), usage: { input_tokens: 2, output_tokens: 7 } }], { dataDir });
-  assert.equal((await today(second.cay, key)).held_usd, 0);
+  const second = await startPriced(t, [{ ...say('yes'), usage: { input_tokens: 2, output_tokens: 7 } }, { ...say('never'), hold: true }], { dataDir, dies: true });
+  await until(async () => (await today(second.cay, key)).held_usd === 0, 'what was set aside is');
+  const lost = await today(second.cay, key);
+  assert.deepEqual([lost.charged_usd, lost.tokens], [300, tokens], 'it counts as spent');
+  const rows = (await request(second.cay, '/v1/usage', { headers: bearer(key.text) })).json().jobs;
+  assert.equal(rows.find((r) => r.kind === 'interrupted')?.charged_usd, 300, 'and is shown as what it is');
   assert.equal((await sdk(second.cay, key)).status, 200);
   const row = await today(second.cay, key);
-  assert.deepEqual([row.charged_usd, row.tokens, row.held_usd, row.held_tokens], [7, 9, 0, 0]);
+  assert.deepEqual([row.charged_usd, row.tokens, row.held_usd, row.held_tokens], [307, tokens + 9, 0, 0]);
+  const again = sdk(second.cay, key).catch(() => 'cut');
+  await until(() => second.model.requests.length === 2, 'the model is asked');
+  await second.cay.kill9();
+  assert.equal(await again, 'cut');
+  const third = await startPriced(t, [say('too much')], { dataDir });
+  const over = await sdk(third.cay, key);
+  assert.equal(over.status, 429, over.body);
+  checkNextDay(over);
+  assert.equal(third.model.requests.length, 0);
 });
 
 test('what a key used is told by day and kind, and with each run', { timeout: 120_000 }, async (t) => {
@@ -200,6 +230,7 @@ test('a key has as many jobs at a time as it may', { timeout: 120_000 }, async (
   const third = await sdk(cay, key);
   assert.equal(third.status, 429, third.body);
   assert.match(third.json().error.message, /2 jobs at a time/);
+  assert.equal(third.headers['retry-after'], '1');
   release();
   for (const done of await Promise.all(first)) assert.equal(done.status, 200);
   assert.equal((await sdk(cay, key)).status, 200);
@@ -257,8 +288,9 @@ test('a coding job sets aside what it may cost, is held to it, and is settled at
   const refused = (await ask()).json();
   assert.equal(refused.status, 'failed');
   assert.equal(refused.error.code, 'quota_exceeded');
-  const unpriced = await ask({ model: 'claude-unheard-of' });
-  assert.equal(unpriced.status, 400, unpriced.body);
+  const executed = await request(cay, '/execute', { method: 'POST', headers, body: JSON.stringify({ task: 'x', options: { model: 'claude-coder' } }) });
+  assert.equal(executed.status, 429, executed.body);
+  checkNextDay(executed);
   release();
   const done = (await first).json();
   assert.equal(done.status, 'done', JSON.stringify(done));
@@ -272,6 +304,21 @@ test('a coding job sets aside what it may cost, is held to it, and is settled at
   assert.equal(again.status, 'done', JSON.stringify(again));
   assert.equal(again.usage.output_tokens, 100);
   assert.ok(Math.abs((await today(cay, key)).charged_usd - 0.3) < 1e-9);
+  // One whose price is not known counts as the dearest, and says so.
+  const unpriced = (await ask({ model: 'claude-unheard-of', keep: true })).json();
+  assert.equal(unpriced.status, 'done', JSON.stringify(unpriced));
+  assert.deepEqual([unpriced.usage.output_tokens, unpriced.usage.cost_usd, unpriced.usage.price_known], [100, 0, false]);
+  assert.ok(Math.abs((await today(cay, key)).charged_usd - 0.4) < 1e-9);
+  assert.match(cay.stderr(), /account\.price.*claude-unheard-of/);
+  // What is kept has no way to the model any more: nothing would count what it spends.
+  asked = 0;
+  const exec = await request(cay, `/v1/sandboxes/${unpriced.detail.sandbox}/exec`, {
+    method: 'POST', headers,
+    body: JSON.stringify({ command: `curl -sS -o out -w '%{http_code}' -H 'content-type: application/json' -d '{"model":"claude-unheard-of","max_tokens":9,"messages":[{"role":"user","content":"x"}]}' http://127.0.0.1:3128/v1/messages; cat out` }),
+  });
+  assert.equal(asked, 0, exec.body);
+  assert.match(exec.json().stdout, /^4\d\d/, exec.body);
+  assert.ok(Math.abs((await today(cay, key)).charged_usd - 0.4) < 1e-9);
 });
 
 test('a key with a limit for a day reaches models by nothing that the limit does not hold', async (t) => {
@@ -296,4 +343,23 @@ test('who asks for the usage hears of what has just ended', async (t) => {
     assert.equal((await request(cay, '/v1/run', { method: 'POST', body: JSON.stringify({ code: 'export default () => 1' }) })).status, 200);
     assert.equal((await request(cay, '/v1/usage')).json().jobs.find((row) => row.kind === 'run')?.jobs, i);
   }
+});
+
+test('a task whose key has no more for the day fails with that, and is not tried again', { timeout: 120_000 }, async (t) => {
+  const long = { blocks: [{ type: 'text', text: 'x'.repeat(40_000) }], pieces: 400, pause: 5, usage: { input_tokens: 1, output_tokens: 10_000 } };
+  const { cay, model } = await startPriced(t, [long]);
+  const key = await createKey(cay.dataDir, { name: 'k', more: ['--usd-per-day', '400'] });
+  const headers = { 'Content-Type': 'application/json', ...bearer(key.text) };
+  const submit = async () => {
+    const answer = await request(cay, '/v1/tasks', { method: 'POST', headers, body: JSON.stringify({ type: 'execute/sdk', input: { prompt: 'go', options: { allowed_tools: [] } } }) });
+    assert.equal(answer.status, 202, answer.body);
+    const at = answer.headers.location;
+    return until(async () => ((task) => !['queued', 'running'].includes(task.state) && task)((await request(cay, at, { headers })).json()), 'its end');
+  };
+  const cut = await submit(); // in flight
+  assert.deepEqual([cut.state, cut.error?.code, cut.attempts.length], ['failed', 'quota_exceeded', 1], JSON.stringify(cut));
+  const refused = await submit(); // before it is begun
+  assert.deepEqual([refused.state, refused.error?.code, refused.attempts.length], ['failed', 'quota_exceeded', 1], JSON.stringify(refused));
+  assert.match(refused.error.message, /may spend \$400\.0000 a day.*next day begins at 00:00 UTC/);
+  assert.equal(model.requests.length, 1);
 });

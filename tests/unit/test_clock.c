@@ -69,6 +69,16 @@ static void test_rfc3339_is_read(void **state) {
             fail_msg("%s is taken", bad[i]);
 }
 
+static void test_what_is_left_of_a_day(void **state) {
+    (void)state;
+    const int64_t midnight = 1735689600000;
+    assert_int_equal(clock_day_left_s(midnight), 86400);
+    assert_int_equal(clock_day_left_s(midnight + 999), 86400);
+    assert_int_equal(clock_day_left_s(midnight + 1000), 86399);
+    assert_int_equal(clock_day_left_s(midnight + 86399999), 1);
+    assert_int_equal(clock_day_left_s(-1000), 1);
+}
+
 static void test_clocks_go_on(void **state) {
     (void)state;
     int64_t mono = clock_mono_ns();
@@ -85,6 +95,6 @@ static void test_clocks_go_on(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {PLAIN(test_rfc3339), PLAIN(test_rfc3339_is_read),
                                        PLAIN(test_rfc3339_agrees_with_the_library),
-                                       PLAIN(test_clocks_go_on)};
+                                       PLAIN(test_what_is_left_of_a_day), PLAIN(test_clocks_go_on)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -136,13 +136,15 @@ static int write_task(struct front *f, const struct store_run *r, const json_t *
     return rc < 0 ? rc : success ? 200 : code_task_status(code);
 }
 
-/* The answer of a job that has ended; the HTTP status for it, or negative. */
+/* The answer of a job that has ended; the HTTP status for it, or negative. ret_quota: its key had
+ * no more for the day. */
 static int write_answer(struct front *f, struct http_req *req, const char *id, bool messages,
-                        struct buf *out, struct err *err) {
+                        struct buf *out, bool *ret_quota, struct err *err) {
     struct store_run r;
     int rc = store_run_get(f->store, id, front_scope(req), &r, err);
     if (rc < 0)
         return rc;
+    *ret_quota = r.error_code && strcmp(r.error_code, err_name(ERR_QUOTA)) == 0;
     _cleanup_(json) json_t *detail = r.detail ? json_loads(r.detail, 0, NULL) : NULL;
     if (strcmp(r.kind, "execute") == 0) {
         rc = write_task(f, &r, detail, messages, out, err);
@@ -178,11 +180,14 @@ static void respond(struct front *f, struct http_req *req, const char *id) {
     struct err err;
     struct buf out;
     buf_init(&out, ANSWER_BYTES);
-    int status = write_answer(f, req, id, true, &out, &err);
+    bool quota;
+    int status = write_answer(f, req, id, true, &out, &quota, &err);
     if (status < 0) {
         buf_finish(&out);
         http_respond_err(req, &err);
     } else {
+        if (quota)
+            http_res_retry_after(req, ERR_QUOTA);
         http_respond_buf(req, status, "application/json", &out);
     }
 }
@@ -190,7 +195,8 @@ static void respond(struct front *f, struct http_req *req, const char *id) {
 /* The last event of a stream: the answer but for the messages, which came before it. */
 static void write_end(struct front *f, struct http_req *req, const char *id, struct buf *out) {
     struct err err;
-    (void)write_answer(f, req, id, false, out, &err);
+    bool quota;
+    (void)write_answer(f, req, id, false, out, &quota, &err);
 }
 
 /* --- the request --- */

@@ -405,14 +405,25 @@ static bool has_extra(const struct http_req *req, const char *field) {
     return req->extra.data && memmem(req->extra.data, req->extra.len, field, strlen(field));
 }
 
+/* What a key may spend is counted by days of UTC. */
+void http_res_retry_after(struct http_req *req, enum err_code code) {
+    char text[24];
+    int64_t wait_s = code == ERR_RATE    ? 1
+                     : code == ERR_QUOTA ? clock_day_left_s(clock_wall_ms())
+                                         : 0;
+    if (wait_s == 0 || has_extra(req, "Retry-After: "))
+        return;
+    (void)snprintf(text, sizeof(text), "%lld", (long long)wait_s);
+    http_res_header(req, "Retry-After", text);
+}
+
 void http_respond_err(struct http_req *req, const struct err *err) {
     struct buf b;
     buf_init(&b, 8192);
     error_body(&b, req, err);
     if (err->code == ERR_UNAUTHORIZED)
         http_res_header(req, "WWW-Authenticate", "Bearer");
-    if (err->code == ERR_RATE && !has_extra(req, "Retry-After: "))
-        http_res_header(req, "Retry-After", "1");
+    http_res_retry_after(req, err->code);
     http_respond_buf(req, err_http_status(err->code), "application/json", &b);
 }
 

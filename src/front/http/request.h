@@ -102,6 +102,8 @@ void http_respond_json(struct http_req *req, int status, const json_t *json);
 void http_respond_empty(struct http_req *req, int status);
 /* {"error":{"code","message","request_id"}} with the status of the error's code. */
 void http_respond_err(struct http_req *req, const struct err *err);
+/* When to come again after an error of that kind, unless it was said; nothing for others. */
+void http_res_retry_after(struct http_req *req, enum err_code code);
 
 /* Before http_stream_begin(): how many bytes will come. */
 void http_stream_length(struct http_req *req, uint64_t len);
