@@ -36,6 +36,12 @@ export function writeKept(key: string, text: string | null): void {
     }
 }
 
+/** It has another name now. */
+export function moveKept(from: string, to: string): void {
+  writeKept(to, readKept(from));
+  writeKept(from, null);
+}
+
 /** The next person at this browser is somebody else. */
 export function forgetKept(): void {
   for (const store of stores())

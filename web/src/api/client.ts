@@ -2,6 +2,7 @@
  * One way to call the server: JSON in, JSON out, every failure an ApiError. A 401 also locks the
  * session (session.ts), which puts the key prompt on the page.
  */
+import type { Call } from '../curl.ts';
 import { lockSession } from './session.ts';
 import * as read from './types.ts';
 
@@ -91,8 +92,14 @@ async function json(path: string, options: RequestOptions = {}): Promise<unknown
   }
 }
 
-const conversation = (agent: string, name: string): string =>
-  `/v1/agents/${encodeURIComponent(agent)}/${encodeURIComponent(name)}`;
+/** Carries out a call whose answer is JSON, or nothing. */
+export function send(call: Call, signal?: AbortSignal): Promise<unknown> {
+  return json(call.path, {
+    method: call.method ?? (call.body === undefined ? 'GET' : 'POST'),
+    ...(call.body === undefined ? {} : { body: call.body }),
+    ...(signal ? { signal } : {}),
+  });
+}
 
 export type RunQuery = {
   limit?: number;
@@ -129,23 +136,6 @@ export const api = {
   async run(id: string, signal?: AbortSignal) {
     const path = `/v1/runs/${encodeURIComponent(id)}`;
     return read.readRunDetail(await json(path, signal ? { signal } : {}));
-  },
-
-  async agents(signal?: AbortSignal) {
-    return read.readAgents(await json('/v1/agents', signal ? { signal } : {}));
-  },
-
-  async messages(agent: string, name: string): Promise<unknown[]> {
-    return read.list(read.object(await json(`${conversation(agent, name)}/messages`)).messages);
-  },
-  async removeConversation(agent: string, name: string) {
-    await json(conversation(agent, name), { method: 'DELETE' });
-  },
-  async resetConversation(agent: string, name: string) {
-    await json(`${conversation(agent, name)}/reset`, { method: 'POST' });
-  },
-  async renameConversation(agent: string, name: string, to: string) {
-    await json(`${conversation(agent, name)}/rename`, { method: 'POST', body: { name: to } });
   },
 
   async signIn(key: string) {

@@ -1,6 +1,7 @@
 /** Keys: what the server says of them, and the calls. A key's text comes once, when it is made. */
+import { send } from './client.ts';
 import type { Call } from '../curl.ts';
-import { send } from './sandboxes.ts';
+
 import { list, number, object, oneOf, text, textOrNull } from './types.ts';
 
 export const scopes = ['read', 'run', 'admin'] as const;

@@ -1,6 +1,6 @@
 /** Sandboxes: what the server says of them, and the calls. Each call is also a line for a shell. */
 import type { Call } from '../curl.ts';
-import { api, request } from './client.ts';
+import { send, request } from './client.ts';
 import { list, number, numberOrNull, object, oneOf, text, textOrNull } from './types.ts';
 
 export type SandboxStatus = 'running' | 'paused' | 'stopped' | 'failed' | 'interrupted';
@@ -304,15 +304,6 @@ export const calls = {
     to,
   }),
 };
-
-/** Carries out a call whose answer is JSON, or nothing. */
-export function send(call: Call, signal?: AbortSignal): Promise<unknown> {
-  return api.json(call.path, {
-    method: call.method ?? (call.body === undefined ? 'GET' : 'POST'),
-    ...(call.body === undefined ? {} : { body: call.body }),
-    ...(signal ? { signal } : {}),
-  });
-}
 
 const measuredAtOnce = 24;
 

@@ -1,31 +1,10 @@
-import type { Parser } from '@lezer/common';
-import { memo, useEffect, useMemo, useState, useSyncExternalStore } from 'react';
+import { memo, useMemo } from 'react';
 import { plainText } from './ansi.ts';
-import type { highlight, parserFor } from './highlight.ts';
+import { highlight, rulesFor } from './highlight.ts';
 import './Code.css';
 
 /** More than this is shown in one colour: nobody reads it, and it would hold up the page. */
 const maxChars = 60_000;
-
-let loaded: { highlight: typeof highlight; parserFor: typeof parserFor } | null = null;
-let loading = false;
-const listeners = new Set<() => void>();
-
-function subscribe(listener: () => void): () => void {
-  listeners.add(listener);
-  if (!loading) {
-    loading = true;
-    import('./highlight.ts').then(
-      (module) => {
-        loaded = module;
-        for (const each of listeners) each();
-      },
-      // Code in one colour will do.
-      () => {},
-    );
-  }
-  return () => listeners.delete(listener);
-}
 
 type Props = {
   text: string;
@@ -38,24 +17,14 @@ type Props = {
   mark?: number | null;
 };
 
-/** A program, coloured as soon as the highlighter is there. It scrolls, so it takes the focus. */
+/** A program, in colours. It scrolls, so it takes the focus. */
 export const Code = memo(function Code(props: Props) {
   const { text, label, plain = false, language = 'js', mark = null } = props;
-  const module = useSyncExternalStore(subscribe, () => loaded);
-  const [parser, setParser] = useState<Parser | null>(null);
-  useEffect(() => {
-    let gone = false;
-    void module?.parserFor(language).then((found) => !gone && setParser(found));
-    return () => {
-      gone = true;
-    };
-  }, [module, language]);
   const code = useMemo(() => plainText(text).replace(/\n+$/, ''), [text]);
-  const pieces = useMemo(
-    () =>
-      module && parser && !plain && code.length <= maxChars ? module.highlight(code, parser) : null,
-    [module, parser, plain, code],
-  );
+  const pieces = useMemo(() => {
+    const rules = plain || code.length > maxChars ? null : rulesFor(language);
+    return rules && highlight(code, rules);
+  }, [plain, language, code]);
   const lines = mark === null ? 0 : code.split('\n').length;
   return (
     <pre className="code" tabIndex={0} role="region" aria-label={label}>

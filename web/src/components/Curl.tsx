@@ -1,4 +1,4 @@
-import { useEffect, useId, useRef, useState, useSyncExternalStore } from 'react';
+import { useEffect, useId, useLayoutEffect, useRef, useState, useSyncExternalStore } from 'react';
 import { useFeed } from '../api/feed.ts';
 import { curl, type Call } from '../curl.ts';
 import { plainText } from './ansi.ts';
@@ -50,6 +50,19 @@ export function CurlSwitch() {
 
 type CurlProps = { call: Call; of: string };
 
+const edgePx = 12;
+const gapPx = 4;
+
+/** Below what it belongs to where there is room, else above, and always within the window. */
+function place(panel: HTMLElement, anchor: HTMLElement): void {
+  const { top, bottom, right } = anchor.getBoundingClientRect();
+  const { offsetWidth: width, offsetHeight: height } = panel;
+  const fitsBelow = bottom + gapPx + height <= innerHeight - edgePx;
+  const at = fitsBelow ? bottom + gapPx : Math.max(edgePx, top - gapPx - height);
+  panel.style.insetBlockStart = `${at}px`;
+  panel.style.insetInlineStart = `${Math.max(edgePx, right - width)}px`;
+}
+
 /** The call behind an action, as a line for a terminal, to be seen and copied. */
 export function Curl(props: CurlProps) {
   return useShown() ? <CurlShown {...props} /> : null;
@@ -60,9 +73,23 @@ function CurlShown({ call, of }: CurlProps) {
   const [open, setOpen] = useState(false);
   const [copied, setCopied] = useState(false);
   const host = useRef<HTMLSpanElement>(null);
+  const panel = useRef<HTMLSpanElement>(null);
   const id = useId();
   const text = curl(call, location.origin, !!status?.requireKey);
   useEffect(() => setCopied(false), [text, open]);
+
+  // What it belongs to may move, in a list that scrolls say.
+  useLayoutEffect(() => {
+    if (!open) return;
+    const follow = () => panel.current && host.current && place(panel.current, host.current);
+    follow();
+    addEventListener('resize', follow);
+    document.addEventListener('scroll', follow, true);
+    return () => {
+      removeEventListener('resize', follow);
+      document.removeEventListener('scroll', follow, true);
+    };
+  }, [open, text]);
 
   useEffect(() => {
     if (!open) return;
@@ -100,7 +127,7 @@ function CurlShown({ call, of }: CurlProps) {
       >
         curl
       </button>
-      <span className="curl-panel card" id={id} hidden={!open}>
+      <span className="curl-panel card" id={id} ref={panel} hidden={!open}>
         <pre tabIndex={0} role="region" aria-label={`The same with curl: ${of}`}>
           {plainText(text)}
         </pre>

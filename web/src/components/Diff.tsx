@@ -1,10 +1,10 @@
-import { Fragment, memo, useEffect, useMemo, useState, type ReactNode } from 'react';
+import { Fragment, memo, useMemo, useState, type ReactNode } from 'react';
 import { useMedia } from '../hooks.ts';
 import { plainText } from './ansi.ts';
 import './Code.css';
 import { readDiff, type Cell, type FileDiff, type Row } from './diff.ts';
 import './Diff.css';
-import type { Piece } from './highlight.ts';
+import { highlightLines, rulesFor, type Piece } from './highlight.ts';
 
 const rowsAtOnce = 600;
 /** More than this is shown in one colour. */
@@ -12,29 +12,19 @@ const maxChars = 100_000;
 
 type Coloured = ReadonlyMap<string, readonly Piece[]>;
 
-/** The pieces of each line, by its side and number; nothing until the parser is there. */
-function useColours({ path, rows }: FileDiff): Coloured {
-  const [colours, setColours] = useState<Coloured>(new Map());
-  useEffect(() => {
-    let gone = false;
-    void import('./highlight.ts').then(async ({ parserFor, highlightLines }) => {
-      const parser = await parserFor(path);
-      if (!parser || gone) return;
-      const found = new Map<string, readonly Piece[]>();
-      for (const side of ['left', 'right'] as const) {
-        const cells = rows.flatMap((row) => ('left' in row && row[side] ? [row[side]] : []));
-        const lines = cells.map((cell) => plainText(cell.text));
-        if (lines.reduce((sum, { length }) => sum + length, 0) > maxChars) continue;
-        const pieces = highlightLines(lines.join('\n'), parser);
-        cells.forEach((cell, at) => found.set(`${side} ${cell.number}`, pieces[at] ?? []));
-      }
-      if (!gone) setColours(found);
-    });
-    return () => {
-      gone = true;
-    };
-  }, [path, rows]);
-  return colours;
+/** The pieces of each line, by its side and number. */
+function coloursOf({ path, rows }: FileDiff): Coloured {
+  const found = new Map<string, readonly Piece[]>();
+  const rules = rulesFor(path);
+  if (!rules) return found;
+  for (const side of ['left', 'right'] as const) {
+    const cells = rows.flatMap((row) => ('left' in row && row[side] ? [row[side]] : []));
+    const lines = cells.map((cell) => plainText(cell.text));
+    if (lines.reduce((sum, { length }) => sum + length, 0) > maxChars) continue;
+    const pieces = highlightLines(lines.join('\n'), rules);
+    cells.forEach((cell, at) => found.set(`${side} ${cell.number}`, pieces[at] ?? []));
+  }
+  return found;
 }
 
 function Text({ cell, side, colours }: { cell: Cell; side: string; colours: Coloured }): ReactNode {
@@ -95,7 +85,7 @@ const DiffRow = memo(function DiffRow({ row, colours, split }: RowProps) {
 
 function File({ file, open }: { file: FileDiff; open: boolean }) {
   const split = useMedia('(min-width: 60rem)');
-  const colours = useColours(file);
+  const colours = useMemo(() => coloursOf(file), [file]);
   const [limit, setLimit] = useState(rowsAtOnce);
   const { path, added, removed, rows } = file;
   return (

@@ -2,9 +2,10 @@
  * Text that a model wrote, so nothing in it is trusted: no HTML, no images fetched from anywhere,
  * links only to http, https and mail addresses, and those tell the other side nothing.
  */
+import { gfmFromMarkdown } from 'mdast-util-gfm';
+import { gfm } from 'micromark-extension-gfm';
 import { memo, type ReactNode } from 'react';
 import ReactMarkdown, { type Components } from 'react-markdown';
-import remarkGfm from 'remark-gfm';
 import { plainText } from './ansi.ts';
 import { Code } from './Code.tsx';
 import { Copy } from './Copy.tsx';
@@ -30,10 +31,6 @@ function OutLink({ href, children }: { href?: string | undefined; children?: Rea
   );
 }
 
-const codeLanguages = new Set(
-  'js javascript mjs ts typescript jsx tsx py python json css html'.split(' '),
-);
-
 const components: Components = {
   // The page and the conversation have the first headings.
   h1: ({ children }) => <h3>{children}</h3>,
@@ -52,7 +49,7 @@ const components: Components = {
     const language = /language-(\S+)/.exec(String(code.properties.className ?? ''))?.[1] ?? '';
     return (
       <div className="markdown-code">
-        <Code text={text} label="Code" plain={!codeLanguages.has(language)} language={language} />
+        <Code text={text} label="Code" language={language} />
         <Copy text={text} of="the code" />
       </div>
     );
@@ -73,7 +70,14 @@ const components: Components = {
   ),
 };
 
-const plugins = [remarkGfm];
+/** Tables, lists of tasks and the rest, as remark-gfm reads them; it brings along how to write them. */
+function readGfm(this: { data: () => object }): void {
+  const data = this.data() as Record<string, unknown[] | undefined>;
+  (data.micromarkExtensions ??= []).push(gfm());
+  (data.fromMarkdownExtensions ??= []).push(gfmFromMarkdown());
+}
+
+const plugins = [readGfm];
 
 export const Markdown = memo(function Markdown({ text }: { text: string }) {
   return (

@@ -1,4 +1,4 @@
-import { useLayoutEffect, useRef, useState, type Ref } from 'react';
+import { useLayoutEffect, useRef, useState, type ReactNode, type Ref } from 'react';
 import { plainText } from '../../components/ansi.ts';
 import { AttachIcon, SendIcon, StopIcon } from '../../components/Icon.tsx';
 import { attach, maxMessageChars } from './attach.ts';
@@ -13,11 +13,13 @@ type Props = {
   /** While a turn runs. */
   onQueue: (text: string) => void;
   onStop: () => void;
+  /** The call behind the button. */
+  curl?: ReactNode;
 };
 
 /** Enter sends, Shift+Enter begins a line. While a turn runs the button stops it. */
 export function Composer(props: Props) {
-  const { input, connected, busy, text, setText, onSend, onQueue, onStop } = props;
+  const { input, connected, busy, text, setText, onSend, onQueue, onStop, curl } = props;
   const [box, setBox] = useState<HTMLTextAreaElement | null>(null);
 
   // As high as its text, up to the limit in the style sheet.
@@ -113,6 +115,7 @@ export function Composer(props: Props) {
           Send
         </button>
       )}
+      {curl}
     </form>
   );
 }

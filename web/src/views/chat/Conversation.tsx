@@ -7,20 +7,24 @@ import { useAgentChat } from '@cloudflare/ai-chat/react';
 import { useAgent } from 'agents/react';
 import type { UIMessage } from 'ai';
 import { Suspense, useEffect, useLayoutEffect, useRef, useState, type ReactNode } from 'react';
-import { api, ApiError, request } from '../../api/client.ts';
+import { chatCalls, fetchMessages as fetchAll } from '../../api/chat.ts';
+import { ApiError, request } from '../../api/client.ts';
 import { useFeed } from '../../api/feed.ts';
 import { object, type AgentInfo } from '../../api/types.ts';
 import { plainText } from '../../components/ansi.ts';
+import { Curl } from '../../components/Curl.tsx';
 import { ErrorBoundary } from '../../components/ErrorBoundary.tsx';
 import { Loading } from '../../components/Loading.tsx';
 import { Notice } from '../../components/Notice.tsx';
 import { Tabs, type Tab } from '../../components/Tabs.tsx';
 import { useMedia } from '../../hooks.ts';
 import { useKept } from '../../kept.ts';
+import { draftKey } from './agents.ts';
 import { Composer } from './Composer.tsx';
 import { Executions } from './Executions.tsx';
 import { hasBegun, Message, textOf } from './Message.tsx';
 import { ConversationTitle } from './LiveConsole.tsx';
+import { ModelLine, useModel, type Choice } from './Model.tsx';
 import { executionsError, readExecutions, readTables, titleOf } from './state.ts';
 import { StateTableView } from './Tables.tsx';
 
@@ -38,7 +42,8 @@ export default function Conversation({ agent: info, name, takeFocus, onTurn }: P
   const [connected, setConnected] = useState(false);
   const [tab, setTab] = useState('');
   // Here rather than below: a window that changes its width builds the chat anew.
-  const [draft, setDraft] = useKept(`chat ${info.type} ${name}`);
+  const [draft, setDraft] = useKept(draftKey(info.type, name));
+  const choice = useModel(info, name);
   const [queued, setQueued] = useState<string | null>(null);
   // What the server has. A line that was lost has lost frames too: the chat is built anew then.
   const [known, setKnown] = useState<Known | null>(null);
@@ -84,7 +89,7 @@ export default function Conversation({ agent: info, name, takeFocus, onTurn }: P
 
   const fetchMessages = async (): Promise<UIMessage[] | null> => {
     try {
-      return (await api.messages(info.type, name)) as UIMessage[];
+      return (await fetchAll(info.type, name)) as UIMessage[];
     } catch {
       // The server is away: when the line is there, so are they.
       outOfDate.current = true;
@@ -116,6 +121,7 @@ export default function Conversation({ agent: info, name, takeFocus, onTurn }: P
       <Suspense fallback={<Loading />}>
         <Chat
           {...foot}
+          choice={choice}
           initial={known.messages}
           shown={shown}
           fetchMessages={fetchMessages}
@@ -222,6 +228,7 @@ function Frozen(props: FootProps & { messages: readonly UIMessage[] }) {
 }
 
 type ChatProps = FootProps & {
+  choice: Choice;
   initial: UIMessage[];
   /** What is on the screen, for when the line is lost. */
   shown: { current: UIMessage[] };
@@ -248,7 +255,8 @@ type Ended = { outcome: string; error: string | null; lastId: string | undefined
 
 function Chat(props: ChatProps) {
   const { agent, info, name, connected, draft, setDraft, takeFocus, onTurn } = props;
-  const { fetchMessages, queued, setQueued } = props;
+  const { fetchMessages, queued, setQueued, choice } = props;
+  const { model } = choice;
   const [ended, setEnded] = useState<Ended | null>(null);
   const [editing, setEditing] = useState<string | null>(null);
   const last = useRef<UIMessage | undefined>(undefined);
@@ -259,6 +267,7 @@ function Chat(props: ChatProps) {
     messages: props.initial,
     // What the page sets is what the server has said.
     syncMessagesToServer: false,
+    body: model === '' ? {} : { model },
     onTurnEnd: ({ outcome, error, replay }) => {
       if (!replay) setEnded({ outcome, error: error ?? null, lastId: last.current?.id });
       onTurn();
@@ -309,11 +318,13 @@ function Chat(props: ChatProps) {
 
   // The hook stops what it asked for itself; a turn that another tab began is known by its frames.
   const turn = useRef<string | null>(null);
+  const [running, setRunning] = useState<string | null>(null);
   useEffect(() => {
     const onMessage = ({ data }: MessageEvent) => {
       const frame = typeof data === 'string' ? parse(data) : null;
       if (frame?.type !== 'cf_agent_use_chat_response') return;
       turn.current = frame.done === true || typeof frame.id !== 'string' ? null : frame.id;
+      setRunning(turn.current);
     };
     agent.addEventListener('message', onMessage);
     return () => agent.removeEventListener('message', onMessage);
@@ -325,6 +336,17 @@ function Chat(props: ChatProps) {
     if (id !== null && turn.current === id)
       agent.send(JSON.stringify({ type: 'cf_agent_chat_request_cancel', id }));
     input.current?.focus();
+  }
+
+  const asked = messages.findLast(({ role }) => role === 'user');
+
+  /** What Send would send. */
+  function sayCall() {
+    const said = draft.trim() || 'TEXT';
+    const old = editing === null ? undefined : messages.find(({ id }) => id === editing);
+    if (!old) return chatCalls.say(info.type, name, said, model);
+    const changed = { ...old, parts: [{ type: 'text', text: said }] };
+    return chatCalls.again(info.type, name, changed, model);
   }
 
   const kept = object(messages.at(-1)?.metadata).error;
@@ -367,9 +389,14 @@ function Chat(props: ChatProps) {
           </Notice>
         )}
         {canRegenerate && (
-          <button type="button" className="button quiet regenerate" onClick={again}>
-            Answer again
-          </button>
+          <div className="regenerate">
+            <button type="button" className="button quiet" onClick={again}>
+              Answer again
+            </button>
+            {asked && (
+              <Curl call={chatCalls.again(info.type, name, asked, model)} of="answer again" />
+            )}
+          </div>
         )}
       </Scroller>
       <div className="chat-foot">
@@ -421,19 +448,30 @@ function Chat(props: ChatProps) {
           onSend={send}
           onQueue={setQueued}
           onStop={() => void stop()}
+          curl={
+            !busy ? (
+              <Curl call={sayCall()} of="send" />
+            ) : running === null ? null : (
+              <Curl call={chatCalls.stop(info.type, name, running)} of="stop" />
+            )
+          }
         />
         <div className="chat-line">
-          <DemoLine info={info} />
+          <ModelLine info={info} choice={choice} />
           {messages.length > 0 && (
-            <ClearButton
-              disabled={!connected || busy}
-              onClear={() => {
-                setEnded(null);
-                chat.clearError();
-                chat.clearHistory();
-                input.current?.focus();
-              }}
-            />
+            <span className="chat-line-end">
+              <Curl call={chatCalls.messages(info.type, name)} of="read the messages" />
+              <ClearButton
+                disabled={!connected || busy}
+                onClear={() => {
+                  setEnded(null);
+                  chat.clearError();
+                  chat.clearHistory();
+                  input.current?.focus();
+                }}
+              />
+              <Curl call={chatCalls.clear(info.type, name)} of="clear" />
+            </span>
           )}
         </div>
       </div>
@@ -607,23 +645,6 @@ function Suggestions({
       ))}
     </ul>
   );
-}
-
-/** Nobody should take a script for a mind. */
-function DemoLine({ info }: { info: AgentInfo }) {
-  const model = useFeed().status?.model;
-  if (!model) return <p />;
-  if (model.provider === 'demo' && (info.model === null || info.model === 'demo'))
-    return (
-      <p className="demo-line">
-        <strong>Demo model:</strong> a script answers, not an AI.{' '}
-        <span className="demo-more">
-          It knows the suggestions and a few more requests. For a real model set{' '}
-          <code>ANTHROPIC_API_KEY</code> or <code>OPENAI_API_KEY</code> and restart cay.
-        </span>
-      </p>
-    );
-  return <p>Model: {info.model ?? model.name}. It can be wrong.</p>;
 }
 
 function ClearButton({ disabled, onClear }: { disabled: boolean; onClear: () => void }) {

@@ -56,7 +56,7 @@ function Input({ value }: { value: unknown }) {
   return (
     <>
       {typeof code === 'string' && <Code text={code} label="Code" />}
-      {typeof sql === 'string' && <Code text={sql} label="Query" plain />}
+      {typeof sql === 'string' && <Code text={sql} label="Query" language="sql" />}
       {Object.keys(rest).length > 0 && <JsonBlock value={rest} label="Input" />}
     </>
   );

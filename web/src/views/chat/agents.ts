@@ -4,8 +4,12 @@
  */
 import { useCallback, useEffect, useSyncExternalStore } from 'react';
 import { useFeed } from '../../api/feed.ts';
-import { api, ApiError } from '../../api/client.ts';
+import { fetchAgents } from '../../api/chat.ts';
+import { ApiError } from '../../api/client.ts';
 import type { AgentInfo } from '../../api/types.ts';
+
+/** What a draft is kept under. */
+export const draftKey = (agent: string, name: string): string => `chat ${agent} ${name}`;
 
 type Known = { agents: AgentInfo[] | null; error: ApiError | null };
 
@@ -19,7 +23,7 @@ function subscribe(listener: () => void): () => void {
 
 async function load(signal?: AbortSignal): Promise<void> {
   try {
-    known = { agents: await api.agents(signal), error: null };
+    known = { agents: await fetchAgents(signal), error: null };
   } catch (cause) {
     if (signal?.aborted) return;
     const error = cause instanceof ApiError ? cause : new ApiError(0, 'unknown', 'It did not work');

@@ -1,19 +1,24 @@
 import { Suspense, useEffect, useId, useRef, useState } from 'react';
-import { api, ApiError } from '../../api/client.ts';
+import { chatCalls } from '../../api/chat.ts';
+import { ApiError, send } from '../../api/client.ts';
 import { Confirm } from '../../components/Confirm.tsx';
-import { readKept, writeKept } from '../../kept.ts';
+import { Curl } from '../../components/Curl.tsx';
+import { moveKept, readKept, writeKept } from '../../kept.ts';
 import { lazyView } from '../../lazyView.ts';
 import type { AgentInfo } from '../../api/types.ts';
 import { Loading } from '../../components/Loading.tsx';
 import { Notice } from '../../components/Notice.tsx';
 import { navigate, type Params } from '../../router.tsx';
 import type { ViewProps } from '../../views.ts';
-import { useAgents } from './agents.ts';
+import { draftKey, useAgents } from './agents.ts';
+import { modelKey } from './Model.tsx';
 import './chat.css';
 
 const Conversation = lazyView(() => import('./Conversation.tsx'));
 
 const lastKey = 'chat';
+/** What is kept of a conversation in this browser. */
+const keptKeys = [draftKey, modelKey];
 
 /** Set when a person picks a conversation: the view that then begins takes the focus. */
 let picked = false;
@@ -120,7 +125,7 @@ function Chooser({ agents, agent, name, onChange }: ChooserProps) {
   const names = [...new Set(['default', ...agent.names, name])];
   const isKept = agent.names.includes(name);
 
-  async function act(what: () => Promise<void>) {
+  async function act(what: () => Promise<unknown>) {
     try {
       setProblem(null);
       await what();
@@ -137,7 +142,8 @@ function Chooser({ agents, agent, name, onChange }: ChooserProps) {
     else if (!renamed) open(agent.type, chosen);
     else
       void act(async () => {
-        await api.renameConversation(agent.type, name, chosen);
+        await send(chatCalls.rename(agent.type, name, chosen));
+        for (const key of keptKeys) moveKept(key(agent.type, name), key(agent.type, chosen));
         open(agent.type, chosen, true);
       });
   }
@@ -173,28 +179,33 @@ function Chooser({ agents, agent, name, onChange }: ChooserProps) {
           <button type="button" className="button" ref={button} onClick={() => setNaming('new')}>
             New
           </button>
+          <Curl call={chatCalls.agents()} of="agents and conversations" />
           {isKept && (
             <>
               <button type="button" className="button quiet" onClick={() => setNaming('rename')}>
                 Rename
               </button>
+              <Curl call={chatCalls.rename(agent.type, name, 'NAME')} of="rename" />
               <Confirm
                 quiet
                 label="Reset its data"
                 of={name}
-                onConfirm={() => void act(() => api.resetConversation(agent.type, name))}
+                onConfirm={() => void act(() => send(chatCalls.reset(agent.type, name)))}
               />
+              <Curl call={chatCalls.reset(agent.type, name)} of="reset its data" />
               <Confirm
                 quiet
                 label="Delete"
                 of={name}
                 onConfirm={() =>
                   void act(async () => {
-                    await api.removeConversation(agent.type, name);
+                    await send(chatCalls.remove(agent.type, name));
+                    for (const key of keptKeys) writeKept(key(agent.type, name), null);
                     open(agent.type, agent.names.find((it) => it !== name) ?? 'default', true);
                   })
                 }
               />
+              <Curl call={chatCalls.remove(agent.type, name)} of="delete the conversation" />
             </>
           )}
           {problem !== null && (

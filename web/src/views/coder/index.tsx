@@ -1,8 +1,8 @@
 import { Suspense, useState } from 'react';
-import { api, ApiError } from '../../api/client.ts';
+import { ApiError, api, send } from '../../api/client.ts';
 import { cancelRun, startJob, type CodeRequest } from '../../api/code.ts';
 import { useCode } from '../../api/follow.ts';
-import { calls, sandboxes, send } from '../../api/sandboxes.ts';
+import { calls, sandboxes } from '../../api/sandboxes.ts';
 import { object, text } from '../../api/types.ts';
 import { plainText } from '../../components/ansi.ts';
 import { RunBadge } from '../../components/Badge.tsx';

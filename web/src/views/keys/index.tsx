@@ -1,8 +1,8 @@
 import { useState } from 'react';
-import { ApiError } from '../../api/client.ts';
+import { ApiError, send } from '../../api/client.ts';
 import { useFeed } from '../../api/feed.ts';
 import { grantKinds, keyCalls, listKeys, type Key } from '../../api/keys.ts';
-import { send } from '../../api/sandboxes.ts';
+
 import { Badge } from '../../components/Badge.tsx';
 import { Confirm } from '../../components/Confirm.tsx';
 import { Curl } from '../../components/Curl.tsx';

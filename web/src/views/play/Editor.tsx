@@ -4,7 +4,7 @@
  * that anybody could inject. So it lives in one.
  */
 import { defaultKeymap, history, historyKeymap } from '@codemirror/commands';
-import { javascript } from '@codemirror/lang-javascript';
+import { javascriptLanguage, typescriptLanguage } from '@codemirror/lang-javascript';
 import { bracketMatching, indentOnInput, syntaxHighlighting } from '@codemirror/language';
 import { Compartment, EditorState, StateEffect, StateField } from '@codemirror/state';
 import {
@@ -51,6 +51,9 @@ const markField = StateField.define<DecorationSet>({
   },
   provide: (field) => EditorView.decorations.from(field),
 });
+
+/** The languages alone: javascript() brings snippets along, which nobody is offered. */
+const languageOf = (typescript: boolean) => (typescript ? typescriptLanguage : javascriptLanguage);
 
 let sheet: CSSStyleSheet | null = null;
 function styles(): CSSStyleSheet {
@@ -99,7 +102,7 @@ export default function Editor({ value, onChange, onRun, typescript, names, mark
           // Before the usual keys, some of which they take.
           more.current.of([]),
           keymap.of([...defaultKeymap, ...historyKeymap]),
-          language.current.of(javascript({ typescript })),
+          language.current.of(languageOf(typescript)),
           syntaxHighlighting(classHighlighter),
           markField,
           EditorView.lineWrapping,
@@ -148,7 +151,7 @@ export default function Editor({ value, onChange, onRun, typescript, names, mark
 
   useEffect(() => {
     view.current?.dispatch({
-      effects: language.current.reconfigure(javascript({ typescript })),
+      effects: language.current.reconfigure(languageOf(typescript)),
     });
   }, [typescript]);
 

@@ -4,12 +4,12 @@ import { useFeed } from '../../api/feed.ts';
 import { failedLine, readProgram } from '../../api/program.ts';
 import { RunBadge } from '../../components/Badge.tsx';
 import { plainText } from '../../components/ansi.ts';
-import { Code } from '../../components/Code.tsx';
 import { useShown } from '../../components/Curl.tsx';
 import { Copy } from '../../components/Copy.tsx';
 import { PlayIcon, StopIcon } from '../../components/Icon.tsx';
 import { Loading } from '../../components/Loading.tsx';
 import { Notice } from '../../components/Notice.tsx';
+import { Output } from '../../components/Output.tsx';
 import {
   LogLines,
   ProgramFailure,
@@ -372,7 +372,7 @@ function CurlShown({ form }: { form: Form }) {
         )
       }
     >
-      <Code text={text} label="The same with curl" plain />
+      <Output text={text} label="The same with curl" />
     </Section>
   );
 }

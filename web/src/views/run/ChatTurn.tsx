@@ -1,6 +1,6 @@
 import '../chat/strict.ts';
 import type { UIMessage } from 'ai';
-import { api } from '../../api/client.ts';
+import { fetchMessages } from '../../api/chat.ts';
 import { plainText } from '../../components/ansi.ts';
 import { Loading } from '../../components/Loading.tsx';
 import { Section } from '../../components/Section.tsx';
@@ -21,7 +21,7 @@ export function turnOf(messages: readonly UIMessage[], id: string): UIMessage[] 
 /** What was said in a turn, as the conversation has it now. */
 export default function ChatTurn({ agent, name, message, said, live }: Turn & { live: boolean }) {
   const { data, error } = useLoad(
-    async () => turnOf((await api.messages(agent, name)) as UIMessage[], message),
+    async () => turnOf((await fetchMessages(agent, name)) as UIMessage[], message),
     [agent, name, message, live],
     live ? 1_000 : null,
   );

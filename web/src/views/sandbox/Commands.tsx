@@ -1,6 +1,6 @@
 import { useEffect, useRef, useState } from 'react';
-import { ApiError } from '../../api/client.ts';
-import { calls, sandboxes, send, type Exec } from '../../api/sandboxes.ts';
+import { ApiError, send } from '../../api/client.ts';
+import { calls, sandboxes, type Exec } from '../../api/sandboxes.ts';
 import { Ansi } from '../../components/Ansi.tsx';
 import { plainText } from '../../components/ansi.ts';
 import '../../components/Code.css';

@@ -1,6 +1,6 @@
 import { useEffect, useRef, useState } from 'react';
-import { ApiError } from '../../api/client.ts';
-import { calls, joinPath, sandboxes, send, type Entry } from '../../api/sandboxes.ts';
+import { ApiError, send } from '../../api/client.ts';
+import { calls, joinPath, sandboxes, type Entry } from '../../api/sandboxes.ts';
 import type { Call } from '../../curl.ts';
 import { plainText } from '../../components/ansi.ts';
 import { Confirm } from '../../components/Confirm.tsx';

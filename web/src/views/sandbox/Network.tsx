@@ -1,6 +1,6 @@
 import { useEffect, useState } from 'react';
-import { ApiError } from '../../api/client.ts';
-import { calls, sandboxes, send, type Policy, type Sandbox } from '../../api/sandboxes.ts';
+import { ApiError, send } from '../../api/client.ts';
+import { calls, sandboxes, type Policy, type Sandbox } from '../../api/sandboxes.ts';
 import { plainText } from '../../components/ansi.ts';
 import { Badge } from '../../components/Badge.tsx';
 import { Curl } from '../../components/Curl.tsx';

@@ -1,6 +1,6 @@
 import { lazy, Suspense, useEffect, useRef, useState } from 'react';
-import { ApiError } from '../../api/client.ts';
-import { calls, sandboxes, send, type Sandbox } from '../../api/sandboxes.ts';
+import { ApiError, send } from '../../api/client.ts';
+import { calls, sandboxes, type Sandbox } from '../../api/sandboxes.ts';
 import { Confirm } from '../../components/Confirm.tsx';
 import { Curl } from '../../components/Curl.tsx';
 import { Facts, type Fact } from '../../components/Facts.tsx';

@@ -3,8 +3,8 @@
  * spoils what was there nor stays behind.
  */
 import { backoffMs } from '../../api/backoff.ts';
-import { ApiError } from '../../api/client.ts';
-import { calls, joinPath, send } from '../../api/sandboxes.ts';
+import { ApiError, send } from '../../api/client.ts';
+import { calls, joinPath } from '../../api/sandboxes.ts';
 import { object, text } from '../../api/types.ts';
 
 const removeTries = 5;

@@ -1,6 +1,6 @@
 import { useState } from 'react';
-import { ApiError } from '../../api/client.ts';
-import { calls, sandboxes, send, type Snapshot } from '../../api/sandboxes.ts';
+import { ApiError, send } from '../../api/client.ts';
+import { calls, sandboxes, type Snapshot } from '../../api/sandboxes.ts';
 import { plainText } from '../../components/ansi.ts';
 import { Confirm } from '../../components/Confirm.tsx';
 import { Curl } from '../../components/Curl.tsx';

@@ -1,6 +1,6 @@
 import { useState } from 'react';
-import { ApiError } from '../../api/client.ts';
-import { calls, sandboxes, send, type Sandbox } from '../../api/sandboxes.ts';
+import { ApiError, send } from '../../api/client.ts';
+import { calls, sandboxes, type Sandbox } from '../../api/sandboxes.ts';
 import { Curl } from '../../components/Curl.tsx';
 import { DataTable, type Column } from '../../components/DataTable.tsx';
 import { Loading } from '../../components/Loading.tsx';
