@@ -41,6 +41,7 @@ struct maker {
     int channel;
     int ruleset;
     int listener;
+    int proc;     /* its /proc where the stage is lean, until that is mounted, or -1 */
     int watch;    /* a /proc for init alone, or -1, as are the next two */
     int disk;     /* the root of the disk, whatever will be bound over it */
     int diag;     /* a socket that tells of sockets */
@@ -195,21 +196,11 @@ static void limit_inotify(void) {
     }
 }
 
-static int mount_proc(struct maker *m) {
-    if (!m->p->stage->has_proc)
-        return 0;
-    const char *options = wall_on(WALL_HIDEPID) ? "hidepid=2" : "";
-    if (mount("proc", "proc", "proc", NOSUID_NODEV | NOEXEC, options) < 0)
-        return err_sys(&m->err, "mount /proc");
-    limit_inotify();
-    return mask_proc(m);
-}
-
 /* Where no cgroup counts memory, init does, and must see what hides: a process that made itself
  * undumpable is invisible in the guest's /proc. This one is attached nowhere. */
 static int open_watch(struct maker *m) {
     const struct cgroups *c = m->p->cgroups;
-    if (!m->p->stage->has_proc || (c->controllers & SANDBOX_HAS_MEMORY && wall_on(WALL_CGROUP)))
+    if (c->controllers & SANDBOX_HAS_MEMORY && wall_on(WALL_CGROUP))
         return 0;
     _cleanup_(close) int fs = (int)syscall(SYS_fsopen, "proc", FSOPEN_CLOEXEC);
     if (fs < 0 || syscall(SYS_fsconfig, fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
@@ -221,8 +212,30 @@ static int open_watch(struct maker *m) {
     return m->watch < 0 ? err_sys(&m->err, "mount /proc for the memory watch") : 0;
 }
 
+static int mount_proc(struct maker *m) {
+    if (!m->p->stage->has_proc)
+        return 0;
+    const char *options = wall_on(WALL_HIDEPID) ? "hidepid=2" : "";
+    if (m->p->stage->lean ? sys_move_mount(m->proc, AT_FDCWD, "proc") < 0
+                          : mount("proc", "proc", "proc", NOSUID_NODEV | NOEXEC, options) < 0)
+        return err_sys(&m->err, "mount /proc");
+    fd_close(&m->proc);
+    limit_inotify();
+    int rc = open_watch(m); /* before parts are covered: the kernel asks for a whole one */
+    return rc < 0 ? rc : mask_proc(m);
+}
+
+/* In the bare namespace over its root, which is empty: there is nothing below that could be
+ * reached. The launcher's own has to go. */
+static int enter_root(struct maker *m) {
+    bool in = m->p->stage->lean
+                  ? chroot(".") == 0
+                  : sys_pivot_root(".", ".") == 0 && umount2(".", SYS_MNT_DETACH) == 0;
+    return in && chdir("/work") == 0 ? 0 : err_sys(&m->err, "enter the root");
+}
+
 static int build_world(struct maker *m, int tree) {
-    if (sys_move_mount(tree, AT_FDCWD, "/m") < 0 || chdir("/m") < 0)
+    if (sys_move_mount(tree, AT_FDCWD, m->p->stage->lean ? "/" : "/m") < 0 || fchdir(tree) < 0)
         return err_sys(&m->err, "attach the root");
     close(tree);
     int rc = mount_disk(m);
@@ -230,13 +243,8 @@ static int build_world(struct maker *m, int tree) {
                          "newinstance,ptmxmode=0666,mode=620") < 0)
         rc = err_sys(&m->err, "mount /dev/pts");
     if (rc == 0)
-        rc = open_watch(m); /* before parts of /proc are covered: the kernel asks for a whole one */
-    if (rc == 0)
         rc = mount_proc(m);
-    if (rc == 0 &&
-        (sys_pivot_root(".", ".") < 0 || umount2(".", SYS_MNT_DETACH) < 0 || chdir("/work") < 0))
-        rc = err_sys(&m->err, "enter the root");
-    return rc;
+    return rc == 0 ? enter_root(m) : rc;
 }
 
 /* 0, 1 and 2 are the sandbox's own /dev/null, and no other descriptor is left. */
@@ -264,6 +272,7 @@ static int warm_up(struct maker *m, int tree) {
         rc = wait_frame(m, INIT_GO, &f);
     if (rc < 0)
         return rc;
+    m->proc = wire_frame_take_fd(&f, 0);
     wire_frame_finish(&f);
     rc = take_ids(m);
     if (rc == 0)
@@ -668,6 +677,7 @@ static _Noreturn void child_main(const struct box_params *p, int channel, int tr
                       .channel = channel,
                       .ruleset = -1,
                       .listener = -1,
+                      .proc = -1,
                       .watch = -1,
                       .disk = -1,
                       .diag = -1};
@@ -719,6 +729,26 @@ static int map_ids(const struct box_params *p, pid_t pid, struct err *err) {
     return rc < 0 ? rc : write_map(p, pid, "gid_map", gids, err);
 }
 
+/* Unmounting waits for every processor to have been somewhere else (RCU), up to a millisecond on a
+ * busy machine. Held here, that does not come between the end of a box and the word of it. */
+static int open_mounts(const struct box_params *p, pid_t pid) {
+    char path[64];
+    (void)snprintf(path, sizeof(path), "%d/ns/mnt", (int)pid);
+    return openat(p->stage->proc, path, O_RDONLY | O_CLOEXEC);
+}
+
+/* The child waits for this: it has ids now, and what only we can make. */
+static int let_begin(const struct box_params *p, const struct box *b, struct err *err) {
+    _cleanup_(close) int proc = -1;
+    int rc = map_ids(p, b->pid, err);
+    if (rc == 0 && p->stage->lean)
+        rc = stage_make_proc(p->stage, b->pid, &proc, err);
+    if (rc < 0)
+        return rc;
+    struct wire_out go = {.type = INIT_GO, .fds = &proc, .nfds = proc >= 0 ? 1 : 0};
+    return wire_send(b->channel, &go) < 0 ? err_sys(err, "start a sandbox") : 0;
+}
+
 int box_spawn(const struct box_params *p, struct box *ret, struct err *err) {
     int tree_fd, pair[2], pidfd = -1;
     int rc = stage_clone_root(p->stage, p->root, &tree_fd, err);
@@ -745,23 +775,26 @@ int box_spawn(const struct box_params *p, struct box *ret, struct err *err) {
     rc = netns_enter(p->netns, err);
     if (rc < 0)
         return rc;
-    pid_t pid = sys_clone3(&args);
+    rc = stage_leave(p->stage, err);
+    pid_t pid = rc < 0 ? -1 : sys_clone3(&args);
     if (pid == 0) {
         close(ours);
         child_main(p, theirs, tree);
     }
-    rc = pid < 0 ? err_sys(err, "clone a sandbox") : 0;
-    int back = netns_leave(p->netns, rc == 0 ? err : NULL);
+    if (rc == 0 && pid < 0)
+        rc = err_sys(err, "clone a sandbox");
+    int back = stage_return(p->stage, rc == 0 ? err : NULL);
+    int home = netns_leave(p->netns, rc == 0 && back == 0 ? err : NULL);
     if (pid < 0)
         return rc;
-    struct box b = {.pid = pid, .pidfd = pidfd, .channel = steal_fd(&ours)};
-    rc = back < 0 ? back : map_ids(p, pid, err);
-    if (rc == 0 && wire_send(b.channel, &(struct wire_out){.type = INIT_GO}) < 0)
-        rc = err_sys(err, "start a sandbox");
+    struct box b = {.pid = pid, .pidfd = pidfd, .channel = steal_fd(&ours), .mounts = -1};
+    b.mounts = open_mounts(p, pid); /* while it can still be looked at */
+    rc = back < 0 ? back : home < 0 ? home : let_begin(p, &b, err);
     if (rc < 0) {
         (void)sys_pidfd_send_signal(pidfd, SIGKILL);
         fd_close(&b.pidfd);
         fd_close(&b.channel);
+        fd_close(&b.mounts);
         /* The launcher's loop reaps it. */
         return rc;
     }

@@ -26,6 +26,7 @@ struct box {
     pid_t pid;
     int pidfd;
     int channel; /* the front's end */
+    int mounts;  /* its mount namespace, or -1: it ends when this is closed, not with the box */
 };
 
 /* True if a sandbox from the pool will do. */

@@ -154,6 +154,14 @@ static void kill_box(struct launcher *l, struct launched *s) {
     (void)sys_pidfd_send_signal(s->box.pidfd, SIGKILL);
 }
 
+/* The janitor closes it, so that the next request does not wait either. */
+static void let_go(struct launcher *l, int *mounts) {
+    struct wire_out out = {.fds = mounts, .nfds = 1};
+    if (*mounts >= 0 && l->janitor >= 0)
+        (void)wire_try_send(l->janitor, &out); /* what it has no room for is closed here */
+    fd_close(mounts);
+}
+
 static void on_gone(struct launcher *l, struct launched *s, int status) {
     bool told = s->state == STATE_LIVE || s->state == STATE_DYING;
     struct sandbox_stats st = {0};
@@ -177,6 +185,7 @@ static void on_gone(struct launcher *l, struct launched *s, int status) {
         if (s->destroy_asked)
             reply(l, SANDBOX_DONE, s->destroy_id, NULL);
     }
+    let_go(l, &s->box.mounts);
     cgroup_slot_reset(&l->cgroups, &s->slot, &st);
 }
 
@@ -214,7 +223,19 @@ static _Noreturn void leave(struct launcher *l, int status) {
 
 /* ---- configuration ---- */
 
-/* A process that outlives a kill -9 of the launcher just long enough to remove its groups. */
+/* Whatever comes is closed; returns at the end of the socket. */
+static void close_all(int socket) {
+    struct wire_reader r;
+    struct wire_frame f;
+    struct err err;
+    wire_reader_init(&r, 0);
+    while (wire_read(&r, socket, &f, &err) == 1)
+        wire_frame_finish(&f);
+    wire_reader_finish(&r);
+}
+
+/* A process that clears away after the launcher: what ended boxes leave and, since it outlives a
+ * kill -9 of the launcher just long enough, its groups. */
 static int start_janitor(struct launcher *l, struct err *err) {
     int pair[2];
     int rc = fd_pair(pair, err);
@@ -224,7 +245,6 @@ static int start_janitor(struct launcher *l, struct err *err) {
     if (pid < 0)
         return err_sys(err, "fork");
     if (pid == 0) {
-        char c;
         (void)setsid();
         int keep[1 + 2 * CGROUP_HIERS_MAX];
         size_t n = 0;
@@ -234,12 +254,12 @@ static int start_janitor(struct launcher *l, struct err *err) {
             keep[n++] = l->cgroups.hiers[i].base;
         }
         fd_close_others(0, keep, n);
-        while (read(pair[1], &c, 1) < 0 && errno == EINTR)
-            ;
+        close_all(pair[1]);
         cgroups_sweep_own(&l->cgroups, SWEEP_MS);
         _exit(0);
     }
     close(pair[1]);
+    (void)fd_set_nonblock(pair[0], true);
     l->janitor = pair[0];
     l->janitor_pid = pid;
     return 0;
@@ -293,6 +313,7 @@ static int probe(struct launcher *l, struct err *err) {
     s->state = STATE_FREE;
     fd_close(&s->box.channel);
     fd_close(&s->box.pidfd);
+    fd_close(&s->box.mounts);
     return rc;
 }
 
@@ -315,6 +336,17 @@ static void open_cgroups(struct launcher *l, char *why, size_t why_size) {
     cgroups_open(&l->cgroups, "", getpid(), why, why_size);
 }
 
+/* Not before a sandbox has shown that the kernel would give it a /proc by itself: what is covered
+ * of the host's must not come to light by our making one. */
+static void try_lean(struct launcher *l) {
+    struct err err;
+    l->stage.lean = l->stage.has_proc && wall_on(WALL_LEAN);
+    if (l->stage.lean && probe(l, &err) < 0) {
+        l->stage.lean = false;
+        log_info("sandbox.lean", "error", err.message);
+    }
+}
+
 static int configure(struct launcher *l, struct unpack *u, char *why, size_t why_size,
                      struct err *err) {
     if (l->configured)
@@ -334,7 +366,7 @@ static int configure(struct launcher *l, struct unpack *u, char *why, size_t why
     cgroups_sweep_stale(&l->cgroups);
     l->boxes = xcalloc(c->max, sizeof(*l->boxes));
     for (size_t i = 0; i < c->max; i++)
-        l->boxes[i].box = (struct box){.pidfd = -1, .channel = -1};
+        l->boxes[i].box = (struct box){.pidfd = -1, .channel = -1, .mounts = -1};
     if (l->cgroups.version != SANDBOX_CGROUP_NONE)
         rc = start_janitor(l, err);
     if (rc == 0)
@@ -349,6 +381,8 @@ static int configure(struct launcher *l, struct unpack *u, char *why, size_t why
         (void)snprintf(why, why_size, "sandboxes have no /proc: this host's is masked");
         rc = probe(l, err);
     }
+    if (rc == 0)
+        try_lean(l);
     if (rc == 0)
         l->configured = true;
     return rc;

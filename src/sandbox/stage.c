@@ -588,6 +588,60 @@ static int enter_namespaces(struct stage *s, struct err *err) {
     return 0;
 }
 
+static int current_mounts(const struct stage *s) {
+    return openat(s->proc, "self/ns/mnt", O_RDONLY | O_CLOEXEC);
+}
+
+/* Taking a mount away waits for every processor to have been somewhere else (RCU), up to a
+ * millisecond on a busy machine: here once, and not in each sandbox. */
+static int open_bare(struct stage *s, struct err *err) {
+    s->full = current_mounts(s);
+    if (s->full < 0 || unshare(CLONE_NEWNS) < 0)
+        return err_sys(err, "new mount namespace");
+    char at[64];
+    for (size_t i = 0; i < s->nroots; i++) {
+        (void)snprintf(at, sizeof(at), "/t/%zu", i);
+        if (umount2(at, SYS_MNT_DETACH) < 0)
+            return err_sys(err, "empty a mount namespace: %s", at);
+    }
+    if (umount2("/proc", SYS_MNT_DETACH) < 0)
+        return err_sys(err, "empty a mount namespace: /proc");
+    s->bare = current_mounts(s);
+    if (s->bare < 0 || setns(s->full, CLONE_NEWNS) < 0)
+        return err_sys(err, "leave the bare mount namespace");
+    return 0;
+}
+
+int stage_leave(const struct stage *s, struct err *err) {
+    return s->lean && setns(s->bare, CLONE_NEWNS) < 0
+               ? err_sys(err, "enter the bare mount namespace")
+               : 0;
+}
+
+int stage_return(const struct stage *s, struct err *err) {
+    return s->lean && setns(s->full, CLONE_NEWNS) < 0
+               ? err_sys(err, "leave the bare mount namespace")
+               : 0;
+}
+
+int stage_make_proc(const struct stage *s, pid_t pid, int *ret_fd, struct err *err) {
+    char path[64];
+    (void)snprintf(path, sizeof(path), "%d/ns/pid", (int)pid);
+    _cleanup_(close) int pids = openat(s->proc, path, O_RDONLY | O_CLOEXEC);
+    _cleanup_(close) int fs = (int)syscall(SYS_fsopen, "proc", FSOPEN_CLOEXEC);
+    if (pids < 0 || fs < 0 || syscall(SYS_fsconfig, fs, FSCONFIG_SET_FD, "pidns", NULL, pids) < 0 ||
+        (wall_on(WALL_HIDEPID) &&
+         syscall(SYS_fsconfig, fs, FSCONFIG_SET_STRING, "hidepid", "2", 0) < 0) ||
+        syscall(SYS_fsconfig, fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+        return err_sys(err, "make a /proc");
+    int fd = (int)syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC,
+                          MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+    if (fd < 0)
+        return err_sys(err, "make a /proc");
+    *ret_fd = fd;
+    return 0;
+}
+
 int stage_open(struct stage *s, const struct sandbox_config *config, struct err *err) {
     *s = (struct stage){.has_proc = true,
 
@@ -595,6 +649,8 @@ int stage_open(struct stage *s, const struct sandbox_config *config, struct err 
                         .uid = geteuid(),
                         .gid = getegid(),
                         .proc = -1,
+                        .full = -1,
+                        .bare = -1,
                         .binder = -1};
     (void)umask(022);
     int rc = enter_namespaces(s, err);
@@ -628,7 +684,7 @@ int stage_open(struct stage *s, const struct sandbox_config *config, struct err 
     if (sys_mount_setattr(AT_FDCWD, "/", 0, &attr) < 0)
         return err_sys(err, "make the launcher's root read-only");
     s->proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    return s->proc < 0 ? err_sys(err, "open /proc") : 0;
+    return s->proc < 0 ? err_sys(err, "open /proc") : open_bare(s, err);
 }
 
 int stage_clone_root(const struct stage *s, const char *name, int *ret_fd, struct err *err) {

@@ -16,6 +16,9 @@ struct stage {
     uid_t uid;
     gid_t gid;
     int proc;   /* the host's /proc: pids are those of the launcher's namespace */
+    int full;   /* the mount namespace that has the templates, where the launcher is */
+    int bare;   /* one with the same root and nothing else, for sandboxes to be copies of */
+    bool lean;  /* that is done: the kernel can (Linux 6.17), and allows a /proc */
     int binder; /* socket */
     pid_t binder_pid;
     char **names; /* root kinds; names[0] is "" */
@@ -23,6 +26,13 @@ struct stage {
 };
 
 int stage_open(struct stage *s, const struct sandbox_config *config, struct err *err);
+/* Where it is lean: into the bare namespace for a clone, which then has no mount to copy or to be
+ * rid of, and back. */
+int stage_leave(const struct stage *s, struct err *err);
+int stage_return(const struct stage *s, struct err *err);
+/* Where it is lean: a detached /proc for the pid namespace of that process, which cannot make it
+ * itself: the kernel gives one only to who sees a whole one. */
+int stage_make_proc(const struct stage *s, pid_t pid, int *ret_fd, struct err *err);
 /* A detached copy of the template, CLOEXEC. */
 int stage_clone_root(const struct stage *s, const char *name, int *ret_fd, struct err *err);
 /* A detached mount of the directory or file. As root, files of its owner (and of his group) become

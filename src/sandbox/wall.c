@@ -5,8 +5,9 @@
 #include <string.h>
 
 static const char *names[WALL_COUNT] = {
-    "seccomp", "landlock", "caps",   "nnp",    "dumpable", "uid",   "readonly", "hidepid", "mask",
-    "net",     "disk",     "inodes", "cgroup", "rlimit",   "close", "env",      "watch",   "suid",
+    "seccomp", "landlock", "caps",  "nnp",  "dumpable", "uid",    "readonly",
+    "hidepid", "mask",     "net",   "disk", "inodes",   "cgroup", "rlimit",
+    "close",   "env",      "watch", "suid", "lean",
 };
 static bool off[WALL_COUNT];
 

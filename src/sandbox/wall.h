@@ -24,6 +24,7 @@ enum wall {
     WALL_ENV,   /* clean environment */
     WALL_WATCH, /* init's memory watch where no memory cgroup is */
     WALL_SUID,  /* no setuid bits on writable binds */
+    WALL_LEAN,  /* no wall: without it sandboxes are made as on kernels before 6.17 */
     WALL_COUNT,
 };
 

@@ -1762,6 +1762,31 @@ static void no_descriptor_or_process_leaks_in_the_launcher(void **state) {
     assert_int_equal(counts[0], counts[1]);
 }
 
+/* A guest that lacks no right but those of the host climbs out of a root it was changed to: it is
+ * where it was, on kernels of today and, without "lean", on those before 6.17. */
+static void below_the_root_there_is_nothing(void **state) {
+    (void)state;
+    static const char climb[] =
+        "python3 -c \"import os; os.mkdir('/tmp/x'); top = os.open('/', 0); os.chroot('/tmp/x'); "
+        "os.fchdir(top); [os.chdir('..') for i in range(9)]; os.chroot('.'); "
+        "print('usr' in os.listdir('.'), 't' in os.listdir('.'), os.listdir('/tmp'))\"";
+    static const char *const without[] = {"caps,seccomp,landlock", "caps,seccomp,landlock,lean"};
+    for (size_t i = 0; i < ARRAY_LEN(without); i++) {
+        struct client c;
+        start_client(&c, (struct client_options){.program = weak_program, .without = without[i]});
+        struct sandbox_spec spec = {.id = "g"};
+        struct guest g;
+        OK(client_create(&c, &spec, NULL, &g, &err));
+        assert_string_equal(sh(&g, climb, NULL), "True False ['x']");
+        /* Its processes and no others, in a /proc of its own. */
+        assert_string_equal(
+            sh(&g, "cat /proc/$$/comm; grep -c ' /proc ' /proc/self/mountinfo", NULL), "sh\n1");
+        assert_true(number_after(sh(&g, "echo n=$$", NULL), "n=") < 32);
+        guest_close(&g);
+        client_stop(&c);
+    }
+}
+
 /* As in a container: the host's /proc is partly covered, so that no other may be mounted. */
 static void a_masked_host_proc_means_no_proc_inside(void **state) {
     (void)state;
@@ -1901,6 +1926,7 @@ int main(int argc, char **argv) {
         T(descriptors_on_their_way_hold_up_nobody_else),
         T(a_program_that_does_not_begin_is_given_up),
         T(stopping_every_new_process_holds_up_nobody_else),
+        T(below_the_root_there_is_nothing),
         T(killing_the_launcher_leaves_nothing),
         T(killing_the_front_leaves_nothing),
         T(leftovers_of_a_dead_launcher_are_swept),
