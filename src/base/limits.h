@@ -62,6 +62,7 @@
 #define LIMIT_FACETS              256
 #define LIMIT_WARM_WORKERS        32
 #define LIMIT_WARM_IDLE_MS        300000
+#define LIMIT_WORKER_CACHE_BYTES  (16 * 1024 * 1024)
 
 /* The compiler. Small programs have a process of their own, in which one may not take long. */
 #define LIMIT_COMPILE_CPU_MS        5000

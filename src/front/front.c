@@ -161,7 +161,10 @@ static int open_store(struct front_server *s, struct err *err) {
 
 static int open_ledger(struct front_server *s, struct err *err) {
     struct front *f = &s->front;
+    _cleanup_(free) char *store = path_join(s->config->data_dir, "cay.db");
     int rc = ledger_db_open(s->config->data_dir, &f->ledger_db, err);
+    if (rc == 0)
+        rc = ledger_db_take_workers(f->ledger_db, store, err);
     if (rc < 0)
         return rc;
     f->keys = keyring_create(clock_mono_ms);
@@ -209,7 +212,6 @@ static int prepare(struct front_server *s, struct err *err) {
 
 static int open_runner(struct front_server *s, struct err *err) {
     struct front *f = &s->front;
-    (void)err;
     f->runner =
         runner_create(&(struct runner_options){.loop = &s->loop,
                                                .config = s->config->runner,
@@ -219,13 +221,13 @@ static int open_runner(struct front_server *s, struct err *err) {
                                                .njoins = s->isolates.njoins,
                                                .facet_fd = s->siblings.fds[SIBLING_FACET]});
     f->jobs = jobs_create(&s->loop, f->store);
-    f->workers = workers_create(&(struct workers_options){.facet_open = &f->facet_open,
-                                                          .runner = f->runner,
-                                                          .store = f->store,
-                                                          .jobs = f->jobs,
-                                                          .data_dir = s->config->data_dir});
     f->tails = tails_create(&s->loop, f->store, s->config->tail_origins, s->config->ntail_origins);
-    return 0;
+    return workers_create(&(struct workers_options){.facet_open = &f->facet_open,
+                                                    .runner = f->runner,
+                                                    .ledger = f->ledger,
+                                                    .jobs = f->jobs,
+                                                    .data_dir = s->config->data_dir},
+                          &f->workers, err);
 }
 
 static void on_job_end(void *ctx, const char *owner, const char *kind, bool done, int64_t wall_ms) {

@@ -233,6 +233,15 @@ static void go_back_to(int version, const char *rows) {
     assert_int_equal(get_version(), store_migration_count);
 }
 
+static int64_t number(const char *text) {
+    sqlite3_stmt *st;
+    assert_int_equal(sqlite3_prepare_v2(store->db, text, -1, &st, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(st), SQLITE_ROW);
+    int64_t n = sqlite3_column_int64(st, 0);
+    (void)sqlite3_finalize(st);
+    return n;
+}
+
 static void test_a_database_of_an_earlier_schema_is_brought_up(void **state) {
     (void)state;
     go_back_to(0, "");
@@ -263,9 +272,8 @@ static void test_a_database_of_an_earlier_schema_is_brought_up(void **state) {
     assert_string_equal(got, "1:log:\"x\" ");
     assert_int_equal(store_run_interrupt_all(store, &n, &e), 0);
     assert_int_equal(n, 1);
-    struct store_worker w;
-    assert_int_equal(store_worker_get(store, NULL, "w-a", &w, &e), 0);
-    store_worker_finish(&w);
+    /* which the ledger takes from here */
+    assert_int_equal(number("SELECT count(*) FROM workers WHERE label = 'w-a' AND bytes = 2"), 1);
 }
 
 /* A child that records runs and tells of each that is acknowledged, killed at some moment. */
@@ -462,11 +470,6 @@ static void none(void *ctx, const struct store_run *r) {
     (void)r;
 }
 
-static void no_worker(void *ctx, const struct store_worker *w) {
-    (void)ctx;
-    (void)w;
-}
-
 /* 20,000 runs, and as many commands, of key_big; a few of key_few, the oldest and the newest. */
 static void fill(void) {
     sql("INSERT INTO runs (id, owner, kind, status, title, created_ms, finished_ms)"
@@ -477,9 +480,6 @@ static void fill(void) {
         " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)"
         " SELECT 'exec', printf('exec_%026d', i), 'key_big',"
         " CASE WHEN i < 20 THEN 'sbx_few' ELSE 'sbx_big' END, 'exited', i, i, '{}' FROM n");
-    sql("INSERT INTO workers (owner, id, label, code, updated_ms)"
-        " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)"
-        " SELECT 'key_big', 'w' || i, 'l' || i, '{}', i FROM n");
 }
 
 static void keep(int64_t runs, int64_t seconds, int64_t mb);
@@ -538,13 +538,6 @@ static void test_what_others_keep_does_not_make_a_call_dearer(void **state) {
     assert_in_range(steps(), 1, 2000);
     assert_int_equal(store_run_interrupt_all(store, &total, &e), 0);
     assert_int_equal(store_record_interrupt_all(store, &total, &e), 0);
-    assert_in_range(steps(), 1, 2000);
-    struct store_worker w;
-    assert_int_equal(store_worker_get(store, NULL, "l500", &w, &e), 0);
-    store_worker_finish(&w);
-    assert_int_equal(store_worker_get(store, "key_big", "w500", &w, &e), 0);
-    store_worker_finish(&w);
-    assert_int_equal(store_worker_list(store, "key_few", no_worker, NULL, &e), 0);
     assert_in_range(steps(), 1, 2000);
 }
 
@@ -651,15 +644,6 @@ static void test_a_reader_that_does_not_end_is_told_of_and_outlived(void **state
     write_runs(1);
     assert_false(store_log_is_stuck(store));
     assert_in_range(log_bytes(), 1, LIMIT_STORE_LOG_BYTES);
-}
-
-static int64_t number(const char *text) {
-    sqlite3_stmt *st;
-    assert_int_equal(sqlite3_prepare_v2(store->db, text, -1, &st, NULL), SQLITE_OK);
-    assert_int_equal(sqlite3_step(st), SQLITE_ROW);
-    int64_t n = sqlite3_column_int64(st, 0);
-    (void)sqlite3_finalize(st);
-    return n;
 }
 
 /* The sums are of what is there. */
@@ -941,13 +925,11 @@ static void test_care_ends_when_it_is_asked_to(void **state) {
     assert_int_equal(number("SELECT count(*) FROM runs"), 100);
 }
 
-static void test_a_run_and_a_key_can_have_their_fill(void **state) {
+static void test_a_run_can_have_its_fill(void **state) {
     (void)state;
     struct store_settings settings = store_settings_default();
     settings.run_events = 3;
     settings.run_events_mb = 1;
-    settings.workers = 2;
-    settings.workers_mb = 1;
     store_configure(store, &settings);
     char id[ID_SIZE];
     begin("", id);
@@ -960,20 +942,6 @@ static void test_a_run_and_a_key_can_have_their_fill(void **state) {
     memset(big, '1', sizeof(big) - 1);
     assert_int_equal(store_event_add(store, id, "log", big, sizeof(big) - 1, &e), 0);
     assert_int_equal(store_event_add(store, id, "log", big, sizeof(big) - 1, &e), -ERR_LIMIT);
-    struct store_worker w = {.owner = (char *)"a", .id = (char *)"1", .label = (char *)"l1"};
-    w.code = big;
-    assert_int_equal(store_worker_put(store, &w, &e), 0);
-    assert_int_equal(store_worker_put(store, &w, &e), 0); /* itself again */
-    w.id = w.label = (char *)"2";
-    assert_int_equal(store_worker_put(store, &w, &e), -ERR_LIMIT);
-    assert_non_null(strstr(e.message, "\"workers_mb\""));
-    w.code = (char *)"{}";
-    assert_int_equal(store_worker_put(store, &w, &e), 0);
-    w.id = w.label = (char *)"3";
-    assert_int_equal(store_worker_put(store, &w, &e), -ERR_LIMIT);
-    assert_non_null(strstr(e.message, "\"workers\""));
-    w.owner = (char *)"b";
-    assert_int_equal(store_worker_put(store, &w, &e), 0);
 }
 
 /* --- a full disk --- */
@@ -1086,7 +1054,7 @@ int main(void) {
         UNIT(test_runs_are_picked_by_time_status_and_text),
         UNIT(test_a_page_ends_where_a_call_has_looked_enough),
         UNIT(test_care_ends_when_it_is_asked_to),
-        UNIT(test_a_run_and_a_key_can_have_their_fill),
+        UNIT(test_a_run_can_have_its_fill),
         UNIT(test_what_ends_on_a_full_disk_is_recorded_when_there_is_room),
         UNIT(test_what_waits_for_room_is_bounded),
     };

@@ -128,32 +128,63 @@ static void run_request(struct http_req *req, void *ctx) {
 
 /* --- workers --- */
 
+static void respond_put(struct api_wait *w, const struct ledger_answer *a) {
+    if (!w->req)
+        return;
+    const struct ledger_worker *k = &a->workers[0];
+    const char *port = strrchr(http_req_authority(w->req), ':');
+    _cleanup_(free) char *url = xasprintf("http://%s.localhost%s/", k->label, port ? port : "");
+    _cleanup_(json) json_t *out =
+        json_pack("{s:s,s:s,s:s}", "id", k->id, "host", k->label, "url", url);
+    http_respond_json(w->req, 200, out);
+}
+
 static void worker_put(struct http_req *req, void *ctx) {
     struct front *f = ctx;
+    const struct store_settings *most = &f->config->store;
     struct err err;
     _cleanup_(json) json_t *json = NULL;
-    char label[64];
+    struct ledger_worker k;
     if (http_req_json(req, &json, &err) < 0 ||
         tails_check(f->tails, json_object_get(json, "tails"), &err) < 0 ||
-        workers_put(f->workers, owner_of(req), http_req_param(req, "id"), json, label, &err) < 0) {
+        workers_make(f->workers, owner_of(req), http_req_param(req, "id"), json, &k, &err) < 0) {
         http_respond_err(req, &err);
         return;
     }
-    const char *port = strrchr(http_req_authority(req), ':');
-    _cleanup_(free) char *url = xasprintf("http://%s.localhost%s/", label, port ? port : "");
-    _cleanup_(json) json_t *out =
-        json_pack("{s:s,s:s,s:s}", "id", http_req_param(req, "id"), "host", label, "url", url);
-    http_respond_json(req, 200, out);
+    api_ask(f, req,
+            &(struct ledger_ask){.op = LEDGER_WORKER_PUT,
+                                 .worker = &k,
+                                 .limit = (size_t)most->workers,
+                                 .limit_bytes = (size_t)most->workers_mb << 20},
+            respond_put);
+    ledger_worker_finish(&k);
+}
+
+/* Of the one that the path names. */
+static void ask_worker(struct front *f, struct http_req *req, enum ledger_op op,
+                       void (*respond)(struct api_wait *w, const struct ledger_answer *a)) {
+    struct ledger_worker k = {0};
+    struct err err;
+    const char *id = http_req_param(req, "id");
+    if (strlen(id) >= sizeof(k.id)) {
+        (void)err_set(&err, ERR_NOT_FOUND, "there is no worker \"%.60s\"", id);
+        http_respond_err(req, &err);
+        return;
+    }
+    (void)snprintf(k.owner, sizeof(k.owner), "%s", owner_of(req));
+    (void)snprintf(k.id, sizeof(k.id), "%s", id);
+    api_ask(f, req, &(struct ledger_ask){.op = op, .worker = &k}, respond);
+}
+
+static void respond_get(struct api_wait *w, const struct ledger_answer *a) {
+    if (!w->req)
+        return;
+    _cleanup_(json) json_t *out = workers_describe(w->front->workers, &a->workers[0]);
+    http_respond_json(w->req, 200, out);
 }
 
 static void worker_get(struct http_req *req, void *ctx) {
-    struct front *f = ctx;
-    struct err err;
-    _cleanup_(json) json_t *out = NULL;
-    if (workers_get(f->workers, owner_of(req), http_req_param(req, "id"), &out, &err) < 0)
-        http_respond_err(req, &err);
-    else
-        http_respond_json(req, 200, out);
+    ask_worker(ctx, req, LEDGER_WORKER_GET, respond_get);
 }
 
 static void worker_list(struct http_req *req, void *ctx) {
@@ -168,13 +199,14 @@ static void worker_list(struct http_req *req, void *ctx) {
     http_respond_json(req, 200, out);
 }
 
+static void respond_deleted(struct api_wait *w, const struct ledger_answer *a) {
+    (void)a;
+    if (w->req)
+        http_respond_empty(w->req, 204);
+}
+
 static void worker_delete(struct http_req *req, void *ctx) {
-    struct front *f = ctx;
-    struct err err;
-    if (workers_delete(f->workers, owner_of(req), http_req_param(req, "id"), &err) < 0)
-        http_respond_err(req, &err);
-    else
-        http_respond_empty(req, 204);
+    ask_worker(ctx, req, LEDGER_WORKER_DELETE, respond_deleted);
 }
 
 void api_run_routes(struct front *f) {

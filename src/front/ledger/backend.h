@@ -9,6 +9,7 @@ struct ledger_backend {
     void (*refresh)(void *backend);
     /* It answers nothing any more; its memory goes from the loop. */
     void (*close)(void *backend);
+    int (*watch_workers)(void *backend, const struct ledger_worker_watch *watch, struct err *err);
 };
 
 struct ledger *ledger_create(uv_loop_t *loop, const struct ledger_backend *ops, void *backend);

@@ -22,9 +22,13 @@ static const char *const own_sql[] = {[OWN_VERSION] = "PRAGMA data_version",
 static const struct ledger_statements own_statements = {own_sql, ARRAY_LEN(own_sql)};
 
 static const struct ledger_statements *const all_statements[LEDGER_SUBJECTS] = {
-    [LEDGER_OWN] = &own_statements,           [LEDGER_KEYS] = &ledger_key_statements,
-    [LEDGER_TASKS] = &ledger_task_statements, [LEDGER_QUEUE] = &ledger_queue_statements,
-    [LEDGER_HOOKS] = &ledger_hook_statements, [LEDGER_SPENDS] = &ledger_spend_statements};
+    [LEDGER_OWN] = &own_statements,
+    [LEDGER_KEYS] = &ledger_key_statements,
+    [LEDGER_TASKS] = &ledger_task_statements,
+    [LEDGER_QUEUE] = &ledger_queue_statements,
+    [LEDGER_HOOKS] = &ledger_hook_statements,
+    [LEDGER_SPENDS] = &ledger_spend_statements,
+    [LEDGER_WORKERS] = &ledger_worker_statements};
 
 /* Never edit one that has been released: add the next. */
 static const char *const migrations[] = {
@@ -112,6 +116,12 @@ static const char *const migrations[] = {
     /* 4: what was set aside by a server that is gone counts as spent; `lost` tells it from what was
        settled. */
     "ALTER TABLE reserves ADD COLUMN lost INTEGER NOT NULL DEFAULT 0;",
+    /* 5: deployed workers. The code, which may have megabytes, stands last in its row. */
+    "CREATE TABLE workers (owner TEXT NOT NULL, id TEXT NOT NULL, label TEXT NOT NULL UNIQUE,"
+    " version INTEGER NOT NULL, updated_ms INTEGER NOT NULL, public INTEGER NOT NULL,"
+    " bytes INTEGER NOT NULL, code TEXT NOT NULL, PRIMARY KEY (owner, id));"
+    "CREATE TABLE worker_version (n INTEGER NOT NULL);"
+    "INSERT INTO worker_version VALUES (1);",
 };
 
 #define KEY_COLUMNS "id, name, scope, hash, rate_per_minute, grants, created_ms, revoked_ms"
@@ -271,16 +281,27 @@ void ledger_touch(const struct ledger_db *db) {
 
 /* --- asks --- */
 
-static const ledger_do table[LEDGER_OPS] = {
-    [LEDGER_NODE_BEGIN] = ledger_do_node_begin, [LEDGER_TASK_SUBMIT] = ledger_do_submit,
-    [LEDGER_TASK_GET] = ledger_do_get,          [LEDGER_TASK_LIST] = ledger_do_list,
-    [LEDGER_TASK_CANCEL] = ledger_do_cancel,    [LEDGER_TASK_CLAIM] = ledger_do_claim,
-    [LEDGER_TASK_RENEW] = ledger_do_renew,      [LEDGER_TASK_FINISH] = ledger_do_finish,
-    [LEDGER_TASK_REAP] = ledger_do_reap,        [LEDGER_HOOK_CLAIM] = ledger_do_hook_claim,
-    [LEDGER_HOOK_END] = ledger_do_hook_end,     [LEDGER_USAGE] = ledger_do_usage,
-    [LEDGER_RESERVE] = ledger_do_reserve,       [LEDGER_RESERVE_RENEW] = ledger_do_reserve_renew,
-    [LEDGER_SETTLE] = ledger_do_settle,         [LEDGER_KEY_ADD] = ledger_do_key_add,
-    [LEDGER_KEY_REVOKE] = ledger_do_key_revoke, [LEDGER_KEY_LIST] = ledger_do_key_list};
+static const ledger_do table[LEDGER_OPS] = {[LEDGER_NODE_BEGIN] = ledger_do_node_begin,
+                                            [LEDGER_TASK_SUBMIT] = ledger_do_submit,
+                                            [LEDGER_TASK_GET] = ledger_do_get,
+                                            [LEDGER_TASK_LIST] = ledger_do_list,
+                                            [LEDGER_TASK_CANCEL] = ledger_do_cancel,
+                                            [LEDGER_TASK_CLAIM] = ledger_do_claim,
+                                            [LEDGER_TASK_RENEW] = ledger_do_renew,
+                                            [LEDGER_TASK_FINISH] = ledger_do_finish,
+                                            [LEDGER_TASK_REAP] = ledger_do_reap,
+                                            [LEDGER_HOOK_CLAIM] = ledger_do_hook_claim,
+                                            [LEDGER_HOOK_END] = ledger_do_hook_end,
+                                            [LEDGER_USAGE] = ledger_do_usage,
+                                            [LEDGER_RESERVE] = ledger_do_reserve,
+                                            [LEDGER_RESERVE_RENEW] = ledger_do_reserve_renew,
+                                            [LEDGER_SETTLE] = ledger_do_settle,
+                                            [LEDGER_KEY_ADD] = ledger_do_key_add,
+                                            [LEDGER_KEY_REVOKE] = ledger_do_key_revoke,
+                                            [LEDGER_KEY_LIST] = ledger_do_key_list,
+                                            [LEDGER_WORKER_PUT] = ledger_do_worker_put,
+                                            [LEDGER_WORKER_GET] = ledger_do_worker_get,
+                                            [LEDGER_WORKER_DELETE] = ledger_do_worker_delete};
 
 static int own_step(struct ledger_db *db, int which, struct err *err) {
     return store_step(ledger_ready(db, LEDGER_OWN, which), own_sql[which], NULL, err);

@@ -36,3 +36,13 @@ int ledger_db_key_list(struct ledger_db *db, bool valid,
 /* The valid ones as an array that the caller owns. */
 int ledger_db_keys(struct ledger_db *db, struct ledger_key **ret_keys, size_t *ret_n,
                    struct err *err);
+
+/* The workers that the store of an earlier cay has (store_path: its "cay.db", open or not) are
+ * taken over, and are the store's no more. For the server alone, before it serves. Cut off at any
+ * moment, it loses none, and is done again. */
+int ledger_db_take_workers(struct ledger_db *db, const char *store_path, struct err *err);
+/* All of them without their code, as an array that the caller owns. */
+int ledger_db_workers(struct ledger_db *db, struct ledger_worker **ret_workers, size_t *ret_n,
+                      struct err *err);
+/* Negative: it cannot be read. */
+int64_t ledger_db_worker_version(struct ledger_db *db);

@@ -12,6 +12,7 @@ enum ledger_subject {
     LEDGER_QUEUE,
     LEDGER_HOOKS,
     LEDGER_SPENDS,
+    LEDGER_WORKERS,
     LEDGER_SUBJECTS
 };
 
@@ -24,6 +25,7 @@ extern const struct ledger_statements ledger_task_statements;
 extern const struct ledger_statements ledger_queue_statements;
 extern const struct ledger_statements ledger_hook_statements;
 extern const struct ledger_statements ledger_spend_statements;
+extern const struct ledger_statements ledger_worker_statements;
 
 struct ledger_db {
     struct sqlite3 *db;
@@ -66,6 +68,12 @@ int ledger_do_key_revoke(struct ledger_db *db, const struct ledger_ask *ask,
                          struct ledger_answer *answer, struct err *err);
 int ledger_do_key_list(struct ledger_db *db, const struct ledger_ask *ask,
                        struct ledger_answer *answer, struct err *err);
+int ledger_do_worker_put(struct ledger_db *db, const struct ledger_ask *ask,
+                         struct ledger_answer *answer, struct err *err);
+int ledger_do_worker_get(struct ledger_db *db, const struct ledger_ask *ask,
+                         struct ledger_answer *answer, struct err *err);
+int ledger_do_worker_delete(struct ledger_db *db, const struct ledger_ask *ask,
+                            struct ledger_answer *answer, struct err *err);
 int ledger_do_hook_end(struct ledger_db *db, const struct ledger_ask *ask,
                        struct ledger_answer *answer, struct err *err);
 

@@ -125,6 +125,11 @@ void ledger_refresh(void *ledger) {
     l->ops->refresh(l->backend);
 }
 
+int ledger_watch_workers(struct ledger *l, const struct ledger_worker_watch *watch,
+                         struct err *err) {
+    return l->ops->watch_workers(l->backend, watch, err);
+}
+
 static void on_closed(uv_handle_t *h) {
     struct ledger *l = h->data;
     if (--l->handles == 0)

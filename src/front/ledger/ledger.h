@@ -1,8 +1,8 @@
 #pragma once
 /* The ledger: what several servers share and must agree on, as against the store, which is what
  * this server did. It may be a round trip away: nothing here has its answer when a call returns.
- * What every request needs, the keys, is therefore a copy in the front (front/keys.h) that the
- * ledger keeps fresh.
+ * What every request needs, the keys and the list of deployed workers, is therefore a copy in the
+ * front (front/keys.h, front/run/roster.h) that the ledger keeps fresh.
  *
  * Behind it is a back end: SQLite (sqlite.c) now, PostgreSQL next. What each promises:
  *  - Keys: it tells all that are valid soon after it was opened and whenever they have changed,
@@ -23,13 +23,15 @@
  *    exceeds that. It has an id of its asker's, is a lease as a claim is, and counts as spent whole
  * when the lease is over or its server begins anew: nobody knows what was used. Settling puts down
  * what was really used, once for each id, also of one that was lost so.
- *  - Deployed workers are still the store's (store_worker_*(), run/workers.c). What they will need
- *    from here: a list of all (owner, id, host name, version) told as the keys are, from which
- *    calls, bindings and host names are looked up without a round trip; a code that is got by id
- *    and version, so that a copy of it is never wrong, only old; a put or delete that is answered
- *    after its new version was told, so that whoever was answered calls what he has put; the limits
- *    of a key counted in the same transaction. Who starts a worker then waits for its code, as it
- *    waits for the compiler.
+ *  - Deployed workers: it tells the list of all, without their code, as it tells the keys, and then
+ *    either one that has changed or the whole list again; each with the list's version, which grows
+ *    by one with every change. So calls, bindings and host names are looked up in a copy
+ *    (run/roster.h). A put gives a worker the new version of the list, which nothing had before: a
+ *    code that was got under a version is never wrong, only old. Puts and deletes are answered
+ *    after their change was told, so that whoever was answered calls what he has put. What a key
+ *    may have is counted in the transaction of the put. A put that is asked again is one more of
+ *    the same; a delete that is asked again finds nothing. A get answers with the newest: it may be
+ *    newer than the list, never older than what was told before it was asked.
  *  - Nodes: LEDGER_NODE_BEGIN makes a new epoch of a server; leases of its earlier epochs are over.
  */
 
@@ -66,6 +68,31 @@ struct ledger_watch {
     void *ctx;
 };
 
+/* --- deployed workers --- */
+
+enum { LEDGER_WORKER_NAME_SIZE = 64 };
+
+struct ledger_worker {
+    char owner[ID_SIZE]; /* the key's id, "" for the operator */
+    char id[LEDGER_WORKER_NAME_SIZE];
+    char label[LEDGER_WORKER_NAME_SIZE]; /* its host name before ".localhost" */
+    int64_t version;
+    int64_t updated_ms;
+    bool public;
+    char *code; /* JSON; of a put and the answer to a get only, else NULL */
+};
+void ledger_worker_finish(struct ledger_worker *w);
+
+/* Who keeps a copy of the list. Each is called from the loop, and calls nobody. */
+struct ledger_worker_watch {
+    /* workers is the watcher's from now on: an array of n, allocated. */
+    void (*on_all)(void *ctx, struct ledger_worker *workers, size_t n, uint64_t version);
+    /* One was put, or (gone) deleted: all that is between the version before and this one. */
+    void (*on_change)(void *ctx, const struct ledger_worker *worker, bool gone, uint64_t version);
+    void (*on_confirmed)(void *ctx, uint64_t version);
+    void *ctx;
+};
+
 /* --- tasks --- */
 
 enum {
@@ -94,6 +121,9 @@ enum ledger_op {
     LEDGER_KEY_ADD,
     LEDGER_KEY_REVOKE,
     LEDGER_KEY_LIST,
+    LEDGER_WORKER_PUT,
+    LEDGER_WORKER_GET,
+    LEDGER_WORKER_DELETE,
     LEDGER_OPS
 };
 
@@ -190,18 +220,21 @@ struct ledger_spend {
 /* What each op reads: */
 struct ledger_ask {
     enum ledger_op op;
-    const char *node;               /* begin, claim, renew */
-    int64_t epoch;                  /* claim, renew; begin: that it is now */
-    const struct ledger_key *key;   /* add: all; revoke: id */
-    const struct ledger_task *task; /* submit: all; get, cancel: id; finish: id, attempt, state,
-                                       error, result */
-    const char *owner;              /* get, list, cancel: whose they must be; NULL: anybody's */
-    int state;                      /* list: which; -1: all */
-    const char *before;             /* lists: NULL, or an id; usage: NULL, or the first day */
-    size_t limit;                   /* list, claim, reap, hook claim: how many; key add: that are
-                                       valid */
-    size_t per_key;                 /* claim: how many of a key may run; submit: may wait */
-    int64_t keep_ms;                /* reap: ended ones older than this go; 0: none */
+    const char *node;                   /* begin, claim, renew */
+    int64_t epoch;                      /* claim, renew; begin: that it is now */
+    const struct ledger_key *key;       /* add: all; revoke: id */
+    const struct ledger_worker *worker; /* put: owner, id, label, public, code; get, delete: owner,
+                                           id */
+    const struct ledger_task *task;     /* submit: all; get, cancel: id; finish: id, attempt, state,
+                                           error, result */
+    const char *owner;                  /* get, list, cancel: whose they must be; NULL: anybody's */
+    int state;                          /* list: which; -1: all */
+    const char *before;                 /* lists: NULL, or an id; usage: NULL, or the first day */
+    size_t limit;       /* list, claim, reap, hook claim: how many; key add: that are
+                           valid; worker put: that a key may have */
+    size_t limit_bytes; /* worker put: of the code of all that a key has */
+    size_t per_key;     /* claim: how many of a key may run; submit: may wait */
+    int64_t keep_ms;    /* reap: ended ones older than this go; 0: none */
     const struct ledger_hold *holds;
     size_t nholds;
     bool fault;                     /* finish: the machine's doing: it is tried again */
@@ -225,6 +258,8 @@ struct ledger_answer {
     size_t ntasks;
     struct ledger_key *keys; /* list: newest first; add: the key; revoke: as it was left */
     size_t nkeys;
+    struct ledger_worker *workers; /* put, delete: without its code; get: with it */
+    size_t nworkers;
     struct ledger_hold *holds; /* renew: as asked */
     size_t nholds;
     struct ledger_hook *hooks;
@@ -249,7 +284,11 @@ int ledger_open(uv_loop_t *loop, struct ledger_db *db, const struct ledger_watch
  * too many are waited for. What the ask points to is not read any more when this returns. */
 void ledger_call(struct ledger *l, const struct ledger_ask *ask, ledger_on_answer on_answer,
                  void *ctx);
-/* Has the keys told or confirmed as soon as that can be: with SQLite before it returns. */
+/* Has the list of workers told, from now on; with SQLite before this returns. NULL: no more. */
+int ledger_watch_workers(struct ledger *l, const struct ledger_worker_watch *watch,
+                         struct err *err);
+/* Has the keys and the list told or confirmed as soon as that can be: with SQLite before it
+ * returns. */
 void ledger_refresh(void *ledger);
 /* What waits is answered (ERR_CANCELLED). Memory goes from the loop. NULL is allowed. */
 void ledger_close(struct ledger *l);

@@ -17,6 +17,8 @@ struct sqlite {
     bool at_work;
     struct ledger_db *db;
     struct ledger_watch watch;
+    struct ledger_worker_watch workers; /* zeroed: nobody keeps the list */
+    uint64_t list;                      /* the version that was told; 0: none */
     uv_timer_t timer;
     uv_fs_event_t event;
     int handles; /* that are not closed */
@@ -25,23 +27,53 @@ struct sqlite {
     bool failing; /* it was said */
 };
 
-/* Tells the keys if they may have changed, else that they have not. */
-static int tell(struct sqlite *l, struct err *err) {
-    int64_t now = ledger_db_version(l->db);
+static int tell_keys(struct sqlite *l, struct err *err) {
     struct ledger_key *keys = NULL;
     size_t n = 0;
+    int rc = ledger_db_keys(l->db, &keys, &n, err);
+    if (rc == 0)
+        l->watch.on_keys(l->watch.ctx, keys, n, ++l->version);
+    return rc;
+}
+
+/* The list of workers, if it is another one than was told, else that it is the same. */
+static int tell_workers(struct sqlite *l, struct err *err) {
+    struct ledger_worker *workers = NULL;
+    size_t n = 0;
+    if (!l->workers.on_all)
+        return 0;
+    int64_t now = ledger_db_worker_version(l->db);
+    if (now < 0)
+        return err_set(err, ERR_IO, "the ledger cannot be read");
+    if ((uint64_t)now == l->list) {
+        l->workers.on_confirmed(l->workers.ctx, l->list);
+        return 0;
+    }
+    int rc = ledger_db_workers(l->db, &workers, &n, err);
+    if (rc < 0)
+        return rc;
+    l->list = (uint64_t)now;
+    l->workers.on_all(l->workers.ctx, workers, n, l->list);
+    return 0;
+}
+
+/* Tells what may have changed, else that it has not. */
+static int tell(struct sqlite *l, struct err *err) {
+    int64_t now = ledger_db_version(l->db);
     if (now < 0)
         return err_set(err, ERR_IO, "the ledger cannot be read");
     if (now == l->seen) {
         l->watch.on_confirmed(l->watch.ctx, l->version);
+        if (l->list)
+            l->workers.on_confirmed(l->workers.ctx, l->list);
         return 0;
     }
-    int rc = ledger_db_keys(l->db, &keys, &n, err);
-    if (rc < 0)
-        return rc;
-    l->seen = now;
-    l->watch.on_keys(l->watch.ctx, keys, n, ++l->version);
-    return 0;
+    int rc = tell_keys(l, err);
+    if (rc == 0)
+        rc = tell_workers(l, err);
+    if (rc == 0)
+        l->seen = now;
+    return rc;
 }
 
 static void refresh(void *backend) {
@@ -49,7 +81,7 @@ static void refresh(void *backend) {
     struct err err;
     bool failed = tell(l, &err) < 0;
     if (failed && !l->failing)
-        log_error("ledger.keys", "error", err.message);
+        log_error("ledger.read", "error", err.message);
     l->failing = failed;
 }
 
@@ -87,16 +119,39 @@ static void on_event(uv_fs_event_t *h, const char *name, int events, int status)
     refresh(h->data);
 }
 
+/* One that we have put or deleted. */
+static void tell_change(struct sqlite *l, const struct ledger_worker *w, bool gone) {
+    if (!l->workers.on_all || (uint64_t)w->version != l->list + 1)
+        return;
+    l->list++;
+    l->workers.on_change(l->workers.ctx, w, gone, l->list);
+}
+
+/* Our own changes do not change the version: the copies have them before the answer is told. */
+static void tell_own(struct sqlite *l, enum ledger_op op, const struct ledger_answer *a) {
+    bool worker = (op == LEDGER_WORKER_PUT || op == LEDGER_WORKER_DELETE) && a->nworkers > 0;
+    if (worker)
+        tell_change(l, &a->workers[0], op == LEDGER_WORKER_DELETE);
+    bool missed = worker && (uint64_t)a->workers[0].version != l->list;
+    if (op == LEDGER_KEY_ADD || op == LEDGER_KEY_REVOKE || missed) {
+        l->seen = -1;
+        refresh(l);
+    }
+}
+
 static void ask(void *backend, uint64_t id, const struct ledger_ask *what) {
     struct sqlite *l = backend;
     struct ledger_answer answer;
     ledger_db_do(l->db, what, &answer);
-    /* Our own changes do not change the version: the copy has them before the answer is told. */
-    if (what->op == LEDGER_KEY_ADD || what->op == LEDGER_KEY_REVOKE) {
-        l->seen = -1;
-        refresh(l);
-    }
+    tell_own(l, what->op, &answer);
     ledger_answered(l->ledger, id, &answer);
+}
+
+static int watch_workers(void *backend, const struct ledger_worker_watch *watch, struct err *err) {
+    struct sqlite *l = backend;
+    l->workers = watch ? *watch : (struct ledger_worker_watch){0};
+    l->list = 0;
+    return tell_workers(l, err);
 }
 
 static void on_closed(uv_handle_t *h) {
@@ -114,7 +169,7 @@ static void close_backend(void *backend) {
 int ledger_open(uv_loop_t *loop, struct ledger_db *db, const struct ledger_watch *watch,
                 struct ledger **ret_ledger, struct err *err) {
     static const struct ledger_backend ops = {
-        .ask = ask, .refresh = refresh, .close = close_backend};
+        .ask = ask, .refresh = refresh, .close = close_backend, .watch_workers = watch_workers};
     struct sqlite *l = xcalloc(1, sizeof(*l));
     *l = (struct sqlite){.db = db, .watch = *watch, .seen = -1, .handles = 2};
     l->ledger = ledger_create(loop, &ops, l);

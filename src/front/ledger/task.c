@@ -69,10 +69,13 @@ void ledger_answer_finish(struct ledger_answer *a) {
         ledger_hook_finish(&a->hooks[i]);
     for (size_t i = 0; i < a->nkeys; i++)
         ledger_key_finish(&a->keys[i]);
+    for (size_t i = 0; i < a->nworkers; i++)
+        ledger_worker_finish(&a->workers[i]);
     free(a->usage);
     free(a->jobs);
     free(a->today);
     free(a->keys);
+    free(a->workers);
     free(a->tasks);
     free(a->holds);
     free(a->hooks);

@@ -18,6 +18,7 @@
 
 /* A guest that works has a place among those at work in the pool; an idle one has not. */
 enum guest_state {
+    GUEST_AWAITING,  /* warm: its program is not known yet */
     GUEST_PREPARING, /* compiling, getting capabilities, waiting for an isolate */
     GUEST_WAITING,   /* warm: calls have come, a place is waited for */
     GUEST_RUNNING,
@@ -27,6 +28,7 @@ enum guest_state {
 };
 
 static const struct sm_state states[] = {
+    [GUEST_AWAITING] = {"awaiting", SM_TO(GUEST_PREPARING) | SM_TO(GUEST_ENDED)},
     [GUEST_PREPARING] = {"preparing", SM_TO(GUEST_RUNNING) | SM_TO(GUEST_ENDED)},
     [GUEST_WAITING] = {"waiting", SM_TO(GUEST_RUNNING) | SM_TO(GUEST_IDLE) | SM_TO(GUEST_ENDED)},
     [GUEST_RUNNING] = {"running", SM_TO(GUEST_IDLE) | SM_TO(GUEST_DYING) | SM_TO(GUEST_ENDED)},
@@ -45,6 +47,7 @@ struct guest_call {
     uv_timer_t timer;
     uint32_t wall_ms;
     struct run_limits limits;
+    bool own_limits; /* not the guest's */
     int64_t start_ns;
     int64_t cpu_from_ns; /* what the isolate had used before */
     size_t output_seen;
@@ -192,6 +195,7 @@ static struct guest_call *add_call(struct guest *g, const struct guest_request *
     c->cb = r->callbacks;
     c->ctx = r->ctx;
     c->wall_ms = r->wall_ms;
+    c->own_limits = r->limits != NULL;
     c->limits = r->limits ? *r->limits : g->limits;
     c->start_ns = clock_mono_ns();
     buf_init(&c->spec, ISOLATE_FRAME_MAX);
@@ -682,12 +686,10 @@ static void keep(struct guest_call *c, const struct guest_request *r) {
     (void)buf_add(&c->body, r->body, r->body_len);
 }
 
-struct guest *guest_start(struct runner *r, const struct guest_spec *spec,
-                          const struct guest_request *first, void (*on_end)(void *ctx), void *ctx,
-                          struct guest_call **ret_call) {
+static struct guest *create(struct runner *r, const struct guest_spec *spec,
+                            void (*on_end)(void *ctx), void *ctx) {
     struct guest *g = xcalloc(1, sizeof(*g));
     g->runner = r;
-    g->limits = spec->limits;
     g->warm = spec->warm;
     (void)snprintf(g->owner, sizeof(g->owner), "%s", spec->owner ? spec->owner : "");
     g->label = xstrdup(spec->label ? spec->label : "run");
@@ -695,25 +697,59 @@ struct guest *guest_start(struct runner *r, const struct guest_spec *spec,
     g->on_end = on_end;
     g->end_ctx = ctx;
     buf_init(&g->env, ISOLATE_FRAME_MAX);
+    return g;
+}
+
+struct guest *guest_await(struct runner *r, const struct guest_spec *spec,
+                          const struct guest_request *first, void (*on_end)(void *ctx), void *ctx,
+                          struct guest_call **ret_call) {
+    struct guest *g = create(r, spec, on_end, ctx);
+    g->warm = true;
     *ret_call = add_call(g, first);
     keep(*ret_call, first);
+    return g;
+}
+
+bool guest_awaits(const struct guest *g) {
+    return g->state == GUEST_AWAITING;
+}
+
+void guest_load(struct guest *g, const struct guest_spec *spec) {
+    guest_move(g, GUEST_PREPARING);
+    g->limits = spec->limits;
+    for (struct guest_call *c = g->calls; c; c = c->next)
+        if (!c->own_limits)
+            c->limits = g->limits;
     g->granting = 1; /* keeps it from starting before all is asked for */
-    g->compile = compiler_compile(r->compiler,
+    g->compile = compiler_compile(g->runner->compiler,
                                   &(struct compiler_request){.source = spec->source,
                                                              .source_len = spec->source_len,
                                                              .owner = g->owner,
                                                              .done = on_compiled,
                                                              .ctx = g},
                                   &g->program);
-    if (g->program)
-        (*ret_call)->usage.compiled_us = since(*ret_call);
+    if (g->program && g->calls)
+        g->calls->usage.compiled_us = since(g->calls);
     struct err err;
     if (start_bindings(g, spec->env, &err) < 0) {
         end_guest(g, &err);
-        return g;
+        return;
     }
     g->granting--;
     check_prepared(g);
+}
+
+void guest_refuse(struct guest *g, const struct err *err) {
+    end_guest(g, err);
+}
+
+struct guest *guest_start(struct runner *r, const struct guest_spec *spec,
+                          const struct guest_request *first, void (*on_end)(void *ctx), void *ctx,
+                          struct guest_call **ret_call) {
+    struct guest *g = create(r, spec, on_end, ctx);
+    *ret_call = add_call(g, first);
+    keep(*ret_call, first);
+    guest_load(g, spec);
     return g;
 }
 

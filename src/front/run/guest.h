@@ -70,6 +70,16 @@ struct guest_request {
 struct guest *guest_start(struct runner *r, const struct guest_spec *spec,
                           const struct guest_request *first, void (*on_end)(void *ctx), void *ctx,
                           struct guest_call **ret_call);
+/* The same, for a warm guest whose program has to be got first: until guest_load() or
+ * guest_refuse() it takes calls, which wait. Of the spec only owner and label are read. */
+struct guest *guest_await(struct runner *r, const struct guest_spec *spec,
+                          const struct guest_request *first, void (*on_end)(void *ctx), void *ctx,
+                          struct guest_call **ret_call);
+bool guest_awaits(const struct guest *g);
+/* Here is what it awaits; owner and label are not read again. */
+void guest_load(struct guest *g, const struct guest_spec *spec);
+/* It will not get it: its calls end with the error, and so does the guest. */
+void guest_refuse(struct guest *g, const struct err *err);
 /* False when it is about to end: then it should be let go, and another one started. */
 bool guest_takes_calls(const struct guest *g);
 struct guest_call *guest_call(struct guest *g, const struct guest_request *request);

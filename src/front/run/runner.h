@@ -30,6 +30,7 @@ struct runner_config {
     size_t waiting_runs;
     size_t facets;
     size_t warm_workers;
+    size_t worker_cache_bytes; /* of the code of deployed workers */
     unsigned wait_ms;
     unsigned warm_idle_ms;
     unsigned compile_cpu_ms;

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SWEEP_MS = 1000, PEER_FRAME_MAX = 8 << 20, PEER_CALLS_MAX = 64 };
+enum { SWEEP_MS = 1000, PEER_FRAME_MAX = 8 << 20, PEER_CALLS_MAX = 64, CODE_ASKS_MAX = 256 };
 
 /* A program that is, or was, warm. */
 struct worker {
@@ -25,11 +25,22 @@ struct worker {
     struct workers *workers;
     char *owner;
     char *id;
-    bool deployed;                            /* by PUT; others came with a run */
-    json_t *def;                              /* of one that is deployed, once it was read */
-    unsigned char hash[SHA256_DIGEST_LENGTH]; /* of what the guest was started with */
+    bool deployed; /* by PUT; others came with a run */
+    /* What the guest was started with: the version of one that is deployed, the hash of others. */
+    int64_t version;
+    unsigned char hash[SHA256_DIGEST_LENGTH];
     struct guest *guest;
     int64_t used_ms;
+};
+
+/* A code that the ledger was asked for. Whoever waits for it, if anybody does still, is found when
+ * it comes. */
+struct worker_ask {
+    struct worker_ask *next;
+    struct workers *workers; /* NULL: they are gone */
+    char owner[ID_SIZE];
+    char id[LEDGER_WORKER_NAME_SIZE];
+    int64_t version; /* of the roster then */
 };
 
 /* The front's end of a worker binding. */
@@ -47,6 +58,9 @@ struct peer {
 
 struct workers {
     struct workers_options opt;
+    struct roster *roster;
+    struct programs *codes; /* the last ones that were got, by owner, id and version */
+    struct worker_ask *asks;
     struct worker *list;
     struct peer *peers;
     uv_timer_t timer;
@@ -67,7 +81,6 @@ size_t workers_warm(const struct workers *w) {
 static void free_worker(struct worker *k) {
     free(k->owner);
     free(k->id);
-    json_decref(k->def);
     free(k);
 }
 
@@ -161,14 +174,44 @@ static struct worker *add(struct workers *w, const char *owner, const char *id, 
     return k;
 }
 
-struct workers *workers_create(const struct workers_options *options) {
+/* The list has changed: what was put anew or deleted is not served any more by what was there. Who
+ * waits for the code of one that was put anew gets the new one. */
+static void on_roster(void *ctx) {
+    const struct workers *w = ctx;
+    for (struct worker *k = w->list; k; k = k->next) {
+        struct ledger_worker now;
+        struct err err;
+        if (!k->deployed || !k->guest)
+            continue;
+        bool gone = roster_find(w->roster, k->owner, k->id, &now, &err) < 0;
+        bool awaits = guest_awaits(k->guest);
+        if (gone && awaits)
+            guest_refuse(k->guest, &err);
+        else if (!awaits && (gone || k->version < now.version))
+            cool(k);
+    }
+}
+
+int workers_create(const struct workers_options *options, struct workers **ret_workers,
+                   struct err *err) {
     struct workers *w = xcalloc(1, sizeof(*w));
     w->opt = *options;
+    w->roster = roster_create(clock_mono_ms);
+    w->codes = programs_create(options->runner->config.worker_cache_bytes);
     (void)uv_timer_init(options->runner->loop, &w->timer);
     w->timer.data = w;
     (void)uv_timer_start(&w->timer, on_sweep, SWEEP_MS, SWEEP_MS);
     uv_unref((uv_handle_t *)&w->timer);
-    return w;
+    struct ledger_worker_watch watch = roster_watch(w->roster);
+    int rc = ledger_watch_workers(options->ledger, &watch, err);
+    if (rc < 0) {
+        workers_destroy(w);
+        return rc;
+    }
+    roster_on_stale(w->roster, ledger_refresh, options->ledger);
+    roster_on_change(w->roster, on_roster, w);
+    *ret_workers = w;
+    return 0;
 }
 
 static void end_peer(struct peer *p);
@@ -181,6 +224,9 @@ void workers_destroy(struct workers *w) {
     if (!w)
         return;
     w->destroyed = true;
+    (void)ledger_watch_workers(w->opt.ledger, NULL, NULL);
+    for (struct worker_ask *a = w->asks; a; a = a->next)
+        a->workers = NULL;
     while (w->list) {
         struct worker *k = w->list;
         w->list = k->next;
@@ -190,6 +236,8 @@ void workers_destroy(struct workers *w) {
     }
     while (w->peers)
         end_peer(w->peers);
+    roster_destroy(w->roster);
+    programs_destroy(w->codes);
     uv_close((uv_handle_t *)&w->timer, on_timer_closed);
 }
 
@@ -242,8 +290,8 @@ static int read_env(struct workers *w, const char *owner, const json_t *env, str
     return rc;
 }
 
-int workers_put(struct workers *w, const char *owner, const char *id, const json_t *json,
-                char ret_label[64], struct err *err) {
+int workers_make(struct workers *w, const char *owner, const char *id, const json_t *json,
+                 struct ledger_worker *ret_worker, struct err *err) {
     struct code c;
     struct env env;
     if (!code_is_worker_id(id))
@@ -257,168 +305,208 @@ int workers_put(struct workers *w, const char *owner, const char *id, const json
     if (rc < 0)
         return rc;
     env_finish(&env);
-    make_label(owner, id, ret_label);
-    _cleanup_(free) char *text = json_dumps(json, JSON_COMPACT);
-    rc = store_worker_put(w->opt.store,
-                          &(struct store_worker){.owner = (char *)(uintptr_t)owner,
-                                                 .id = (char *)(uintptr_t)id,
-                                                 .label = ret_label,
-                                                 .code = text},
-                          err);
-    if (rc < 0)
-        return rc;
-    struct worker *k = find(w, owner, id, true);
-    if (k) {
-        if (k->guest)
-            cool(k);
-        json_decref(k->def);
-        k->def = json_deep_copy(json);
-    }
+    struct ledger_worker out = {.public = json_is_true(json_object_get(json, "public")),
+                                .code = json_dumps(json, JSON_COMPACT)};
+    (void)snprintf(out.owner, sizeof(out.owner), "%s", owner);
+    (void)snprintf(out.id, sizeof(out.id), "%s", id);
+    make_label(owner, id, out.label);
+    *ret_worker = out;
     return 0;
 }
 
-int workers_delete(struct workers *w, const char *owner, const char *id, struct err *err) {
-    int rc = store_worker_delete(w->opt.store, owner, id, err);
-    struct worker *k = find(w, owner, id, true);
-    if (rc == 0 && k && k->guest)
-        cool(k);
-    if (rc == 0 && k) {
-        json_decref(k->def);
-        k->def = NULL;
-    }
-    return rc;
-}
-
-static json_t *describe(struct workers *w, const struct store_worker *s, bool whole) {
+json_t *workers_describe(struct workers *w, const struct ledger_worker *worker) {
     char time[CLOCK_RFC3339_SIZE];
-    const struct worker *k = find(w, s->owner, s->id, true);
-    json_t *j = json_pack("{s:s,s:s,s:s,s:b}", "id", s->id, "host", s->label, "updated_at",
-                          clock_rfc3339(s->updated_ms, time), "warm", k && k->guest != NULL);
-    json_t *code = whole ? json_loads(s->code, 0, NULL) : NULL;
+    const struct worker *k = find(w, worker->owner, worker->id, true);
+    json_t *j =
+        json_pack("{s:s,s:s,s:s,s:b}", "id", worker->id, "host", worker->label, "updated_at",
+                  clock_rfc3339(worker->updated_ms, time), "warm", k && k->guest != NULL);
+    json_t *code = worker->code ? json_loads(worker->code, 0, NULL) : NULL;
     if (code)
         (void)json_object_set_new(j, "code", code);
     return j;
 }
 
-int workers_get(struct workers *w, const char *owner, const char *id, json_t **ret_json,
-                struct err *err) {
-    struct store_worker s;
-    int rc = store_worker_get(w->opt.store, owner, id, &s, err);
-    if (rc < 0)
-        return rc;
-    *ret_json = describe(w, &s, true);
-    store_worker_finish(&s);
-    return 0;
-}
-
-struct worker_listing {
-    struct workers *workers;
-    json_t *list;
-};
-
-static void on_listed(void *ctx, const struct store_worker *s) {
-    struct worker_listing *l = ctx;
-    (void)json_array_append_new(l->list, describe(l->workers, s, false));
-}
-
 int workers_list(struct workers *w, const char *owner, json_t **ret_json, struct err *err) {
-    struct worker_listing l = {.workers = w, .list = json_array()};
-    int rc = store_worker_list(w->opt.store, owner, on_listed, &l, err);
-    if (rc < 0) {
-        json_decref(l.list);
+    struct ledger_worker *const *list;
+    size_t n;
+    int rc = roster_list(w->roster, owner, &list, &n, err);
+    if (rc < 0)
         return rc;
-    }
-    *ret_json = l.list;
+    *ret_json = json_array();
+    for (size_t i = 0; i < n; i++)
+        (void)json_array_append_new(*ret_json, workers_describe(w, list[i]));
     return 0;
 }
 
-/* The worker with its definition in memory. Either id or label is given. */
-static int load(struct workers *w, const char *owner, const char *id_or_label,
-                struct worker **ret_worker, struct err *err) {
-    struct worker *k = owner ? find(w, owner, id_or_label, true) : NULL;
-    if (k && k->def) {
-        *ret_worker = k;
-        return 0;
-    }
-    struct store_worker s;
-    int rc = store_worker_get(w->opt.store, owner, id_or_label, &s, err);
+/* --- the code of deployed ones --- */
+
+static void hash_version(const struct ledger_worker *v, unsigned char hash[PROGRAM_HASH_SIZE]) {
+    char name[ID_SIZE + LEDGER_WORKER_NAME_SIZE + 32];
+    int n = snprintf(name, sizeof(name), "%s/%s/%lld", v->owner, v->id, (long long)v->version);
+    programs_hash(name, (size_t)n, hash);
+}
+
+static int read_code(struct workers *w, const char *owner, const json_t *json, struct code *c,
+                     struct env *env, struct err *err) {
+    int rc = code_read(c, json, &w->opt.runner->config.limits, err);
     if (rc < 0)
         return rc;
-    k = find(w, s.owner, s.id, true);
-    if (!k)
-        k = add(w, s.owner, s.id, true);
-    if (!k->def)
-        rc = json_parse(s.code, strlen(s.code), "the worker", &k->def, err);
-    store_worker_finish(&s);
-    *ret_worker = k;
+    rc = read_env(w, owner, c->env, env, err);
+    if (rc < 0)
+        code_finish(c);
     return rc;
 }
 
+/* Gives the guest what it awaits. */
+static void load(struct worker *k, const char *text, size_t len, int64_t version) {
+    struct err err;
+    struct code c;
+    struct env env;
+    _cleanup_(json) json_t *json = NULL;
+    int rc = json_parse(text, len, "the worker", &json, &err);
+    if (rc == 0)
+        rc = read_code(k->workers, k->owner, json, &c, &env, &err);
+    if (rc < 0) {
+        guest_refuse(k->guest, &err);
+        return;
+    }
+    if (guest_awaits(k->guest)) { /* it may have been deleted just now */
+        k->version = version;
+        guest_load(k->guest, &(struct guest_spec){.source = c.source.data,
+                                                  .source_len = c.source.len,
+                                                  .env = &env,
+                                                  .limits = c.limits});
+    }
+    env_finish(&env);
+    code_finish(&c);
+}
+
+static int ask_code(struct workers *w, const struct ledger_worker *of, struct err *err);
+
+/* Something newer was put since it was asked. */
+static bool is_behind(const struct worker_ask *a, const struct ledger_worker *got,
+                      const struct ledger_answer *answer, const struct ledger_worker *now) {
+    return got ? got->version < now->version
+               : answer->err.code == ERR_NOT_FOUND && a->version < now->version;
+}
+
+static void take_code(struct workers *w, const struct worker_ask *a,
+                      const struct ledger_answer *answer) {
+    const struct ledger_worker *got = answer->nworkers > 0 ? &answer->workers[0] : NULL;
+    struct worker *k = find(w, a->owner, a->id, true);
+    struct ledger_worker now;
+    struct err err;
+    if (got) {
+        unsigned char hash[PROGRAM_HASH_SIZE];
+        struct program *p = program_create(got->code, strlen(got->code));
+        hash_version(got, hash);
+        programs_put(w->codes, hash, p);
+        program_unref(p);
+    }
+    int rc = roster_find(w->roster, a->owner, a->id, &now, &err);
+    if (!k || !k->guest || !guest_awaits(k->guest))
+        return;
+    if (rc == 0 && is_behind(a, got, answer, &now)) {
+        if (ask_code(w, &now, &err) < 0)
+            guest_refuse(k->guest, &err);
+    } else if (!got) {
+        guest_refuse(k->guest, &answer->err);
+    } else {
+        load(k, got->code, strlen(got->code), got->version);
+    }
+}
+
+static void on_code(void *ctx, const struct ledger_answer *answer) {
+    struct worker_ask *a = ctx;
+    struct workers *w = a->workers;
+    if (w) {
+        struct worker_ask **at = &w->asks;
+        while (*at != a)
+            at = &(*at)->next;
+        *at = a->next;
+        take_code(w, a, answer);
+    }
+    free(a);
+}
+
+/* One ask for each worker at a time, however many come and go. */
+static int ask_code(struct workers *w, const struct ledger_worker *of, struct err *err) {
+    size_t all = 0;
+    size_t own = 0;
+    for (const struct worker_ask *a = w->asks; a; a = a->next) {
+        bool same = strcmp(a->owner, of->owner) == 0;
+        if (same && strcmp(a->id, of->id) == 0)
+            return 0;
+        all++;
+        own += same;
+    }
+    if (all >= CODE_ASKS_MAX || own >= share_of(of->owner, CODE_ASKS_MAX))
+        return err_set(err, ERR_RATE, "too many workers wait for their code: try again soon");
+    struct worker_ask *a = xcalloc(1, sizeof(*a));
+    *a = (struct worker_ask){.next = w->asks, .workers = w, .version = of->version};
+    memcpy(a->owner, of->owner, sizeof(a->owner));
+    memcpy(a->id, of->id, sizeof(a->id));
+    w->asks = a;
+    ledger_call(w->opt.ledger, &(struct ledger_ask){.op = LEDGER_WORKER_GET, .worker = of}, on_code,
+                a);
+    return 0;
+}
+
 /* A call on the worker's isolate, which is started if it is not warm. */
-static int call(struct worker *k, const struct guest_request *request, struct guest_call **ret_call,
+static int call(struct workers *w, const struct ledger_worker *of,
+                const struct guest_request *request, struct guest_call **ret_call,
                 struct err *err) {
-    struct workers *w = k->workers;
+    struct worker *k = find(w, of->owner, of->id, true);
+    if (!k)
+        k = add(w, of->owner, of->id, true);
     k->used_ms = clock_mono_ms();
     if (warm_guest(k)) {
         *ret_call = guest_call(k->guest, request);
         return 0;
     }
-    struct code c;
-    struct env env = {0};
-    int rc = code_read(&c, k->def, &w->opt.runner->config.limits, err);
+    int rc = make_room(w, k->owner, err);
     if (rc < 0)
         return rc;
-    rc = read_env(w, k->owner, c.env, &env, err);
-    if (rc == 0)
-        rc = make_room(w, k->owner, err);
-    if (rc < 0) {
-        env_finish(&env);
-        code_finish(&c);
-        return rc;
-    }
-    hash_code(&c, k->hash);
-    struct guest_spec spec = {.source = c.source.data,
-                              .source_len = c.source.len,
-                              .env = &env,
-                              .limits = c.limits,
-                              .warm = true,
-                              .owner = k->owner,
-                              .label = k->id};
-    k->guest = guest_start(w->opt.runner, &spec, request, on_guest_end, k, ret_call);
-    env_finish(&env);
-    code_finish(&c);
+    k->guest = guest_await(w->opt.runner, &(struct guest_spec){.owner = k->owner, .label = k->id},
+                           request, on_guest_end, k, ret_call);
+    unsigned char hash[PROGRAM_HASH_SIZE];
+    hash_version(of, hash);
+    const struct program *code = programs_get(w->codes, hash);
+    if (code)
+        load(k, code->data, code->len, of->version);
+    else if (ask_code(w, of, err) < 0)
+        guest_refuse(k->guest, err);
     return 0;
 }
 
-static int find_served(struct workers *w, const struct workers_fetch *fetch, struct worker **ret_k,
-                       struct err *err) {
-    struct worker *k = NULL;
-    int rc = load(w, NULL, fetch->label, &k, err);
+static int find_served(struct workers *w, const struct workers_fetch *fetch,
+                       struct ledger_worker *ret_worker, struct err *err) {
+    struct ledger_worker k;
+    int rc = roster_find_label(w->roster, fetch->label, &k, err);
     if (rc < 0)
         return rc;
-    *ret_k = k;
-    bool public = json_is_true(json_object_get(k->def, "public"));
-    if (fetch->caller_required && !public &&
-        (!fetch->caller || (*fetch->caller && strcmp(fetch->caller, k->owner) != 0)))
+    if (fetch->caller_required && !k.public &&
+        (!fetch->caller || (*fetch->caller && strcmp(fetch->caller, k.owner) != 0)))
         return err_set(err, ERR_NOT_FOUND, "there is no worker at this host name");
+    *ret_worker = k;
     return 0;
 }
 
 int workers_check_label(struct workers *w, const struct workers_fetch *fetch,
                         char ret_owner[ID_SIZE], struct err *err) {
-    struct worker *k;
+    struct ledger_worker k;
     int rc = find_served(w, fetch, &k, err);
     if (rc == 0)
-        (void)snprintf(ret_owner, ID_SIZE, "%s", k->owner);
+        (void)snprintf(ret_owner, ID_SIZE, "%s", k.owner);
     return rc;
 }
 
 int workers_call_label(struct workers *w, const struct workers_fetch *fetch,
                        const struct guest_request *request, struct guest_call **ret_call,
                        struct err *err) {
-    struct worker *k;
+    struct ledger_worker k;
     int rc = find_served(w, fetch, &k, err);
-    return rc < 0 ? rc : call(k, request, ret_call, err);
+    return rc < 0 ? rc : call(w, &k, request, ret_call, err);
 }
 
 /* --- bindings: calls from one worker to another --- */
@@ -588,7 +676,7 @@ static void on_peer_frame(void *ctx, struct wire_frame *f) {
     buf_init(&c->body, PEER_FRAME_MAX / 2);
     p->calls++;
     struct err err;
-    struct worker *k = NULL;
+    struct ledger_worker k;
     _cleanup_(buf) struct buf spec;
     _cleanup_(buf) struct buf body;
     buf_init(&spec, ISOLATE_FRAME_MAX);
@@ -599,11 +687,11 @@ static void on_peer_frame(void *ctx, struct wire_frame *f) {
     else if (p->calls > PEER_CALLS_MAX)
         rc = err_set(&err, ERR_RATE, "more than %d calls at a time on one binding", PEER_CALLS_MAX);
     if (rc == 0)
-        rc = load(p->workers, p->owner, p->id, &k, &err);
+        rc = roster_find(p->workers->roster, p->owner, p->id, &k, &err);
     if (rc == 0)
         rc = write_call(p, method, n, args, args_len, &spec, &body, &err);
     if (rc == 0)
-        rc = call(k,
+        rc = call(p->workers, &k,
                   &(struct guest_request){.spec = spec.data,
                                           .spec_len = spec.len,
                                           .body = body.data,
@@ -627,13 +715,12 @@ static void on_peer_end(void *ctx, const struct err *err) {
 
 int workers_connect(struct workers *w, const char *owner, const char *id, const char *entrypoint,
                     const json_t *props, int *ret_fd, struct err *err) {
-    struct store_worker s;
-    if (!w || !w->opt.store)
+    struct ledger_worker there;
+    if (!w)
         return err_set(err, ERR_UNSUPPORTED, "worker bindings need a running server");
-    int rc = store_worker_get(w->opt.store, owner, id, &s, err);
+    int rc = roster_find(w->roster, owner, id, &there, err);
     if (rc < 0)
         return rc;
-    store_worker_finish(&s);
     int pair[2];
     rc = fd_pair(pair, err);
     if (rc < 0)

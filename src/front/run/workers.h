@@ -1,25 +1,28 @@
 #pragma once
-/* Workers: programs that are loaded by id and stay warm. Their definitions are kept in the store;
- * an isolate is started at the first call and ended when it has been idle, or when others need the
- * place. A worker belongs to the key that made it: ids of different owners do not meet. */
+/* Workers: programs that are loaded by id and stay warm. Deployed ones are kept in the ledger:
+ * which there are is in the front's copy (roster.h), and who starts one waits for its code as he
+ * waits for the compiler. An isolate is started at the first call and ended when it has been idle,
+ * when others need the place, or when its worker was put anew or deleted. A worker belongs to the
+ * key that made it: ids of different owners do not meet. */
 
 #include "front/run/code.h"
 #include "front/run/guest.h"
+#include "front/run/roster.h"
 #include "front/run/run.h"
-#include "front/store/store.h"
 
 struct workers;
 
 struct workers_options {
     const struct facet_open *facet_open; /* how their databases are opened; borrowed */
     struct runner *runner;
-    struct store *store; /* NULL: nothing outlives the process */
+    struct ledger *ledger;
     struct jobs *jobs;
     const char *data_dir;
 };
 
-struct workers *workers_create(const struct workers_options *options);
-/* Ends all warm isolates. */
+int workers_create(const struct workers_options *options, struct workers **ret_workers,
+                   struct err *err);
+/* Ends all warm isolates. The ledger may answer later. */
 void workers_destroy(struct workers *w);
 
 /* Where an owner's facets lie; the caller frees. */
@@ -29,14 +32,12 @@ char *workers_facets_dir(const struct workers *w, const char *owner);
 struct run *workers_run(struct workers *w, const char *owner, const struct code *code,
                         const struct run_request *request, struct err *err);
 
-/* Loads (or replaces) a worker. json: its WorkerCode. The label is its host name before
- * ".localhost". */
-int workers_put(struct workers *w, const char *owner, const char *id, const json_t *json,
-                char ret_label[64], struct err *err);
-int workers_delete(struct workers *w, const char *owner, const char *id, struct err *err);
-/* Its definition and state as JSON members, for GET. */
-int workers_get(struct workers *w, const char *owner, const char *id, json_t **ret_json,
-                struct err *err);
+/* What is to be put in the ledger (LEDGER_WORKER_PUT) for the WorkerCode, if it is fine. The caller
+ * finishes it. */
+int workers_make(struct workers *w, const char *owner, const char *id, const json_t *json,
+                 struct ledger_worker *ret_worker, struct err *err);
+/* What clients see of one: with its code, if that is there. */
+json_t *workers_describe(struct workers *w, const struct ledger_worker *worker);
 int workers_list(struct workers *w, const char *owner, json_t **ret_json, struct err *err);
 
 /* A call of fetch() on the worker with that label. ERR_NOT_FOUND if there is none. */

@@ -25,7 +25,6 @@ struct sqlite3_stmt;
 
 enum store_subject {
     STORE_RUNS,
-    STORE_WORKERS,
     STORE_RECORDS,
     STORE_NETWORK,
     STORE_ARTIFACTS,
@@ -40,7 +39,6 @@ struct store_statements {
 };
 
 extern const struct store_statements store_run_statements;
-extern const struct store_statements store_worker_statements;
 extern const struct store_statements store_record_statements;
 extern const struct store_statements store_network_statements;
 extern const struct store_statements store_artifact_statements;

@@ -199,14 +199,16 @@ const char *const store_migrations[] = {
     " cache_write_tokens INTEGER NOT NULL, cost_nusd INTEGER NOT NULL, unpriced INTEGER NOT NULL);"
     "CREATE TRIGGER run_usage_deleted AFTER DELETE ON runs BEGIN"
     " DELETE FROM run_usage WHERE run = old.rowid; END;",
+    /* 11: workers are the ledger's, which takes the table away when it has them all
+       (ledger/workers.c). An earlier cay would miss it, and is told that it is too old. */
+    "",
 };
 const int store_migration_count = ARRAY_LEN(store_migrations);
 
 const struct store_statements *const store_statements[STORE_SUBJECTS] = {
-    [STORE_RUNS] = &store_run_statements,           [STORE_WORKERS] = &store_worker_statements,
-    [STORE_RECORDS] = &store_record_statements,     [STORE_NETWORK] = &store_network_statements,
-    [STORE_ARTIFACTS] = &store_artifact_statements, [STORE_CARE] = &store_care_statements,
-    [STORE_MIRROR] = &store_mirror_statements,
+    [STORE_RUNS] = &store_run_statements,        [STORE_RECORDS] = &store_record_statements,
+    [STORE_NETWORK] = &store_network_statements, [STORE_ARTIFACTS] = &store_artifact_statements,
+    [STORE_CARE] = &store_care_statements,       [STORE_MIRROR] = &store_mirror_statements,
 };
 
 static int prepare(struct store *s, int subject, struct err *err) {

@@ -128,27 +128,6 @@ int store_event_list(struct store *s, const char *run_id, int64_t after_seq, siz
                      void (*on_event)(void *ctx, const struct store_event *event), void *ctx,
                      struct err *err);
 
-/* --- workers: programs that are loaded by id --- */
-
-struct store_worker {
-    char *owner;
-    char *id;
-    char *label;
-    char *code; /* JSON */
-    int64_t updated_ms;
-};
-void store_worker_finish(struct store_worker *w);
-/* ERR_LIMIT if the owner would have too many. */
-int store_worker_put(struct store *s, const struct store_worker *w, struct err *err);
-/* By owner and id, or, with owner NULL, by label. ERR_NOT_FOUND. */
-int store_worker_get(struct store *s, const char *owner, const char *id_or_label,
-                     struct store_worker *ret_worker, struct err *err);
-int store_worker_delete(struct store *s, const char *owner, const char *id, struct err *err);
-/* By id, without their code. */
-int store_worker_list(struct store *s, const char *owner,
-                      void (*on_worker)(void *ctx, const struct store_worker *worker), void *ctx,
-                      struct err *err);
-
 /* --- records of sandboxes, of the commands in them, and of snapshots --- */
 
 struct store_record {
