@@ -508,12 +508,12 @@ static void test_time_for_a_body_stands_still_while_it_is_paused(void **state) {
     (void)state;
     (void)teardown(state);
     struct http_limits limits = http_limits_default();
-    limits.body_timeout_ms = 100;
+    limits.body_timeout_ms = 500;
     start(&limits);
     int fd = client();
     bool closed;
     say(fd, "POST /paused HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nab");
-    turn_ms(1200);
+    turn_ms(1700);
     assert_int_equal(seen.gone, 0);
     http_req_body_resume(seen.req);
     say(fd, "cd");
