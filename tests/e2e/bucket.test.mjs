@@ -1,6 +1,8 @@
 // Copies of artifacts in an S3 bucket, on a server that checks signatures.
 import assert from 'node:assert/strict';
-import { createServer } from 'node:http';
+import { createServer, request as httpRequest } from 'node:http';
+import { createHash } from 'node:crypto';
+import { existsSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { request, runCay, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
@@ -123,6 +125,42 @@ test('kill -9 in the middle of a transfer: it is sent again, and is whole', { sk
   }
 });
 
+test('what is lost or damaged here is got from there, whole or not at all', { skip: missing }, async (t) => {
+  const s3 = await startS3(tempDir(t));
+  t.after(() => s3.stop());
+  const dataDir = join(tempDir(t), 'data');
+  const cay = await withCay(t, { dataDir, config: config(s3.url), env });
+  const a = await leave(cay, 'one', 30_000);
+  await quiet(cay);
+  const file = (hash) => join(dataDir, 'artifacts', hash.slice(0, 2), hash);
+  const read = (run) => request(cay, `/v1/runs/${run.id}/artifacts/changes.diff`);
+  const sha = (answer) => createHash('sha256').update(answer.raw).digest('hex');
+
+  rmSync(file(a.hash));
+  for (const answer of await Promise.all([read(a), read(a), read(a)])) assert.deepEqual([answer.status, sha(answer)], [200, a.hash]);
+  assert.ok(existsSync(file(a.hash)), 'it is here again');
+  assert.ok((await metric(cay, 'recalled_total')) >= 1);
+
+  const whole = readFileSync(file(a.hash));
+  writeFileSync(file(a.hash), Buffer.concat([whole.subarray(0, 99), Buffer.from([whole[99] ^ 1]), whole.subarray(100)]));
+  await assert.rejects(read(a), 'half of it is not an answer');
+  const mended = await read(a);
+  assert.deepEqual([mended.status, sha(mended)], [200, a.hash]);
+
+  // One that lies: the file stays away, and that is said.
+  rmSync(file(a.hash));
+  s3.damage(a.hash);
+  const lied = await read(a);
+  assert.equal(lied.status, 500);
+  assert.match(lied.json().error.message, /not what was put there/);
+  assert.ok(!existsSync(file(a.hash)));
+  s3.remove(a.hash);
+  assert.match((await read(a)).json().error.message, /404: it has no copy/);
+  await s3.stop();
+  assert.match((await read(a)).json().error.message, /its copy cannot be got/);
+  assert.deepEqual(readdirSync(join(dataDir, 'artifacts')).filter((n) => n.startsWith('new')), [], 'nothing half is left');
+});
+
 test('where it is not right it is not begun with, and without keys that is said', async (t) => {
   for (const bucket of [5, {}, { url: 'ftp://x/y' }, { url: 'https://x' }, { url: 'https://x/' }, { url: 'https://x/a b' }, { url: 'https://x/a?b' }, { url: 'https://u@x/a' }, { url: 'https://x/a', region: 'EU West' }, { url: 'https://x/../a' }, { url: 'https://x/a', more: 1 }])
     await assert.rejects(startCay({ config: { store: { bucket } } }), /bucket/, JSON.stringify(bucket));
@@ -144,4 +182,40 @@ test('a server that never ends its answer holds nobody up', async (t) => {
   await leave(cay, 'x');
   await until(async () => (await metric(cay, 'failures_total')) > 0, 'a failure', 15_000);
   assert.equal((await request(cay, '/health')).status, 200);
+});
+
+test('who does not wait for what comes from there leaves nothing behind, nor does a server that stops', async (t) => {
+  let asked = 0;
+  const server = createServer((req, res) => {
+    req.resume().on('end', () => {
+      if (req.method !== 'GET') return res.end();
+      asked++;
+      res.writeHead(200);
+      return res.write('half'); // and no more
+    });
+  });
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.after(() => { server.closeAllConnections(); server.close(); });
+  const dataDir = join(tempDir(t), 'data');
+  const cay = await startCay({ dataDir, config: { limits: { drain_timeout_ms: 300 }, ...config(`http://127.0.0.1:${server.address().port}/x`) }, env });
+  try {
+    const { id, hash } = await leave(cay, 'x');
+    await quiet(cay);
+    rmSync(join(dataDir, 'artifacts', hash.slice(0, 2), hash));
+    const ask = () => {
+      const req = httpRequest({ host: '127.0.0.1', port: cay.port, path: `/v1/runs/${id}/artifacts/changes.diff` });
+      req.on('error', () => {}).end();
+      return req;
+    };
+    const half = () => readdirSync(join(dataDir, 'artifacts')).filter((n) => n.startsWith('new')).length;
+    const many = Array.from({ length: 20 }, ask);
+    await until(() => asked > 0 && half() === 16, 'as many as may be got at a time');
+    for (const one of many) one.socket.resetAndDestroy();
+    await until(() => half() === 0, 'nothing half is left');
+    ask();
+    await until(() => half() === 1, 'another');
+  } finally {
+    await cay.stop();
+  }
+  assert.deepEqual(readdirSync(join(dataDir, 'artifacts')).filter((n) => n.startsWith('new')), []);
 });

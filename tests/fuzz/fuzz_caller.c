@@ -6,6 +6,7 @@
 #include "front/caller.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -202,7 +202,36 @@ static void test_what_is_damaged_is_not_given_whole(void **state) {
     assert_int_equal(artifact_read(r, got, 100, &e), -ERR_IO);
     artifact_close(r);
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(artifact_open(store, run, "a", &r, &e), -ERR_IO);
+    assert_int_equal(artifact_open(store, run, "a", &r, &e), 0);
+    assert_false(artifact_find_file(r));
+    assert_int_equal(artifact_read(r, got, 100, &e), -ERR_IO);
+    artifact_close(r);
+}
+
+static void test_one_that_was_lost_is_written_anew(void **state) {
+    (void)state;
+    char run[ID_SIZE];
+    char path[200];
+    char got[100];
+    struct artifact_reader *r;
+    struct artifact_writer *w;
+    begin_run(run);
+    assert_int_equal(put(run, "a", "some bytes"), 0);
+    assert_int_equal(artifact_open(store, run, "a", &r, &e), 0);
+    (void)snprintf(path, sizeof(path), "%s/artifacts/%.2s/%s", dir, artifact_of(r)->hash,
+                   artifact_of(r)->hash);
+    artifact_drop_file(r);
+    assert_int_not_equal(access(path, F_OK), 0);
+    assert_int_equal(artifact_restore_begin(store, &w, &e), 0);
+    assert_int_equal(artifact_write(w, "other bytes", 11, &e), 0);
+    assert_int_equal(artifact_restore_commit(w, artifact_of(r)->hash, &e), -ERR_IO);
+    assert_false(artifact_find_file(r));
+    assert_int_equal(artifact_restore_begin(store, &w, &e), 0);
+    assert_int_equal(artifact_write(w, "some bytes", 10, &e), 0);
+    assert_int_equal(artifact_restore_commit(w, artifact_of(r)->hash, &e), 0);
+    assert_true(artifact_find_file(r));
+    assert_int_equal(artifact_read(r, got, 100, &e), 10);
+    artifact_close(r);
 }
 
 static void test_what_a_crash_left_goes(void **state) {
@@ -241,6 +270,7 @@ int main(void) {
         UNIT(test_names_and_bounds),
         UNIT(test_equal_bytes_lie_there_once_and_go_with_the_last),
         UNIT(test_what_is_damaged_is_not_given_whole),
+        UNIT(test_one_that_was_lost_is_written_anew),
         UNIT(test_what_a_crash_left_goes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "front/api/api.h"
+#include "front/store/mirror.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,17 +70,23 @@ static void list(struct http_req *req, void *ctx) {
 
 struct sending {
     struct http_req *req;
+    struct mirror *mirror;
     struct artifact_reader *reader;
+    struct mirror_recall *recall; /* its file is being got back; the answer has not begun */
 };
 
 static void finish(struct sending *s) {
+    mirror_recall_cancel(s->recall);
     artifact_close(s->reader);
     free(s);
 }
 
 static void on_gone(void *ctx) {
     struct sending *s = ctx;
-    http_stream_end(s->req);
+    if (s->recall)
+        http_respond_empty(s->req, 499);
+    else
+        http_stream_end(s->req);
     finish(s);
 }
 
@@ -98,11 +105,51 @@ static void send_more(void *ctx) {
     http_stream_on_drain(s->req, NULL, NULL);
     if (n < 0) {
         log_error("artifact.damaged", "error", err.message);
+        if (mirror_has(s->mirror, artifact_of(s->reader)->hash))
+            artifact_drop_file(s->reader);
         http_stream_break(s->req);
     } else {
         http_stream_end(s->req);
     }
     finish(s);
+}
+
+static void begin(struct sending *s) {
+    const struct artifact *a = artifact_of(s->reader);
+    _cleanup_(free) char *name = xasprintf("attachment; filename=\"%s\"", a->name);
+    http_res_header(s->req, "Content-Disposition", name);
+    http_stream_on_drain(s->req, send_more, s);
+    http_stream_length(s->req, (uint64_t)a->bytes);
+    http_stream_begin(s->req, 200, a->type);
+    send_more(s);
+}
+
+static void fail(struct sending *s, const struct err *err) {
+    http_req_on_gone(s->req, NULL, NULL);
+    http_respond_err(s->req, err);
+    finish(s);
+}
+
+static void on_back(void *ctx, const struct err *err) {
+    struct sending *s = ctx;
+    struct err gone;
+    s->recall = NULL;
+    if (!err && !artifact_find_file(s->reader)) {
+        (void)err_set(&gone, ERR_IO, "the file of the artifact is gone");
+        err = &gone;
+    }
+    if (err)
+        fail(s, err);
+    else
+        begin(s);
+}
+
+/* Its file is lost: it is got from the bucket, if there is one. */
+static int recall(struct sending *s, struct err *err) {
+    const struct artifact *a = artifact_of(s->reader);
+    if (!s->mirror)
+        return err_set(err, ERR_IO, "the file of the artifact \"%s\" is gone", a->name);
+    return mirror_recall(s->mirror, a->hash, a->bytes, on_back, s, &s->recall, err);
 }
 
 static void get(struct http_req *req, void *ctx) {
@@ -118,7 +165,6 @@ static void get(struct http_req *req, void *ctx) {
     }
     const struct artifact *a = artifact_of(reader);
     _cleanup_(free) char *tag = xasprintf("\"%s\"", a->hash);
-    _cleanup_(free) char *name = xasprintf("attachment; filename=\"%s\"", a->name);
     const char *known = http_req_header(req, "if-none-match");
     http_res_header(req, "ETag", tag);
     http_res_header(req, "Cache-Control", "no-store");
@@ -127,14 +173,13 @@ static void get(struct http_req *req, void *ctx) {
         http_respond_empty(req, 304);
         return;
     }
-    http_res_header(req, "Content-Disposition", name);
     struct sending *s = xcalloc(1, sizeof(*s));
-    *s = (struct sending){.req = req, .reader = reader};
+    *s = (struct sending){.req = req, .mirror = f->mirror, .reader = reader};
     http_req_on_gone(req, on_gone, s);
-    http_stream_on_drain(req, send_more, s);
-    http_stream_length(req, (uint64_t)a->bytes);
-    http_stream_begin(req, 200, a->type);
-    send_more(s);
+    if (artifact_find_file(reader))
+        begin(s);
+    else if (recall(s, &err) < 0)
+        fail(s, &err);
 }
 
 void api_artifacts_routes(struct front *f) {

@@ -107,6 +107,8 @@ static void write_bucket(struct buf *b, const struct mirror *m) {
     gauge(b, "cay_bucket_up", "0: the last request to the bucket failed.", !*s.error);
     counter(b, "cay_bucket_sent_total", "Artifacts sent to the bucket.", s.sent);
     counter(b, "cay_bucket_removed_total", "Artifacts removed there.", s.removed);
+    counter(b, "cay_bucket_recalled_total", "Artifacts that were lost here and got from there.",
+            s.recalled);
     counter(b, "cay_bucket_failures_total", "Requests to the bucket that failed.", s.failed);
 }
 

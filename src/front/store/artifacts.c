@@ -89,6 +89,25 @@ static int count(struct store *s, const char *run_id, int64_t *ret_n, struct err
     return e;
 }
 
+/* A file beside; or NULL. */
+static struct artifact_writer *make_writer(struct store *s, struct err *err) {
+    struct artifact_writer *w = xcalloc(1, sizeof(*w));
+    *w = (struct artifact_writer){.store = s, .hash = new_hash()};
+    id_new(FILES_NEW, w->beside);
+    w->fd = openat(s->files, w->beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (w->fd >= 0)
+        return w;
+    (void)files_error(err, "make a file for an artifact");
+    free_writer(w);
+    return NULL;
+}
+
+static int find_folder(struct store *s, struct err *err) {
+    if (s->files < 0)
+        s->files = files_open_folder(s->path, true, err);
+    return s->files < 0 ? s->files : 0;
+}
+
 int artifact_begin(struct store *s, const char *run_id, const char *name, const char *type,
                    struct artifact_writer **ret_writer, struct err *err) {
     int64_t n = 0;
@@ -97,27 +116,41 @@ int artifact_begin(struct store *s, const char *run_id, const char *name, const 
                        "\"%.120s\" is no name of an artifact: 1 to %d letters, digits, \".\", "
                        "\"_\" or \"-\"",
                        name, ARTIFACT_NAME_MAX);
-    if (s->files < 0)
-        s->files = files_open_folder(s->path, true, err);
-    int rc = s->files < 0 ? s->files : count(s, run_id, &n, err);
+    int rc = find_folder(s, err);
+    if (rc == 0)
+        rc = count(s, run_id, &n, err);
     if (rc == 0 && n >= s->settings.artifacts)
         rc = err_set(err, ERR_LIMIT, "a run keeps %lld artifacts (\"artifacts\")",
                      (long long)s->settings.artifacts);
-    if (rc < 0)
-        return rc;
-    struct artifact_writer *w = xcalloc(1, sizeof(*w));
-    *w = (struct artifact_writer){
-        .store = s, .name = xstrdup(name), .type = xstrdup(type), .hash = new_hash()};
+    struct artifact_writer *w = rc < 0 ? NULL : make_writer(s, err);
+    if (!w)
+        return -(int)err->code;
+    w->name = xstrdup(name);
+    w->type = xstrdup(type);
     (void)snprintf(w->run_id, sizeof(w->run_id), "%s", run_id);
-    id_new(FILES_NEW, w->beside);
-    w->fd = openat(s->files, w->beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (w->fd < 0) {
-        rc = files_error(err, "make a file for an artifact");
-        free_writer(w);
-        return rc;
-    }
     *ret_writer = w;
     return 0;
+}
+
+int artifact_restore_begin(struct store *s, struct artifact_writer **ret_writer, struct err *err) {
+    struct artifact_writer *w = find_folder(s, err) < 0 ? NULL : make_writer(s, err);
+    if (!w)
+        return -(int)err->code;
+    *ret_writer = w;
+    return 0;
+}
+
+int artifact_restore_commit(struct artifact_writer *w, const char *hash, struct err *err) {
+    char written[ARTIFACT_HASH_SIZE];
+    finish_hash(w->hash, written);
+    int rc = strcmp(written, hash) == 0
+                 ? files_rename(w->store->files, w->beside, hash, err)
+                 : err_set(err, ERR_IO, "the copy of the artifact is not what was put there");
+    if (rc < 0)
+        artifact_cancel(w);
+    else
+        free_writer(w);
+    return rc;
 }
 
 int artifact_write(struct artifact_writer *w, const void *data, size_t len, struct err *err) {
@@ -202,6 +235,7 @@ int artifact_list(struct store *s, const char *run_id,
 }
 
 struct artifact_reader {
+    const struct store *store;
     struct artifact about;
     char *name, *type, *hash;
     int fd;
@@ -238,20 +272,28 @@ int artifact_open(struct store *s, const char *run_id, const char *name,
         return e;
     }
     struct artifact_reader *r = xcalloc(1, sizeof(*r));
+    r->store = s;
+    r->fd = -1;
     r->about = row_of(st);
     r->about.name = r->name = xstrdup(r->about.name);
     r->about.type = r->type = xstrdup(r->about.type);
     r->about.hash = r->hash = xstrdup(r->about.hash);
     r->sum = new_hash();
     (void)sqlite3_reset(st);
-    r->fd = files_open(s->files, r->hash);
-    if (r->fd < 0) {
-        rc = err_set(err, ERR_IO, "the file of the artifact \"%.100s\" is gone", name);
-        artifact_close(r);
-        return rc;
-    }
+    (void)artifact_find_file(r);
     *ret_reader = r;
     return 0;
+}
+
+bool artifact_find_file(struct artifact_reader *r) {
+    if (r->fd < 0)
+        r->fd = files_open(r->store->files, r->hash);
+    return r->fd >= 0;
+}
+
+void artifact_drop_file(struct artifact_reader *r) {
+    files_delete(r->store->files, r->hash);
+    fd_close(&r->fd);
 }
 
 static int damaged(const struct artifact_reader *r, struct err *err) {
@@ -262,6 +304,8 @@ static int damaged(const struct artifact_reader *r, struct err *err) {
 ssize_t artifact_read(struct artifact_reader *r, void *out, size_t size, struct err *err) {
     int64_t left = r->about.bytes - r->given;
     size_t want = (size_t)MIN((int64_t)size, left);
+    if (r->fd < 0)
+        return err_set(err, ERR_IO, "the file of the artifact \"%.100s\" is gone", r->name);
     if (fd_read_all(r->fd, out, want) != (ssize_t)want)
         return damaged(r, err);
     (void)EVP_DigestUpdate(r->sum, out, want);

@@ -35,6 +35,10 @@ int artifact_write(struct artifact_writer *w, const void *data, size_t len, stru
 int artifact_commit(struct artifact_writer *w, struct err *err);
 /* NULL is allowed. */
 void artifact_cancel(struct artifact_writer *w);
+/* One whose file was lost is written anew, for all who have it. ERR_IO if what was written is not
+ * what it was. The writer is dead afterwards. */
+int artifact_restore_begin(struct store *s, struct artifact_writer **ret_writer, struct err *err);
+int artifact_restore_commit(struct artifact_writer *w, const char *hash, struct err *err);
 
 /* By name. */
 int artifact_list(struct store *s, const char *run_id,
@@ -44,6 +48,10 @@ int artifact_list(struct store *s, const char *run_id,
 struct artifact_reader;
 int artifact_open(struct store *s, const char *run_id, const char *name,
                   struct artifact_reader **ret_reader, struct err *err);
+/* Whether its file is there; else there is nothing to read, and this can be tried again. */
+bool artifact_find_file(struct artifact_reader *r);
+/* What lies there is damaged, and there is a copy elsewhere: it goes, so that the copy is got. */
+void artifact_drop_file(struct artifact_reader *r);
 /* Good as long as the reader is. */
 const struct artifact *artifact_of(const struct artifact_reader *r);
 /* The next bytes; 0 at the end. ERR_IO if what lies there is not what was put there: then the last

@@ -20,6 +20,7 @@ enum { STORED_NOT, STORED_THERE, STORED_DOOMED, STORED_SENDING };
 
 enum {
     MOVES_MAX = 4,
+    RECALLS_MAX = 16,
     LOOK_MS = 500,
     RETRY_MS = 1000,
     RETRY_MAX_MS = 60000,
@@ -29,7 +30,7 @@ enum {
 
 #define EMPTY_HASH "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
-enum { MIRROR_NEXT, MIRROR_MARK, MIRROR_DROP, MIRROR_DOOM, MIRROR_RESET, MIRROR_WAIT };
+enum { MIRROR_NEXT, MIRROR_MARK, MIRROR_DROP, MIRROR_DOOM, MIRROR_RESET, MIRROR_WAIT, MIRROR_HAS };
 
 static const char next_sql[] =
     "SELECT hash, bytes FROM blobs WHERE stored = ?2 AND stored <> 1 AND hash > ?1"
@@ -42,6 +43,7 @@ static const char *const sql[] = {
     [MIRROR_DROP] = "UPDATE blobs SET stored = 0 WHERE hash = ?1 AND uses > 0",
     [MIRROR_DOOM] = "INSERT OR IGNORE INTO blobs (hash, bytes, uses, stored) VALUES (?1, 0, 0, 2)",
     [MIRROR_RESET] = "UPDATE blobs SET stored = 0 WHERE stored = 3 AND stored <> 1",
+    [MIRROR_HAS] = "SELECT 1 FROM blobs WHERE hash = ?1 AND stored = 1",
     [MIRROR_WAIT] = "SELECT count(*) FROM blobs WHERE stored IN (0, 2, 3) AND stored <> 1",
 };
 
@@ -71,7 +73,8 @@ struct mirror {
     int64_t retry_ms;
     int64_t not_before_ms; /* monotonic */
     struct mirror_stats stats;
-    int holds; /* the timer and the pool */
+    size_t recalls; /* under way */
+    int holds;      /* the timer and the pool */
 };
 
 static void look(struct mirror *b);
@@ -290,6 +293,116 @@ static void look(struct mirror *b) {
 
 static void on_timer(uv_timer_t *t) {
     look(t->data);
+}
+
+/* --- and back --- */
+
+bool mirror_has(const struct mirror *b, const char *hash) {
+    if (!b)
+        return false;
+    sqlite3_stmt *st = ready(b, MIRROR_HAS, hash);
+    bool has = sqlite3_step(st) == SQLITE_ROW;
+    (void)sqlite3_reset(st);
+    return has;
+}
+
+struct mirror_recall {
+    struct mirror *bucket;
+    struct artifact_writer *writer;
+    struct fetch *fetch;
+    char hash[ARTIFACT_HASH_SIZE];
+    int status;
+    struct err err; /* of writing it */
+    void (*on_back)(void *ctx, const struct err *err);
+    void *ctx;
+};
+
+static void free_recall(struct mirror_recall *r) {
+    artifact_cancel(r->writer);
+    r->bucket->recalls--;
+    free(r);
+}
+
+void mirror_recall_cancel(struct mirror_recall *r) {
+    if (!r)
+        return;
+    fetch_cancel(r->fetch);
+    free_recall(r);
+}
+
+static int end_recall(struct mirror_recall *r, const struct err *failure, struct err *err) {
+    if (failure)
+        return err_set(err, ERR_IO, "the artifact's file is gone, and its copy cannot be got: %s",
+                       failure->message);
+    if (r->status != 200)
+        return err_set(err, ERR_IO, "the artifact's file is gone, and the bucket answers with %d%s",
+                       r->status, r->status == 404 ? ": it has no copy" : advice_of(r->status));
+    if (r->err.code) {
+        *err = r->err;
+        return -(int)err->code;
+    }
+    return artifact_restore_commit(steal_ptr(&r->writer), r->hash, err);
+}
+
+static void on_recalled(void *ctx, const struct err *failure) {
+    struct mirror_recall *r = ctx;
+    void (*on_back)(void *, const struct err *) = r->on_back;
+    void *to = r->ctx;
+    struct err err = {0};
+    if (end_recall(r, failure, &err) == 0) {
+        r->bucket->stats.recalled++;
+        log_info("bucket.recalled", "artifact", r->hash);
+    } else {
+        log_warn("bucket.recall", "artifact", r->hash, "error", err.message);
+    }
+    free_recall(r);
+    on_back(to, err.code ? &err : NULL);
+}
+
+static void on_recall_head(void *ctx, struct fetch *f, int status) {
+    (void)f;
+    ((struct mirror_recall *)ctx)->status = status;
+}
+
+static void on_recall_data(void *ctx, const char *data, size_t len) {
+    struct mirror_recall *r = ctx;
+    if (r->status == 200 && !r->err.code)
+        (void)artifact_write(r->writer, data, len, &r->err);
+}
+
+int mirror_recall(struct mirror *b, const char *hash, int64_t bytes,
+                  void (*on_back)(void *ctx, const struct err *err), void *ctx,
+                  struct mirror_recall **ret_recall, struct err *err) {
+    const struct fetch_header header = {.name = "x-amz-content-sha256", .value = EMPTY_HASH};
+    _cleanup_(free) char *url = xasprintf("%s%.2s/%s", b->url, hash, hash);
+    if (!b->pool || b->recalls >= RECALLS_MAX)
+        return err_set(err, ERR_RATE, "%d artifacts are being got from the bucket: wait for one",
+                       RECALLS_MAX);
+    struct mirror_recall *r = xcalloc(1, sizeof(*r));
+    *r = (struct mirror_recall){.bucket = b, .on_back = on_back, .ctx = ctx};
+    (void)snprintf(r->hash, sizeof(r->hash), "%s", hash);
+    b->recalls++;
+    int rc = artifact_restore_begin(b->opt.store, &r->writer, err);
+    if (rc == 0)
+        rc = fetch_start(b->pool,
+                         &(struct fetch_options){.url = url,
+                                                 .sign = b->sign,
+                                                 .user = b->key,
+                                                 .password = b->secret,
+                                                 .headers = &header,
+                                                 .nheaders = 1,
+                                                 .idle_timeout_ms = IDLE_MS,
+                                                 .max_body_bytes = (size_t)bytes + ANSWER_BYTES,
+                                                 .on_head = on_recall_head,
+                                                 .on_data = on_recall_data,
+                                                 .on_end = on_recalled,
+                                                 .ctx = r},
+                         &r->fetch, err);
+    if (rc < 0)
+        free_recall(r);
+    else
+        *ret_recall = r;
+    return rc;
 }
 
 /* --- the bucket --- */
