@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SERVICE_MS = 60000, ANSWER_MS = 10000, ANSWER_BYTES = 1 << 20 };
+enum { SERVICE_MS = 60000, ANSWER_MS = 10000, ANSWER_BYTES = 1 << 20, ETAG_MAX = 256 };
 
 struct service {
     char *url;
@@ -151,6 +151,14 @@ static char *cache_path(const struct reload *r) {
     return path_join(r->opt.config->data_dir, "config-service.json");
 }
 
+/* What cannot be sent back, or kept, would be the last that is heard of the service. */
+static bool is_etag(const char *text) {
+    size_t n = 0;
+    while (text[n] > ' ' && text[n] <= '~')
+        n++;
+    return n > 0 && n <= ETAG_MAX && !text[n];
+}
+
 static void load_cache(struct reload *r) {
     struct service *s = &r->service;
     struct err err;
@@ -167,7 +175,7 @@ static void load_cache(struct reload *r) {
     if (!url || strcmp(url, s->url) != 0 || check_service(settings, &err) < 0)
         return;
     s->settings = json_incref(settings);
-    s->etag = etag ? xstrdup(etag) : NULL;
+    s->etag = etag && is_etag(etag) ? xstrdup(etag) : NULL;
 }
 
 /* Written beside and renamed: half of it is never read. */
@@ -231,7 +239,7 @@ static void on_head(void *ctx, struct fetch *f, int status) {
     const char *etag = fetch_header(f, "etag");
     r->service.status = status;
     free(r->service.answer_etag);
-    r->service.answer_etag = etag ? xstrdup(etag) : NULL;
+    r->service.answer_etag = etag && is_etag(etag) ? xstrdup(etag) : NULL;
 }
 
 static void on_data(void *ctx, const char *data, size_t len) {

@@ -126,7 +126,9 @@ async function service(t) {
     it.asked.push(req.headers);
     const { status, body, etag } = it.answer;
     if (req.headers['if-none-match'] === etag) return res.writeHead(304).end();
-    res.writeHead(status, { ...(etag && { ETag: etag }), 'Content-Type': 'application/json' }).end(body);
+    // By hand: node does not send every lie.
+    req.socket.end(Buffer.from(`HTTP/1.1 ${status} X\r\nETag: ${etag}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\nConnection: close\r\n\r\n${body}`, 'latin1'));
+    return undefined;
   });
   await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
   t.after(() => server.closeAllConnections() ?? server.close());
@@ -167,6 +169,19 @@ test('a service hands out limits, within what it may; what it said last outlives
     const before = it.asked.length;
     await reload(cay);
     await until(() => it.asked.length > before, 'a right one');
+  }
+
+  // An ETag that cannot be sent back is not kept: the service is heard again.
+  for (const etag of ['a\x01b', '"\xff\xfe"', `"${'x'.repeat(300)}"`]) {
+    it.say({ limits: { body_bytes: 6000 } });
+    it.answer.etag = etag;
+    const before = it.asked.length;
+    await reload(cay);
+    await until(async () => it.asked.length > before && (await send(cay, 5500)) === 204, 'a lie');
+    it.say({ limits: { body_bytes: 5000 } });
+    await reload(cay);
+    await until(async () => (await send(cay, 5500)) === 413, `a right one after the ETag ${JSON.stringify(etag).slice(0, 20)}`);
+    assert.equal(it.asked.at(-1)['if-none-match'], undefined);
   }
 
   // Down: the kept one is used, also by the next server.
