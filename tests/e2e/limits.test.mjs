@@ -1,7 +1,7 @@
 // How often callers may come, and what keys may spend.
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
-import { createServer } from 'node:http';
+import { createServer, request as httpRequest } from 'node:http';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { bearer, createKey, request, runCay, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
@@ -362,4 +362,20 @@ test('a task whose key has no more for the day fails with that, and is not tried
   assert.deepEqual([refused.state, refused.error?.code, refused.attempts.length], ['failed', 'quota_exceeded', 1], JSON.stringify(refused));
   assert.match(refused.error.message, /may spend \$400\.0000 a day.*next day begins at 00:00 UTC/);
   assert.equal(model.requests.length, 1);
+});
+
+test('who leaves before the model answers has asked it all the same', { timeout: 120_000 }, async (t) => {
+  const { cay, model } = await startPriced(t, [{ status: 400, error: 'no' }, () => new Promise(() => {})]);
+  const key = await createKey(cay.dataDir, { name: 'k', more: ['--tokens-per-day', '100000'] });
+  const body = JSON.stringify({ prompt: 'x'.repeat(40_000), options: { allowed_tools: [] } });
+  const headers = { 'Content-Type': 'application/json', ...bearer(key.text) };
+  assert.notEqual((await request(cay, '/execute/sdk', { method: 'POST', headers, body })).status, 200);
+  assert.equal((await today(cay, key)).tokens ?? 0, 0, 'what was refused costs nothing');
+  const req = httpRequest({ host: '127.0.0.1', port: cay.port, path: '/execute/sdk', method: 'POST', headers });
+  req.on('error', () => {}).end(body);
+  await until(() => model.requests.length === 2, 'the model is asked');
+  req.socket.resetAndDestroy();
+  await until(async () => (await today(cay, key)).held_tokens === 0, 'its end');
+  const { tokens } = await today(cay, key);
+  assert.ok(tokens >= 10_000 && tokens < 20_000, String(tokens));
 });

@@ -108,13 +108,19 @@ void model_stream_resume(struct model_stream *s) {
         demo_resume(s);
 }
 
+/* It was asked, and has not refused: who is cut off before the first sign of an answer may pay for
+ * the question all the same. */
+static bool may_have_read(const struct model_stream *s) {
+    return s->fetch && (s->state == STREAM_ASKING || s->state == STREAM_EVENTS) &&
+           fetch_sent(s->fetch);
+}
+
 struct model_usage model_stream_usage(const struct model_stream *s) {
     struct model_usage u = s->usage;
     int64_t sent = (int64_t)(s->body.len / BYTES_PER_TOKEN) + 1;
     int64_t came = (int64_t)((s->reply.bytes + BYTES_PER_TOKEN - 1) / BYTES_PER_TOKEN);
-    /* Before the first sign of an answer nothing is charged. A server that leaves counts out, or
-     * says 0, must not make a budget endless. */
-    if (!s->input_known && s->reply.count == 0)
+    /* A server that leaves counts out, or says 0, must not make a budget endless. */
+    if (!s->input_known && s->reply.count == 0 && !may_have_read(s))
         return u;
     if (!s->input_known || u.input_tokens + u.cache_read_tokens + u.cache_write_tokens == 0) {
         u.input_tokens = sent;
