@@ -1,6 +1,8 @@
 // A server that asks for a key: the prompt, signing in, signing out.
 import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
 import { after, before, test } from 'node:test';
+import { promisify } from 'node:util';
 import {
   assertFits,
   openPage,
@@ -244,6 +246,38 @@ test('keys are made, seen once, and revoked', limit, async () => {
   assert.equal(await status(), 401);
   await page.getByRole('checkbox', { name: 'Revoked ones too' }).check();
   await row.getByText('revoked').waitFor();
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test('a worker says whom it answers; one that wants a key comes with the call', limit, async () => {
+  const headers = { Authorization: `Bearer ${cay.key}`, 'Content-Type': 'application/json' };
+  const code = 'export default { fetch: () => new Response("served") }';
+  for (const [name, more] of Object.entries({ mine: {}, ours: { public: true } }))
+    await fetch(`${cay.url}/v1/workers/${name}`, {
+      method: 'PUT',
+      headers,
+      body: JSON.stringify({ code, ...more }),
+    });
+  const { context, page, problems } = await openPage(browser, cay.url, { expected: refusals });
+  await page.goto(`${cay.url}/play`);
+  await keyField(page).fill(cay.key);
+  await page.keyboard.press('Enter');
+  const worker = (name) => page.locator('.worker-list li', { hasText: name });
+  await worker('ours').getByText('public').waitFor();
+  const address = await worker('ours').getByRole('link').getAttribute('href');
+  // No link leads to a refusal.
+  await worker('mine').getByText('with a key only').waitFor();
+  assert.equal(await worker('mine').getByRole('link').count(), 0);
+  const line = await worker('mine')
+    .getByRole('region', { name: 'Call mine with curl' })
+    .innerText();
+  const call = async (text, env = {}) =>
+    (await promisify(execFile)('bash', ['-c', text], { env: { PATH: process.env.PATH, ...env } }))
+      .stdout;
+  assert.equal(await call(line, { CAY_API_KEY: cay.key }), 'served');
+  assert.notEqual(await call(line), 'served');
+  assert.equal(await call(`curl ${address}`), 'served');
   assert.deepEqual(problems, []);
   await context.close();
 });

@@ -317,9 +317,9 @@ int workers_make(struct workers *w, const char *owner, const char *id, const jso
 json_t *workers_describe(struct workers *w, const struct ledger_worker *worker) {
     char time[CLOCK_RFC3339_SIZE];
     const struct worker *k = find(w, worker->owner, worker->id, true);
-    json_t *j =
-        json_pack("{s:s,s:s,s:s,s:b}", "id", worker->id, "host", worker->label, "updated_at",
-                  clock_rfc3339(worker->updated_ms, time), "warm", k && k->guest != NULL);
+    json_t *j = json_pack("{s:s,s:s,s:s,s:b,s:b}", "id", worker->id, "host", worker->label,
+                          "updated_at", clock_rfc3339(worker->updated_ms, time), "warm",
+                          k && k->guest != NULL, "public", worker->public);
     json_t *code = worker->code ? json_loads(worker->code, 0, NULL) : NULL;
     if (code)
         (void)json_object_set_new(j, "code", code);

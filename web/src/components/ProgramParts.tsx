@@ -10,6 +10,8 @@ import { Tree } from './Tree.tsx';
 import './ProgramParts.css';
 
 export const linesAtOnce = 2000;
+/** Of a flood: each draw may bring as many that are new. */
+const linesWhileLive = 400;
 
 const Line = memo(function Line({ line }: { line: LogLine }) {
   return (
@@ -26,16 +28,18 @@ type LinesProps = {
   lines: readonly LogLine[];
   /** How many came before these. */
   before?: number;
+  /** More may come. */
+  live?: boolean;
 };
 
 /**
  * The newest lines, followed until the reader scrolls up; a screen reader hears nothing of each, or
  * it would never stop.
  */
-export const LogLines = memo(function LogLines({ lines, before = 0 }: LinesProps) {
+export const LogLines = memo(function LogLines({ lines, before = 0, live = false }: LinesProps) {
   const box = useRef<HTMLDivElement>(null);
   const follows = useRef(true);
-  const shown = lines.slice(-linesAtOnce);
+  const shown = lines.slice(live ? -linesWhileLive : -linesAtOnce);
   const first = before + lines.length - shown.length;
   useLayoutEffect(() => {
     if (box.current && follows.current) box.current.scrollTop = box.current.scrollHeight;

@@ -6,7 +6,15 @@ import './strict.ts';
 import { useAgentChat } from '@cloudflare/ai-chat/react';
 import { useAgent } from 'agents/react';
 import type { UIMessage } from 'ai';
-import { Suspense, useEffect, useLayoutEffect, useRef, useState, type ReactNode } from 'react';
+import {
+  Suspense,
+  useCallback,
+  useEffect,
+  useLayoutEffect,
+  useRef,
+  useState,
+  type ReactNode,
+} from 'react';
 import { chatCalls, fetchMessages as fetchAll } from '../../api/chat.ts';
 import { ApiError, request } from '../../api/client.ts';
 import { useFeed } from '../../api/feed.ts';
@@ -296,11 +304,15 @@ function Chat(props: ChatProps) {
     void chat.sendMessage(editing === null ? { text } : { text, messageId: editing });
   }
 
-  function edit(message: UIMessage) {
-    setEditing(message.id);
-    setDraft(textOf(message));
-    input.current?.focus();
-  }
+  // The same ever after: each letter that is typed would draw every message anew.
+  const edit = useCallback(
+    (message: UIMessage) => {
+      setEditing(message.id);
+      setDraft(textOf(message));
+      input.current?.focus();
+    },
+    [setDraft],
+  );
 
   // What was said while a turn ran is sent when it has ended.
   useEffect(() => {

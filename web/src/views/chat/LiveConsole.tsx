@@ -40,5 +40,5 @@ export function LiveConsole() {
     };
   }, [title, run]);
   const { state } = usePrinted(run);
-  return state.lines.length > 0 ? <LogLines lines={state.lines} /> : null;
+  return state.lines.length > 0 ? <LogLines lines={state.lines} live /> : null;
 }

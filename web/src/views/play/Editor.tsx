@@ -3,7 +3,17 @@
  * page's policy forbids; inside a shadow root it uses constructed style sheets, which are no text
  * that anybody could inject. So it lives in one.
  */
-import { defaultKeymap, history, historyKeymap } from '@codemirror/commands';
+import {
+  deleteLine,
+  history,
+  historyKeymap,
+  indentLess,
+  indentMore,
+  moveLineDown,
+  moveLineUp,
+  standardKeymap,
+  toggleLineComment,
+} from '@codemirror/commands';
 import { javascriptLanguage, typescriptLanguage } from '@codemirror/lang-javascript';
 import { bracketMatching, indentOnInput, syntaxHighlighting } from '@codemirror/language';
 import { Compartment, EditorState, StateEffect, StateField } from '@codemirror/state';
@@ -15,6 +25,7 @@ import {
   keymap,
   lineNumbers,
   type DecorationSet,
+  type KeyBinding,
 } from '@codemirror/view';
 import { classHighlighter } from '@lezer/highlight';
 import { useEffect, useRef } from 'react';
@@ -51,6 +62,16 @@ const markField = StateField.define<DecorationSet>({
   },
   provide: (field) => EditorView.decorations.from(field),
 });
+
+/** What one misses in a plain text field; the whole of the usual keys is more than the view may weigh. */
+const lineKeys: KeyBinding[] = [
+  { key: 'Alt-ArrowUp', run: moveLineUp },
+  { key: 'Alt-ArrowDown', run: moveLineDown },
+  { key: 'Shift-Mod-k', run: deleteLine },
+  { key: 'Mod-[', run: indentLess },
+  { key: 'Mod-]', run: indentMore },
+  { key: 'Mod-/', run: toggleLineComment },
+];
 
 /** The languages alone: javascript() brings snippets along, which nobody is offered. */
 const languageOf = (typescript: boolean) => (typescript ? typescriptLanguage : javascriptLanguage);
@@ -101,7 +122,7 @@ export default function Editor({ value, onChange, onRun, typescript, names, mark
           // Tab is left alone: it is how a keyboard gets out of here.
           // Before the usual keys, some of which they take.
           more.current.of([]),
-          keymap.of([...defaultKeymap, ...historyKeymap]),
+          keymap.of([...lineKeys, ...standardKeymap, ...historyKeymap]),
           language.current.of(languageOf(typescript)),
           syntaxHighlighting(classHighlighter),
           markField,

@@ -278,7 +278,9 @@ function Outcome({ run }: { run: Running }) {
       {state === 'idle' && (
         <p className="outcome-empty">What the program prints and gives back appears here.</p>
       )}
-      {lines.length > 0 && <LogLines lines={lines} before={run.before} />}
+      {lines.length > 0 && (
+        <LogLines lines={lines} before={run.before} live={state === 'running'} />
+      )}
       {lines.length === 0 && program && !program.error && (
         <p className="outcome-empty">It printed nothing.</p>
       )}

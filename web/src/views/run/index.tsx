@@ -238,7 +238,7 @@ function Console({ id }: { id: string }) {
   return (
     <Section title="Output">
       {state.lines.length > 0 ? (
-        <LogLines lines={state.lines} />
+        <LogLines lines={state.lines} live />
       ) : (
         <p className="nothing">It has printed nothing yet.</p>
       )}

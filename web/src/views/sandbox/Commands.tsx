@@ -1,11 +1,11 @@
 import { useEffect, useRef, useState } from 'react';
 import { ApiError, send } from '../../api/client.ts';
 import { calls, sandboxes, type Exec } from '../../api/sandboxes.ts';
-import { Ansi } from '../../components/Ansi.tsx';
 import { plainText } from '../../components/ansi.ts';
 import '../../components/Code.css';
 import { Curl } from '../../components/Curl.tsx';
 import { Notice } from '../../components/Notice.tsx';
+import { Blocks } from '../../components/Output.tsx';
 import { TimeAgo } from '../../components/TimeAgo.tsx';
 import { formatDuration } from '../../format.ts';
 import { useLoad, useNow } from '../../hooks.ts';
@@ -153,7 +153,7 @@ function Duration({ exec, now }: { exec: Exec; now: number }) {
 }
 
 function Output({ id, exec, onEnd }: { id: string; exec: string; onEnd: () => void }) {
-  const { parts, cut, exec: ended, problem } = useOutput(id, exec);
+  const { blocks, gone, exec: ended, problem } = useOutput(id, exec);
   const pre = useRef<HTMLPreElement>(null);
   const follow = useRef(true);
   const hasEnded = ended !== null;
@@ -162,7 +162,7 @@ function Output({ id, exec, onEnd }: { id: string; exec: string; onEnd: () => vo
   }, [hasEnded]);
   useEffect(() => {
     if (pre.current && follow.current) pre.current.scrollTop = pre.current.scrollHeight;
-  }, [parts]);
+  }, [blocks]);
   return (
     <section className="exec-output" aria-label="Output">
       <pre
@@ -175,13 +175,9 @@ function Output({ id, exec, onEnd }: { id: string; exec: string; onEnd: () => vo
           follow.current = it.scrollHeight - it.scrollTop - it.clientHeight < 40;
         }}
       >
-        {cut && <span className="output-cut">What came before is left out here.{'\n'}</span>}
-        {parts.map((part, at) => (
-          <span key={at} className={part.stream}>
-            <Ansi text={part.text} />
-          </span>
-        ))}
-        {parts.length === 0 && ended && <span className="output-cut">It printed nothing.</span>}
+        {gone > 0 && <span className="output-cut">What came before is left out here.{'\n'}</span>}
+        <Blocks blocks={blocks} first={gone} />
+        {blocks.length === 0 && ended && <span className="output-cut">It printed nothing.</span>}
       </pre>
       <p className="exec-end" role="status">
         {!ended && problem === null && 'Running…'}

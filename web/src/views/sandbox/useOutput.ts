@@ -4,19 +4,25 @@ import { backoffMs } from '../../api/backoff.ts';
 import { ApiError, request } from '../../api/client.ts';
 import { calls, readExec, readPiece, type Exec, type Piece } from '../../api/sandboxes.ts';
 import { serverEvents } from '../../api/sse.ts';
+import { addTo, type Block } from '../../components/blocks.ts';
 
-export type Part = { stream: 'stdout' | 'stderr'; text: string };
-export type Following = { parts: Part[]; cut: boolean; exec: Exec | null; problem: string | null };
+export type Following = {
+  blocks: Block[];
+  /** How many are not kept any more. */
+  gone: number;
+  exec: Exec | null;
+  problem: string | null;
+};
 
 /** A command may print faster than a page can be drawn, and more than it can hold. */
 const drawEveryMs = 50;
 const maxChars = 1_000_000;
 const maxTries = 6;
 
-/** Gathers pieces into text; counts the bytes of each stream. */
+/** Gathers pieces into blocks of lines; counts the bytes of each stream. */
 export class Gatherer {
-  parts: Part[] = [];
-  cut = false;
+  blocks: Block[] = [];
+  gone = 0;
   readonly offsets = { stdout: 0, stderr: 0 };
   readonly #decoders = { stdout: new TextDecoder(), stderr: new TextDecoder() };
   #chars = 0;
@@ -29,26 +35,19 @@ export class Gatherer {
     this.offsets[stream] = offset + bytes.length;
     const text = this.#decoders[stream].decode(fresh, { stream: true });
     if (text === '') return;
-    const last = this.parts.at(-1);
-    if (last?.stream === stream && last.text.length < 8192)
-      this.parts = [...this.parts.slice(0, -1), { stream, text: last.text + text }];
-    else this.parts = [...this.parts, { stream, text }];
+    this.blocks = addTo(this.blocks, { stream, text });
     this.#chars += text.length;
-    while (this.#chars > maxChars && this.parts.length > 1) {
-      this.#chars -= this.parts[0]?.text.length ?? 0;
-      this.parts = this.parts.slice(1);
-      this.cut = true;
+    while (this.#chars > maxChars && this.blocks.length > 1) {
+      this.#chars -= this.blocks.shift()?.chars ?? 0;
+      this.gone++;
     }
   }
 }
 
+const nothing: Following = { blocks: [], gone: 0, exec: null, problem: null };
+
 export function useOutput(id: string, exec: string): Following {
-  const [state, setState] = useState<Following>({
-    parts: [],
-    cut: false,
-    exec: null,
-    problem: null,
-  });
+  const [state, setState] = useState<Following>(nothing);
 
   useEffect(() => {
     const abort = new AbortController();
@@ -58,7 +57,8 @@ export function useOutput(id: string, exec: string): Following {
     let timer: ReturnType<typeof setTimeout> | undefined;
     const draw = () => {
       timer = undefined;
-      if (!abort.signal.aborted) setState({ parts: all.parts, cut: all.cut, exec: ended, problem });
+      if (!abort.signal.aborted)
+        setState({ blocks: all.blocks, gone: all.gone, exec: ended, problem });
     };
     const once = async () => {
       const { stdout, stderr } = all.offsets;
@@ -89,7 +89,7 @@ export function useOutput(id: string, exec: string): Following {
       clearTimeout(timer);
       draw();
     };
-    setState({ parts: [], cut: false, exec: null, problem: null });
+    setState(nothing);
     void follow();
     return () => {
       abort.abort();
