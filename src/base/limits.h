@@ -41,10 +41,13 @@
 #define LIMIT_STORE_WORKERS_MB    256
 
 /* Tasks: keys under "tasks" in cay.json, in lower case without "LIMIT_TASK_". */
-#define LIMIT_TASK_SLOTS           16
-#define LIMIT_TASK_PER_KEY         8
-#define LIMIT_TASK_WAITING_PER_KEY 10000
-#define LIMIT_TASK_KEEP_S          2592000
+#define LIMIT_TASK_SLOTS              16
+#define LIMIT_TASK_PER_KEY            8
+#define LIMIT_TASK_WAITING_PER_KEY    10000
+#define LIMIT_TASK_WAITING_MB_PER_KEY 256
+#define LIMIT_TASK_KEEP_S             2592000
+#define LIMIT_TASK_KEEP_TASKS         1000000
+#define LIMIT_TASK_KEEP_MB            1024
 
 /* A run in an isolate. */
 #define LIMIT_RUN_WALL_MS       30000

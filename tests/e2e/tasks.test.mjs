@@ -500,3 +500,19 @@ test('cay task: submit, ls, show, logs, wait, cancel', async () => {
     await cay.stop();
   }
 });
+
+test('what tasks of a key take while they wait is bounded, in bytes too', async (t) => {
+  const cay = await startCay({ config: { tasks: { slots: 0, waiting_mb_per_key: 1 } } });
+  t.after(() => cay.stop());
+  const tasks = api(cay);
+  const big = run(`export default () => 1 // ${'x'.repeat(600_000)}`);
+  const first = await tasks.submit(big);
+  assert.equal(first.status, 202, first.body);
+  const second = await tasks.submit(big);
+  assert.equal(second.status, 429, second.body);
+  assert.match(second.json().error.message, /1 MiB together \("waiting_mb_per_key"\)/);
+  assert.ok(second.headers['retry-after']);
+  assert.equal((await tasks.submit(answer42)).status, 202);
+  assert.equal((await tasks.call(`/${first.json().id}/cancel`, 'POST')).status, 202);
+  assert.equal((await tasks.submit(big)).status, 202, 'there is room again');
+});

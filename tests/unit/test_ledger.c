@@ -281,6 +281,110 @@ static void test_tasks_in_sqlite(void **state) {
     ledger_db_close(db);
 }
 
+/* --- how much of it tasks take --- */
+
+static enum err_code submit_big(const char *id, const char *owner, size_t bytes, int64_t most) {
+    struct ledger_task t = {.type = (char *)"run", .timeout_ms = 1000, .max_attempts = 1};
+    struct ledger_answer a;
+    t.body = calloc(1, bytes + 1);
+    memset(t.body, ' ', bytes);
+    (void)snprintf(t.id, sizeof(t.id), "%s", id);
+    (void)snprintf(t.owner, sizeof(t.owner), "%s", owner);
+    ask(
+        &(struct ledger_ask){
+            .op = LEDGER_TASK_SUBMIT, .task = &t, .per_key = 100, .body_bytes = most},
+        &a);
+    enum err_code code = a.err.code;
+    ledger_answer_finish(&a);
+    free(t.body);
+    return code;
+}
+
+/* Claims one, and ends it with a result of so many bytes. */
+static void end_one(size_t bytes) {
+    struct ledger_answer a;
+    ask(
+        &(struct ledger_ask){
+            .op = LEDGER_TASK_CLAIM, .node = "n", .epoch = 1, .limit = 1, .per_key = 8},
+        &a);
+    assert_int_equal(a.ntasks, 1);
+    struct ledger_task t = {.attempt = 1, .state = TASK_DONE, .result = calloc(1, bytes + 1)};
+    memset(t.result, '1', bytes);
+    memcpy(t.id, a.tasks[0].id, sizeof(t.id));
+    ledger_answer_finish(&a);
+    ask(&(struct ledger_ask){.op = LEDGER_TASK_FINISH, .task = &t}, &a);
+    assert_int_equal(a.err.code, 0);
+    ledger_answer_finish(&a);
+    free(t.result);
+}
+
+static bool has_result(const char *id) {
+    struct ledger_task t = {0};
+    struct ledger_answer a;
+    (void)snprintf(t.id, sizeof(t.id), "%s", id);
+    ask(&(struct ledger_ask){.op = LEDGER_TASK_GET, .task = &t}, &a);
+    assert_int_equal(a.err.code, 0); /* the task itself stays */
+    bool has = a.tasks[0].result != NULL;
+    ledger_answer_finish(&a);
+    return has;
+}
+
+static bool reap(int64_t keep_tasks, int64_t keep_bytes) {
+    struct ledger_answer a;
+    ask(
+        &(struct ledger_ask){
+            .op = LEDGER_TASK_REAP, .limit = 1, .keep_tasks = keep_tasks, .keep_bytes = keep_bytes},
+        &a);
+    assert_int_equal(a.err.code, 0);
+    bool more = a.repeated;
+    ledger_answer_finish(&a);
+    return more;
+}
+
+static void test_what_tasks_take_is_bounded(void **state) {
+    (void)state;
+    struct ledger_answer a;
+    struct err err;
+    now = 1800000000000;
+    assert_int_equal(ledger_db_memory(now_ms, &db, &err), 0);
+    ask(&(struct ledger_ask){.op = LEDGER_NODE_BEGIN, .node = "n", .epoch = 0}, &a);
+    ledger_answer_finish(&a);
+    assert_int_equal(submit_big("task_1", "a", 600, 1000), 0);
+    assert_int_equal(submit_big("task_2", "a", 401, 1000), ERR_RATE);
+    assert_int_equal(submit_big("task_2", "b", 401, 1000), 0);
+    assert_int_equal(submit_big("task_3", "a", 400, 1000), 0);
+    end_one(10);                                               /* 1 */
+    end_one(10);                                               /* 2 */
+    assert_int_equal(submit_big("task_4", "a", 600, 1000), 0); /* there is room again */
+    assert_int_equal(submit_big("task_5", "a", 1, 1000), ERR_RATE);
+    end_one(10); /* 3 */
+    end_one(10); /* 4 */
+    /* The oldest of who has the most. */
+    assert_false(reap(0, 25));
+    assert_false(has_result("task_1"));
+    assert_false(has_result("task_3"));
+    assert_true(has_result("task_2") && has_result("task_4"));
+    assert_false(reap(0, 20));
+    assert_true(has_result("task_2") && has_result("task_4"));
+    assert_false(reap(2, 0));
+    assert_int_equal(count_of("a", -1, 10), 1);
+    assert_int_equal(count_of("b", -1, 10), 1);
+    assert_true(has_result("task_4"));
+    /* What is much goes in steps. */
+    for (int i = 0; i < 50; i++) {
+        char id[16];
+        (void)snprintf(id, sizeof(id), "task_x%02d", i);
+        assert_int_equal(submit_big(id, "c", 5, 1000), 0);
+        end_one(5);
+    }
+    int steps = 1;
+    while (reap(0, 45))
+        steps++;
+    assert_int_equal(steps, 3);
+    assert_true(has_result("task_2") && has_result("task_x49"));
+    ledger_db_close(db);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         UNIT(test_an_answer_comes_from_the_loop),
@@ -289,6 +393,7 @@ int main(void) {
         UNIT(test_no_answer_is_an_answer_in_time_and_a_late_one_is_dropped),
         UNIT(test_how_many_wait_is_bounded),
         PLAIN(test_tasks_in_sqlite),
+        PLAIN(test_what_tasks_take_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

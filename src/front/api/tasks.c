@@ -259,7 +259,8 @@ static void submit(struct http_req *req, void *ctx) {
     api_ask(f, req,
             &(struct ledger_ask){.op = LEDGER_TASK_SUBMIT,
                                  .task = &t,
-                                 .per_key = (size_t)f->config->tasks.waiting_per_key},
+                                 .per_key = (size_t)f->config->tasks.waiting_per_key,
+                                 .body_bytes = f->config->tasks.waiting_mb_per_key << 20},
             respond_submitted);
 }
 
@@ -370,10 +371,9 @@ static void respond_usage(struct api_wait *w, const struct ledger_answer *a) {
 }
 
 static bool is_day(const char *text) {
-    for (size_t i = 0; i < 10; i++)
-        if (i == 4 || i == 7 ? text[i] != '-' : text[i] < '0' || text[i] > '9')
-            return false;
-    return !text[10];
+    int64_t ms;
+    _cleanup_(free) char *time = xasprintf("%.10sT00:00:00Z", text);
+    return strlen(text) == 10 && clock_parse_rfc3339(time, &ms);
 }
 
 static void usage(struct http_req *req, void *ctx) {

@@ -122,6 +122,30 @@ static const char *const migrations[] = {
     " bytes INTEGER NOT NULL, code TEXT NOT NULL, PRIMARY KEY (owner, id));"
     "CREATE TABLE worker_version (n INTEGER NOT NULL);"
     "INSERT INTO worker_version VALUES (1);",
+    /* 6: how much of the ledger the tasks of each key take: the bodies of those that have not
+       ended, and what is kept of the others. Those of before do not count. */
+    "ALTER TABLE tasks ADD COLUMN body_bytes INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE tasks ADD COLUMN result_bytes INTEGER NOT NULL DEFAULT 0;"
+    "CREATE TABLE task_room (owner TEXT PRIMARY KEY, bodies INTEGER NOT NULL DEFAULT 0,"
+    " ended INTEGER NOT NULL DEFAULT 0, results INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;"
+    "CREATE INDEX task_room_ended ON task_room (ended);"
+    "CREATE INDEX task_room_results ON task_room (results);"
+    "INSERT INTO task_room (owner, ended) SELECT owner, count(*) FROM tasks WHERE finished_ms > 0"
+    " GROUP BY owner;"
+    "CREATE TRIGGER task_room_in AFTER INSERT ON tasks BEGIN"
+    " INSERT INTO task_room (owner, bodies) VALUES (new.owner, new.body_bytes)"
+    " ON CONFLICT (owner) DO UPDATE SET bodies = bodies + excluded.bodies; END;"
+    "CREATE TRIGGER task_room_end AFTER UPDATE OF finished_ms ON tasks"
+    " WHEN old.finished_ms = 0 AND new.finished_ms > 0 BEGIN"
+    " UPDATE task_room SET bodies = bodies - old.body_bytes, ended = ended + 1,"
+    " results = results + new.result_bytes WHERE owner = old.owner; END;"
+    "CREATE TRIGGER task_room_less AFTER UPDATE OF result_bytes ON tasks"
+    " WHEN old.finished_ms > 0 BEGIN UPDATE task_room SET"
+    " results = results + new.result_bytes - old.result_bytes WHERE owner = old.owner; END;"
+    "CREATE TRIGGER task_room_out AFTER DELETE ON tasks WHEN old.finished_ms > 0 BEGIN"
+    " UPDATE task_room SET ended = ended - 1, results = results - old.result_bytes"
+    " WHERE owner = old.owner; END;"
+    "CREATE INDEX tasks_results ON tasks (owner, id) WHERE result_bytes > 0;",
 };
 
 #define KEY_COLUMNS "id, name, scope, hash, rate_per_minute, grants, created_ms, revoked_ms"

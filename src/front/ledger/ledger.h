@@ -234,7 +234,10 @@ struct ledger_ask {
                            valid; worker put: that a key may have */
     size_t limit_bytes; /* worker put: of the code of all that a key has */
     size_t per_key;     /* claim: how many of a key may run; submit: may wait */
+    int64_t body_bytes; /* submit: of those of a key that have not ended; 0: any */
     int64_t keep_ms;    /* reap: ended ones older than this go; 0: none */
+    int64_t keep_tasks; /* reap: so many that have ended stay; 0: all */
+    int64_t keep_bytes; /* reap: so much of their results; 0: all */
     const struct ledger_hold *holds;
     size_t nholds;
     bool fault;                     /* finish: the machine's doing: it is tried again */
@@ -267,7 +270,8 @@ struct ledger_answer {
     int64_t epoch;   /* begin */
     int64_t next_ms; /* claim, hook claim: until the next is due; -1: none is known */
     int64_t count;   /* reap: how many leases were over */
-    bool repeated;   /* submit, finish: it was done before; begin: it was not done */
+    bool repeated;   /* submit, finish: it was done before; begin: it was not done; reap: there is
+                        more to do */
 };
 void ledger_answer_finish(struct ledger_answer *a);
 

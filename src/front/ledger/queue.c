@@ -31,10 +31,24 @@ enum {
     ATTEMPT_END,
     ATTEMPT_GET,
     TASK_PRUNE,
+    ROOM_ENDED,
+    ROOM_RESULTS,
+    ROOM_MOST_ENDED,
+    ROOM_MOST_RESULTS,
+    TASK_PRUNE_OF,
+    RESULT_OLDEST,
+    RESULT_FORGET,
+    RESULT_DROP,
     TASK_ONE_MORE,
 };
 
-enum { DUE_BATCH = 256, RETRY_MS = 1000, RETRY_MAX_MS = 60000, PRUNE_BATCH = 100 };
+enum {
+    DUE_BATCH = 256,
+    RETRY_MS = 1000,
+    RETRY_MAX_MS = 60000,
+    PRUNE_BATCH = 100,
+    RESULT_BATCH = 20
+};
 
 static const char *const sql[] = {
     [NODE_BEGIN] = "INSERT INTO nodes VALUES (?1, 1) ON CONFLICT (id) DO UPDATE SET"
@@ -71,6 +85,17 @@ static const char *const sql[] = {
                     " ON t.id = a.task WHERE a.task = ?1 AND a.attempt = ?2",
     [TASK_PRUNE] = "DELETE FROM tasks WHERE id IN (SELECT id FROM tasks WHERE finished_ms > 0"
                    " AND finished_ms < ?1 AND coalesce(hook_state, '') <> 'pending' LIMIT ?2)",
+    [ROOM_ENDED] = "SELECT sum(ended) FROM task_room",
+    [ROOM_RESULTS] = "SELECT sum(results) FROM task_room",
+    [ROOM_MOST_ENDED] = "SELECT owner FROM task_room ORDER BY ended DESC LIMIT 1",
+    [ROOM_MOST_RESULTS] = "SELECT owner FROM task_room ORDER BY results DESC LIMIT 1",
+    [TASK_PRUNE_OF] = "DELETE FROM tasks WHERE id IN (SELECT id FROM tasks WHERE owner = ?1"
+                      " AND finished_ms > 0 AND coalesce(hook_state, '') <> 'pending'"
+                      " ORDER BY id LIMIT ?2)",
+    [RESULT_OLDEST] = "SELECT id FROM tasks WHERE owner = ?1 AND result_bytes > 0 ORDER BY id"
+                      " LIMIT 1",
+    [RESULT_FORGET] = "UPDATE tasks SET result_bytes = 0 WHERE id = ?1",
+    [RESULT_DROP] = "DELETE FROM task_results WHERE task = ?1",
     [TASK_ONE_MORE] = "UPDATE tasks SET max_attempts = max_attempts + 1 WHERE id = ?1",
 };
 
@@ -326,6 +351,50 @@ static size_t list_over(struct ledger_db *db, size_t max, struct ledger_hold *ou
     return n;
 }
 
+/* --- what is kept --- */
+
+/* Of the key that has the most, the oldest. */
+static int prune_tasks(struct ledger_db *db, int64_t keep, bool *ret_more, struct err *err) {
+    char owner[ID_SIZE];
+    int64_t gone = 0;
+    int64_t beyond = number_of(ledger_ready(db, LEDGER_QUEUE, ROOM_ENDED), 0) - keep;
+    if (beyond <= 0 || !id_of(ledger_ready(db, LEDGER_QUEUE, ROOM_MOST_ENDED), owner))
+        return 0;
+    sqlite3_stmt *st = ready(db, TASK_PRUNE_OF, owner);
+    store_bind_int(st, 2, MIN(beyond, (int64_t)PRUNE_BATCH));
+    int rc = store_step(st, "forget tasks", &gone, err);
+    *ret_more = *ret_more || (gone > 0 && gone < beyond);
+    return rc;
+}
+
+/* The task stays, and so does its Idempotency-Key; its run may have the result still. */
+static int prune_results(struct ledger_db *db, int64_t keep, bool *ret_more, struct err *err) {
+    int rc = 0;
+    for (int i = 0; rc == 0; i++) {
+        char owner[ID_SIZE];
+        char task[ID_SIZE];
+        if (number_of(ledger_ready(db, LEDGER_QUEUE, ROOM_RESULTS), 0) <= keep ||
+            !id_of(ledger_ready(db, LEDGER_QUEUE, ROOM_MOST_RESULTS), owner) ||
+            !id_of(ready(db, RESULT_OLDEST, owner), task))
+            break;
+        if (i == RESULT_BATCH) {
+            *ret_more = true;
+            break;
+        }
+        rc = store_step(ready(db, RESULT_DROP, task), "forget a result", NULL, err);
+        if (rc == 0)
+            rc = store_step(ready(db, RESULT_FORGET, task), "forget a result", NULL, err);
+    }
+    return rc;
+}
+
+static int prune_old(struct ledger_db *db, int64_t keep_ms, struct err *err) {
+    sqlite3_stmt *st = ledger_ready(db, LEDGER_QUEUE, TASK_PRUNE);
+    store_bind_int(st, 1, db->now_ms() - keep_ms);
+    store_bind_int(st, 2, PRUNE_BATCH);
+    return store_step(st, "forget tasks", NULL, err);
+}
+
 int ledger_do_reap(struct ledger_db *db, const struct ledger_ask *ask, struct ledger_answer *answer,
                    struct err *err) {
     struct ledger_hold over[64];
@@ -346,10 +415,11 @@ int ledger_do_reap(struct ledger_db *db, const struct ledger_ask *ask, struct le
     answer->count = (int64_t)n;
     if (rc == 0)
         rc = ledger_spend_prune(db, err);
-    if (rc < 0 || ask->keep_ms == 0)
-        return rc;
-    sqlite3_stmt *st = ledger_ready(db, LEDGER_QUEUE, TASK_PRUNE);
-    store_bind_int(st, 1, db->now_ms() - ask->keep_ms);
-    store_bind_int(st, 2, PRUNE_BATCH);
-    return store_step(st, "forget tasks", NULL, err);
+    if (rc == 0 && ask->keep_ms > 0)
+        rc = prune_old(db, ask->keep_ms, err);
+    if (rc == 0 && ask->keep_tasks > 0)
+        rc = prune_tasks(db, ask->keep_tasks, &answer->repeated, err);
+    if (rc == 0 && ask->keep_bytes > 0)
+        rc = prune_results(db, ask->keep_bytes, &answer->repeated, err);
+    return rc;
 }

@@ -17,6 +17,7 @@ enum {
     TASK_LIST_OWNER,
     TASK_LIST_OWNER_STATE,
     TASK_WAITING,
+    TASK_BODIES,
     TASK_QUEUE,
     TASK_SCHEDULE,
     TASK_UNQUEUE,
@@ -44,8 +45,8 @@ enum {
 
 static const char *const sql[] = {
     [TASK_ADD] = "INSERT INTO tasks (id, owner, type, title, state, priority, timeout_ms,"
-                 " max_attempts, run_at_ms, created_ms, idem, idem_hash, webhook, secret)"
-                 " VALUES (?1,?2,?3,?4,0,?5,?6,?7,?8,?9,?10,?11,?12,?13)",
+                 " max_attempts, run_at_ms, created_ms, idem, idem_hash, webhook, secret,"
+                 " body_bytes) VALUES (?1,?2,?3,?4,0,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14)",
     [TASK_ADD_BODY] = "INSERT INTO task_bodies VALUES (?1, ?2)",
     [TASK_BY_IDEM] = "SELECT id, idem_hash FROM tasks WHERE owner = ?1 AND idem = ?2",
     [TASK_GET] = "SELECT " COLUMNS ", iif(?3, (SELECT body FROM task_bodies WHERE task = t.id),"
@@ -60,15 +61,17 @@ static const char *const sql[] = {
     [TASK_LIST_OWNER] = LIST("t.owner = ?1 AND "),
     [TASK_LIST_OWNER_STATE] = LIST("t.owner = ?1 AND t.state = ?2 AND "),
     [TASK_WAITING] = "SELECT tasks FROM waiting WHERE owner = ?1",
+    [TASK_BODIES] = "SELECT bodies FROM task_room WHERE owner = ?1",
     [TASK_QUEUE] = "INSERT INTO queue (task, owner, priority) VALUES (?1, ?2, ?3)",
     [TASK_SCHEDULE] = "INSERT INTO scheduled (task, owner, priority, run_at_ms)"
                       " VALUES (?1, ?2, ?3, ?4)",
     [TASK_UNQUEUE] = "DELETE FROM queue WHERE task = ?1",
     [TASK_UNSCHEDULE] = "DELETE FROM scheduled WHERE task = ?1",
     [TASK_ASK_TO_END] = "UPDATE leases SET cancel = 1 WHERE task = ?1",
-    [TASK_SET_END] = "UPDATE tasks SET state = ?2, finished_ms = ?3, error_code = ?4,"
-                     " error_message = ?5, hook_state = iif(webhook IS NULL, NULL, 'pending')"
-                     " WHERE id = ?1 AND finished_ms = 0",
+    [TASK_SET_END] =
+        "UPDATE tasks SET state = ?2, finished_ms = ?3, error_code = ?4,"
+        " error_message = ?5, result_bytes = ?6, hook_state = iif(webhook IS NULL, NULL, 'pending')"
+        " WHERE id = ?1 AND finished_ms = 0",
     [TASK_ADD_RESULT] = "INSERT INTO task_results VALUES (?1, ?2)",
     [TASK_DROP_BODY] = "DELETE FROM task_bodies WHERE task = ?1",
     [TASK_ACCOUNT] =
@@ -186,14 +189,26 @@ static int find_repeated(struct ledger_db *db, const struct ledger_task *t,
     return rc < 0 ? rc : 1;
 }
 
-static int check_room(struct ledger_db *db, const struct ledger_ask *ask, struct err *err) {
-    sqlite3_stmt *st = ready(db, TASK_WAITING, ask->task->owner);
+static int64_t number_of(struct ledger_db *db, int which, const char *owner) {
+    sqlite3_stmt *st = ready(db, which, owner);
     int64_t n = sqlite3_step(st) == SQLITE_ROW ? sqlite3_column_int64(st, 0) : 0;
     (void)sqlite3_reset(st);
-    if (n < (int64_t)ask->per_key)
-        return 0;
-    return err_set(err, ERR_RATE, "%lld tasks of this key wait already (\"waiting_per_key\")",
-                   (long long)n);
+    return n;
+}
+
+static int check_room(struct ledger_db *db, const struct ledger_ask *ask, struct err *err) {
+    const struct ledger_task *t = ask->task;
+    int64_t n = number_of(db, TASK_WAITING, t->owner);
+    int64_t bytes = number_of(db, TASK_BODIES, t->owner) + (int64_t)strlen(t->body);
+    if (n >= (int64_t)ask->per_key)
+        return err_set(err, ERR_RATE, "%lld tasks of this key wait already (\"waiting_per_key\")",
+                       (long long)n);
+    if (ask->body_bytes > 0 && bytes > ask->body_bytes)
+        return err_set(err, ERR_RATE,
+                       "the tasks of this key that have not ended may have %lld MiB together "
+                       "(\"waiting_mb_per_key\"): wait for some",
+                       (long long)(ask->body_bytes >> 20));
+    return 0;
 }
 
 static int add(struct ledger_db *db, const struct ledger_task *t, struct err *err) {
@@ -210,6 +225,7 @@ static int add(struct ledger_db *db, const struct ledger_task *t, struct err *er
     store_bind_str(st, 11, t->idem_hash);
     store_bind_str(st, 12, t->webhook);
     store_bind_str(st, 13, t->secret);
+    store_bind_int(st, 14, (int64_t)strlen(t->body));
     int rc = store_step(st, "add a task", NULL, err);
     if (rc < 0)
         return rc;
@@ -300,6 +316,7 @@ static int write_end(struct ledger_db *db, const char *id, const struct ledger_t
     store_bind_int(st, 3, db->now_ms());
     store_bind_str(st, 4, end->error_code);
     store_bind_str(st, 5, end->error_message);
+    store_bind_int(st, 6, end->result ? (int64_t)strlen(end->result) : 0);
     int rc = store_step(st, "end a task", &changes, err);
     if (rc == 0 && changes != 1)
         return err_set(err, ERR_CONFLICT, "it has ended already");

@@ -318,7 +318,7 @@ static void renew(struct desk *d) {
 static void on_reaped(void *ctx, const struct ledger_answer *a) {
     struct desk *d = ctx;
     d->reaping = false;
-    d->reap_ms = now_of(d) + DESK_REAP_MS;
+    d->reap_ms = now_of(d) + (a->repeated ? 0 : DESK_REAP_MS);
     if (a->count > 0) {
         log_warn("tasks.interrupted", "count", a->count);
         d->reap_ms = 0;
@@ -393,7 +393,12 @@ void desk_tick(struct desk *d) {
         renew(d);
     if (!d->reaping && now >= d->reap_ms && !d->closed) {
         d->reaping = true;
-        ask(d, &(struct ledger_ask){.op = LEDGER_TASK_REAP, .limit = 64, .keep_ms = d->opt.keep_ms},
+        ask(d,
+            &(struct ledger_ask){.op = LEDGER_TASK_REAP,
+                                 .limit = 64,
+                                 .keep_ms = d->opt.keep_ms,
+                                 .keep_tasks = d->opt.keep_tasks,
+                                 .keep_bytes = d->opt.keep_bytes},
             on_reaped, d);
     }
     if (!d->claiming && !d->closed && d->nheld < d->opt.slots && now >= d->claim_ms)

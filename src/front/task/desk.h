@@ -34,6 +34,8 @@ struct desk_options {
     size_t slots;                 /* tasks at a time */
     size_t per_key;               /* of them, of one key, on all servers together */
     int64_t keep_ms;              /* how long ended tasks are kept; 0: for ever */
+    int64_t keep_tasks;           /* how many of them; 0: all */
+    int64_t keep_bytes;           /* and of their results; 0: all */
     int64_t (*now_ms)(void *ctx); /* monotonic */
     void (*ask)(void *ctx, const struct ledger_ask *ask, ledger_on_answer on_answer,
                 void *answer_ctx);

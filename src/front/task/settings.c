@@ -9,7 +9,10 @@ struct task_settings task_settings_default(void) {
     return (struct task_settings){.slots = LIMIT_TASK_SLOTS,
                                   .per_key = LIMIT_TASK_PER_KEY,
                                   .waiting_per_key = LIMIT_TASK_WAITING_PER_KEY,
-                                  .keep_s = LIMIT_TASK_KEEP_S};
+                                  .waiting_mb_per_key = LIMIT_TASK_WAITING_MB_PER_KEY,
+                                  .keep_s = LIMIT_TASK_KEEP_S,
+                                  .keep_tasks = LIMIT_TASK_KEEP_TASKS,
+                                  .keep_mb = LIMIT_TASK_KEEP_MB};
 }
 
 void task_settings_finish(struct task_settings *s) {
@@ -37,7 +40,10 @@ size_t task_settings_table(struct task_settings *s, struct setting out[SETTINGS_
         SETTING_FIXED("slots", s->slots, 0, 1024),
         SETTING_FIXED("per_key", s->per_key, 1, 1024),
         SETTING("waiting_per_key", s->waiting_per_key, 1, 10000000),
+        SETTING("waiting_mb_per_key", s->waiting_mb_per_key, 1, 1048576),
         SETTING_FIXED("keep_s", s->keep_s, 60, 3153600000),
+        SETTING_FIXED("keep_tasks", s->keep_tasks, 1, 1000000000),
+        SETTING_FIXED("keep_mb", s->keep_mb, 1, 1048576),
     };
     memcpy(out, table, sizeof(table));
     return ARRAY_LEN(table);

@@ -8,11 +8,14 @@
 #include <stdint.h>
 
 struct task_settings {
-    int64_t slots;            /* that run at a time */
-    int64_t per_key;          /* of them, of one key */
-    int64_t waiting_per_key;  /* that wait, of one key */
-    int64_t keep_s;           /* for so long after their end */
-    json_t *private_webhooks; /* "host:port" of receivers that need not be public; or NULL */
+    int64_t slots;              /* that run at a time */
+    int64_t per_key;            /* of them, of one key */
+    int64_t waiting_per_key;    /* that wait, of one key */
+    int64_t waiting_mb_per_key; /* what those of one key that have not ended may take */
+    int64_t keep_s;             /* for so long after their end */
+    int64_t keep_tasks;         /* so many that have ended */
+    int64_t keep_mb;            /* so much of their results */
+    json_t *private_webhooks;   /* "host:port" of receivers that need not be public; or NULL */
 };
 
 struct task_settings task_settings_default(void);

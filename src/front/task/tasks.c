@@ -214,6 +214,8 @@ struct tasks *tasks_create(const struct tasks_options *options) {
                                                  .slots = (size_t)s->slots,
                                                  .per_key = (size_t)s->per_key,
                                                  .keep_ms = s->keep_s * 1000,
+                                                 .keep_tasks = s->keep_tasks,
+                                                 .keep_bytes = s->keep_mb << 20,
                                                  .now_ms = now_ms,
                                                  .ask = ask,
                                                  .start = start,
