@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <seccomp.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -92,6 +93,9 @@ static int load(bool opening, struct err *err) {
     filter_allow_memory(f);
     filter_allow_if(f, SCMP_SYS(sched_setaffinity), FILTER_ARGS(SCMP_A0(SCMP_CMP_EQ, 0)));
     filter_allow_if(f, SCMP_SYS(socketpair), FILTER_ARGS(SCMP_A0(SCMP_CMP_EQ, AF_UNIX)));
+    /* wire/tray.h */
+    filter_allow_if(f, SCMP_SYS(memfd_create),
+                    FILTER_ARGS(SCMP_A1(SCMP_CMP_EQ, MFD_CLOEXEC | MFD_ALLOW_SEALING)));
     if (opening)
         filter_allow(f, OPENING, ARRAY_LEN(OPENING));
     else

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "wire/frame.h"
+#include "wire/tray.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +16,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -31,6 +33,11 @@ enum {
     BUDGET_RESULTS = 4,      /* ...and of the largest results that nobody has read */
     EXPORTS_MAX = 4,
     WATCH_GRACE_MS = 2000,
+    TRAY_WAIT_NS = 50000,
+    LOOK_NS = 2000000,   /* between two looks whether processors are short */
+    HELD_UP_NS = 200000, /* by what is usual */
+    SHORT_MIN_MS = 100,
+    SHORT_MAX_MS = 10000,
 };
 
 struct grant {
@@ -49,15 +56,18 @@ struct grant {
     size_t out_sent;
     int64_t stalled_ms; /* since when it neither reads nor finishes its frame; 0: it does */
     bool ready;         /* a whole frame may be waiting */
+    struct tray *tray;  /* NULL: it was not asked for */
+    bool asked_tray;
     const char *doomed; /* the reason why it is cut off at the end of this turn */
 };
 _Static_assert(FACET_METHODS_MAX + DB_METHOD_NAMED <= 64, "a method is a bit");
 
-/* Where it may run; read before the filter is loaded. */
+/* Where it may run, and how long it had to wait for that; before the filter is loaded. */
 static cpu_set_t all_processors;
+static int schedstat_fd = -1;
 
 struct server {
-    int near;                  /* the processor it was called to, -1: none */
+    uint64_t near;             /* what it was asked by FACET_NEAR, 0: nothing */
     const struct grant *whose; /* who called it there */
     int64_t moved_ns;
     struct db *db;
@@ -67,6 +77,12 @@ struct server {
     struct buf reply;
     struct grant *grants[FACET_GRANTS_MAX];
     size_t ngrants;
+    struct grant *talker; /* whose tray is watched */
+    bool others;          /* have called since it was */
+    int64_t short_ms;     /* so long processors were thought to be short, the last time */
+    int64_t short_until_ns;
+    int64_t held_up_ns;    /* as it was */
+    int64_t looked_ns;     /* then */
     struct grant *current; /* whose call runs */
     struct db_call call;
     unsigned call_method;
@@ -229,6 +245,7 @@ static void doom(struct grant *g, const char *reason) {
 static void grant_destroy(struct grant *g) {
     if (!g)
         return;
+    tray_close(g->tray);
     fd_close(&g->fd); /* epoll forgets it: there is no second descriptor of this end */
     wire_reader_finish(&g->in);
     buf_finish(&g->out);
@@ -237,7 +254,7 @@ static void grant_destroy(struct grant *g) {
 
 /* Frees those that were cut off in this turn: their events may have been waiting until now. */
 static void come_home(struct server *s) {
-    s->near = -1;
+    s->near = 0;
     s->whose = NULL;
     (void)sched_setaffinity(0, sizeof(all_processors), &all_processors);
 }
@@ -258,8 +275,10 @@ static void reap(struct server *s) {
         if (strcmp(g->doomed, "closed") != 0 && strcmp(g->doomed, "revoked") != 0)
             log_warn("facet.cut", "grant", (int64_t)g->id, "label", g->label, "reason", g->doomed);
         s->grants[i] = s->grants[--s->ngrants];
-        if (s->whose == g && s->near >= 0)
+        if (s->whose == g && s->near > 0)
             come_home(s);
+        if (s->talker == g)
+            s->talker = NULL;
         grant_destroy(g);
     }
 }
@@ -330,6 +349,11 @@ static void answer(struct server *s, struct grant *g, uint64_t id, bool ok) {
     const struct buf *json = &s->db->out;
     struct wire_out out = {
         .type = ok ? FACET_RESULT : FACET_FAIL, .id = id, .pieces = {{json->data, json->len}}};
+    uint8_t head[WIRE_HEAD_SIZE];
+    wire_head_encode(head, out.type, id, json->len, 0);
+    struct wire_piece frame[] = {{head, sizeof(head)}, {json->data, json->len}};
+    if (g->tray && tray_put(g->tray, TRAY_ANSWER, frame, ARRAY_LEN(frame)))
+        return;
     ssize_t n = wire_try_send(g->fd, &out);
     if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
         doom(g, "closed");
@@ -338,8 +362,6 @@ static void answer(struct server *s, struct grant *g, uint64_t id, bool ok) {
     size_t sent = n < 0 ? 0 : (size_t)n;
     if (sent == wire_out_size(&out))
         return;
-    uint8_t head[WIRE_HEAD_SIZE];
-    wire_head_encode(head, out.type, id, json->len, 0);
     if (sent < sizeof(head))
         (void)buf_add(&g->out, head + sent, sizeof(head) - sent);
     size_t skip = sent > sizeof(head) ? sent - sizeof(head) : 0;
@@ -383,25 +405,99 @@ static bool admit(struct server *s, struct grant *g, const char *name, size_t le
     return true;
 }
 
-/* Comes to the processor where a holder waits, or is free again when another asks. A holder that
- * calls it here and there moves it a thousand times a second at most. */
+/* Comes to the processor where a holder waits, or leaves it to the holder alone, or is free again
+ * when another asks. A holder that calls it here and there moves it a thousand times a second at
+ * most. */
 static void come_near(struct server *s, const struct grant *g, uint64_t hint) {
-    int cpu = (int)hint - 1;
-    bool stays = cpu == s->near && (cpu < 0 || g == s->whose);
-    if (stays || cpu >= CPU_SETSIZE || s->call_ns - s->moved_ns < 1000000)
+    bool stays = hint == s->near && (hint == 0 || g == s->whose);
+    if (stays || s->call_ns - s->moved_ns < 1000000)
         return;
+    size_t cpu = (hint & ~(uint64_t)FACET_APART) - 1;
     s->moved_ns = s->call_ns;
-    if (cpu < 0) {
+    if (hint == 0) {
         come_home(s);
         return;
     }
+    if (cpu >= CPU_SETSIZE || !CPU_ISSET(cpu, &all_processors))
+        return;
     cpu_set_t set;
     CPU_ZERO(&set);
-    CPU_SET((size_t)cpu, &set);
-    if (!CPU_ISSET((size_t)cpu, &all_processors) || sched_setaffinity(0, sizeof(set), &set) < 0)
+    CPU_SET(cpu, &set);
+    if (hint & FACET_APART)
+        CPU_XOR(&set, &set, &all_processors);
+    if (CPU_COUNT(&set) == 0 || sched_setaffinity(0, sizeof(set), &set) < 0)
         return;
-    s->near = cpu;
+    s->near = hint;
     s->whose = g;
+}
+
+/* Nanoseconds that it could have run and did not, because others had the processors; 0 if the
+ * kernel does not say. */
+static int64_t held_up_ns(void) {
+    char text[80];
+    ssize_t n = schedstat_fd >= 0 ? pread(schedstat_fd, text, sizeof(text) - 1, 0) : 0;
+    text[MAX(n, (ssize_t)0)] = 0;
+    const char *second = strchr(text, ' ');
+    return second ? strtoll(second, NULL, 10) : 0;
+}
+
+static void begin_look(struct server *s) {
+    s->looked_ns = clock_mono_ns();
+    s->held_up_ns = held_up_ns();
+}
+
+/* Whether others had the processors for a good part of the time since it was looked last. Then it
+ * waits awake for nobody for a time, and each time for longer: apart is for idle processors. */
+static bool is_short(struct server *s) {
+    int64_t since = s->looked_ns;
+    int64_t held_up = s->held_up_ns;
+    begin_look(s);
+    held_up = s->held_up_ns - held_up;
+    if (held_up <= MAX((s->looked_ns - since) * 2 / 5, (int64_t)HELD_UP_NS)) {
+        s->short_ms -= s->short_ms / 32;
+        return false;
+    }
+    s->short_ms = MIN(MAX(2 * s->short_ms, (int64_t)SHORT_MIN_MS), (int64_t)SHORT_MAX_MS);
+    s->short_until_ns = s->looked_ns + s->short_ms * 1000000;
+    return true;
+}
+
+static void make_tray(struct grant *g) {
+    _cleanup_(close) int fd = -1;
+    struct err err;
+    g->asked_tray = true;
+    if (tray_create(&g->tray, &fd, &err) < 0)
+        return; /* the socket does */
+    struct wire_out out = {.type = FACET_TRAY, .fds = &fd, .nfds = 1};
+    if (wire_try_send(g->fd, &out) != (ssize_t)wire_out_size(&out))
+        doom(g, "does not read its results");
+}
+
+/* A holder that talks gets a tray, and is waited for awake: one at a time, from another processor,
+ * and none while processors are short. */
+static void begin_talk(struct server *s, struct grant *g) {
+    if (!g->asked_tray)
+        make_tray(g);
+    if (!g->tray || g->doomed)
+        return;
+    s->talker = g;
+    s->others = false;
+    begin_look(s);
+    tray_set_open(g->tray, true);
+    tray_watch(g->tray, TRAY_CALL);
+}
+
+static void go_where_asked(struct server *s, struct grant *g, uint64_t hint) {
+    s->others |= g != s->talker;
+    bool apart = hint & FACET_APART;
+    bool can = s->call_ns >= s->short_until_ns && (!s->talker || s->talker == g);
+    if (apart && !can)
+        hint &= ~(uint64_t)FACET_APART;
+    come_near(s, g, hint);
+    if (apart && !can && g->tray)
+        tray_set_open(g->tray, false);
+    else if (apart && !s->talker && s->near == hint && s->whose == g)
+        begin_talk(s, g);
 }
 
 static void on_call(struct server *s, struct grant *g, const struct wire_frame *f) {
@@ -420,7 +516,7 @@ static void on_call(struct server *s, struct grant *g, const struct wire_frame *
     }
     s->call_ns = clock_mono_ns();
     s->call_wall_ms = clock_wall_ms();
-    come_near(s, g, f->id >> FACET_NEAR_SHIFT);
+    go_where_asked(s, g, f->id >> FACET_NEAR_SHIFT);
     g->calls++;
     s->calls++;
     s->active_ms = s->call_ns / 1000000;
@@ -482,9 +578,8 @@ static void run_calls(struct server *s, struct grant *g) {
     }
 }
 
-static void on_readable(struct server *s, struct grant *g) {
-    struct err err;
-    int rc = wire_recv(&g->in, g->fd, &err);
+/* rc: what the socket or the tray brought. */
+static void on_input(struct server *s, struct grant *g, int rc) {
     if (rc < 0) {
         doom(g, rc == -ERR_CANCELLED ? "closed" : "broke the protocol");
         return;
@@ -499,6 +594,11 @@ static void on_readable(struct server *s, struct grant *g) {
     }
     if (rc > 0)
         run_calls(s, g);
+}
+
+static void on_readable(struct server *s, struct grant *g) {
+    struct err err;
+    on_input(s, g, wire_recv(&g->in, g->fd, &err));
 }
 
 static void on_writable(struct server *s, struct grant *g) {
@@ -704,9 +804,42 @@ static int on_time(struct server *s) {
     return (int)MIN(wait, (int64_t)3600000);
 }
 
+static bool read_tray(struct server *s, struct grant *g, bool last) {
+    struct err err;
+    int rc = tray_take(g->tray, TRAY_CALL, last, &g->in, &err);
+    on_input(s, g, rc);
+    return rc != 0;
+}
+
+static bool end_talk(struct server *s) {
+    struct grant *g = s->talker;
+    s->talker = NULL;
+    if (is_short(s))
+        tray_set_open(g->tray, false);
+    return read_tray(s, g, true);
+}
+
+/* Talks with the holder that is watched. True while it goes on. */
+static bool talk(struct server *s) {
+    struct grant *g = s->talker;
+    if (!g)
+        return false;
+    for (int i = 0; i < TURN_CALLS; i++) {
+        bool idle = !g->doomed && g->out.len == 0 && !g->ready;
+        if (!idle || !tray_wait(g->tray, TRAY_CALL, s->others ? 0 : TRAY_WAIT_NS))
+            return end_talk(s);
+        read_tray(s, g, false);
+    }
+    s->others = false;
+    bool look = s->call_ns - s->looked_ns > LOOK_NS;
+    return look && is_short(s) ? end_talk(s) : true;
+}
+
 static void turn(struct server *s) {
     struct epoll_event events[32];
-    int n = epoll_wait(s->epoll, events, ARRAY_LEN(events), on_time(s));
+    bool talks = talk(s);
+    int wait = on_time(s);
+    int n = epoll_wait(s->epoll, events, ARRAY_LEN(events), talks ? 0 : wait);
     for (int i = 0; i < n; i++) {
         struct grant *g = events[i].data.ptr;
         if (!g)
@@ -729,13 +862,14 @@ static void turn(struct server *s) {
 
 int serve_epoll(void) {
     (void)sched_getaffinity(0, sizeof(all_processors), &all_processors);
+    schedstat_fd = open("/proc/self/schedstat", O_RDONLY | O_CLOEXEC);
     return epoll_create1(EPOLL_CLOEXEC);
 }
 
 int serve_run(struct db *db, int epoll, const struct serve_options *o) {
     struct server *s = xcalloc(1, sizeof(*s));
     *s = (struct server){.db = db,
-                         .near = -1,
+                         .near = 0,
                          .epoll = epoll,
                          .control = o->control,
                          .idle_ms = o->idle_ms,

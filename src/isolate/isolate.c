@@ -8,6 +8,7 @@
 #include "base/rand.h"
 #include "isolate/probe.h"
 #include "isolate/quick.h"
+#include "isolate/stay.h"
 #include "isolate/webhost.h"
 #include "wire/facet.h"
 #include "wire/isolate.h"
@@ -15,7 +16,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,11 @@
 
 static struct isolate *self;
 
-enum { CRASH_STACK = 65536 };
+enum {
+    CRASH_STACK = 65536,
+    TRAY_WAIT_NS = 100000,
+    TRAY_TURNS = 32, /* answers in a tray before the sockets are looked at */
+};
 /* Room above the memory limit before the kernel refuses addresses: the check after a collection
  * should find the program first, because it can say what happened. */
 #define ADDRESS_SLACK (96u << 20)
@@ -387,84 +391,9 @@ static HOST(host_done) {
     return JSValueMakeUndefined(ctx);
 }
 
-/* ---- staying together ---- */
+/* ---- calls on capabilities ---- */
 
-/* A program that waits for each answer before it asks the next question takes turns with its facet.
- * On one processor a turn is a switch of tasks; on two it is an interrupt to a processor that went
- * to sleep, which takes ten times as long. So while such a conversation lasts, the isolate stays
- * where it is and tells the facet to come there. A program that computes instead runs wherever
- * there is room: at the latest after two ticks without a turn. */
-enum { STAY_TURNS = 3, STAY_NS = 300000, STAY_TICK_US = 5000 };
-
-static struct {
-    cpu_set_t all;
-    bool possible;
-    volatile sig_atomic_t bound;
-    volatile sig_atomic_t turns; /* in a row */
-    sig_atomic_t ticked;         /* turns at the last tick */
-    int64_t woke_ns;             /* when it began to run last */
-} stay;
-
-static void stay_init(void) {
-    stay.possible =
-        sched_getaffinity(0, sizeof(stay.all), &stay.all) == 0 && CPU_COUNT(&stay.all) > 1;
-}
-
-/* The upper bits of a call's id. */
-uint64_t isolate_hint(void) {
-    int cpu = stay.turns >= STAY_TURNS ? sched_getcpu() : -1;
-    return cpu >= 0 ? (uint64_t)(cpu + 1) << FACET_NEAR_SHIFT : 0;
-}
-
-static void stay_tick(long every_us) {
-    struct itimerval t = {.it_interval = {.tv_usec = every_us}, .it_value = {.tv_usec = every_us}};
-    (void)setitimer(ITIMER_VIRTUAL, &t, NULL);
-}
-
-static void stay_leave(void) {
-    if (!stay.bound)
-        return;
-    stay.bound = false;
-    stay_tick(0);
-    (void)sched_setaffinity(0, sizeof(stay.all), &stay.all);
-}
-
-static void on_stay_tick(int sig) {
-    (void)sig;
-    if (stay.turns == stay.ticked)
-        stay_leave();
-    stay.ticked = stay.turns;
-}
-
-static void stay_here(void) {
-    int cpu = sched_getcpu();
-    cpu_set_t here;
-    CPU_ZERO(&here);
-    if (cpu < 0 || stay.bound)
-        return;
-    CPU_SET((size_t)cpu, &here);
-    if (sched_setaffinity(0, sizeof(here), &here) < 0)
-        return;
-    stay.bound = true;
-    stay.ticked = stay.turns;
-    stay_tick(STAY_TICK_US);
-}
-
-/* It is about to wait. */
-static void stay_or_leave(const struct isolate *iso) {
-    size_t pending = 0;
-    for (size_t i = 0; i < iso->nbindings; i++)
-        pending += iso->bindings[i].pending;
-    bool turn = stay.possible && pending == 1 && iso->calls && !iso->calls->next &&
-                clock_mono_ns() - stay.woke_ns < STAY_NS;
-    stay.turns = turn ? stay.turns + 1 : 0;
-    if (stay.turns > STAY_TURNS)
-        stay_here();
-    else
-        stay_leave();
-}
-
-void isolate_flush(struct isolate_socket *b) {
+static void flush(struct isolate_socket *b) {
     while (b->fd >= 0 && b->out.len > 0) {
         ssize_t n = send(b->fd, b->out.data, b->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
@@ -473,6 +402,35 @@ void isolate_flush(struct isolate_socket *b) {
             return; /* full: POLLOUT comes; broken: the reader finds out */
         buf_consume(&b->out, (size_t)n);
     }
+}
+
+uint32_t isolate_pending(const struct isolate *iso) {
+    uint32_t n = 0;
+    for (size_t i = 0; i < iso->nbindings; i++)
+        n += iso->bindings[i].pending;
+    return n;
+}
+
+/* Only if nothing is on its way: answers come in the order of their calls. */
+static bool put_in_tray(struct isolate *iso, struct isolate_socket *b, size_t before) {
+    if (!stay_is_apart() || before > 0 || isolate_pending(iso) > 0)
+        return false;
+    b->awaits_tray = b->tray && tray_is_open(b->tray);
+    if (b->awaits_tray)
+        tray_watch(b->tray, TRAY_ANSWER);
+    struct wire_piece frame = {b->out.data, b->out.len};
+    if (b->awaits_tray && tray_put(b->tray, TRAY_CALL, &frame, 1))
+        return true;
+    stay_missed();
+    return false;
+}
+
+void isolate_send_call(struct isolate *iso, struct isolate_socket *b, size_t before) {
+    if (put_in_tray(iso, b, before))
+        buf_clear(&b->out);
+    else
+        flush(b);
+    b->pending++;
 }
 
 /* Why a call of so many bytes does not go out, NULL if it does. */
@@ -513,13 +471,13 @@ static HOST(host_bind) {
     if (why)
         return engine_text(&self->engine, why, strlen(why));
     uint8_t head[WIRE_HEAD_SIZE];
-    wire_head_encode(head, ISOLATE_BINDING_CALL, (uint64_t)number(ctx, argv[1]) | isolate_hint(),
+    wire_head_encode(head, ISOLATE_BINDING_CALL, (uint64_t)number(ctx, argv[1]) | stay_hint(),
                      payload, 0);
+    size_t before = b->out.len;
     (void)buf_add(&b->out, head, sizeof(head));
     pack_bytes(&b->out, method, method_len);
     (void)buf_add(&b->out, json, json_len);
-    isolate_flush(b);
-    b->pending++;
+    isolate_send_call(self, b, before);
     if (self->current)
         self->current->binding_calls++;
     return engine_text(&self->engine, "", 0);
@@ -725,9 +683,16 @@ static bool read_channel(struct isolate *iso) {
     return true;
 }
 
+static void close_tray(struct isolate_socket *b) {
+    tray_close(b->tray);
+    b->tray = NULL;
+    b->awaits_tray = false;
+}
+
 static void binding_gone(struct isolate *iso, size_t i, const char *why) {
     struct isolate_socket *b = &iso->bindings[i];
     fd_close(&b->fd);
+    close_tray(b);
     b->pending = 0;
     JSValueRef args[] = {JSValueMakeNumber(iso->engine.ctx, (double)i),
                          engine_text(&iso->engine, why, strlen(why))};
@@ -749,25 +714,64 @@ static bool take_reply(struct isolate *iso, size_t i, const struct wire_frame *f
     return JSValueToBoolean(ctx, known);
 }
 
-static void read_binding(struct isolate *iso, size_t i) {
+/* The facet's offer to talk by memory. One that is not what it should be is no reason to part. */
+static int take_tray(struct isolate_socket *b, struct wire_frame *f) {
+    struct err err;
+    _cleanup_(close) int fd = wire_frame_take_fd(f, 0);
+    if (fd < 0 || b->tray || b->pending == 0)
+        return -ERR_PROTOCOL;
+    (void)tray_open(&b->tray, fd, &err);
+    return 0;
+}
+
+static int take_frame(struct isolate *iso, size_t i, struct wire_frame *f) {
+    struct isolate_socket *b = &iso->bindings[i];
+    if (f->type == FACET_TRAY && f->nfds == 1)
+        return take_tray(b, f);
+    if ((f->type != ISOLATE_BINDING_RESULT && f->type != ISOLATE_BINDING_FAIL) || b->pending == 0 ||
+        f->nfds > 0)
+        return -ERR_PROTOCOL;
+    b->pending--;
+    return take_reply(iso, i, f) ? 0 : -ERR_PROTOCOL;
+}
+
+static void take_frames(struct isolate *iso, size_t i, int rc) {
     struct isolate_socket *b = &iso->bindings[i];
     struct err err;
-    int rc = wire_recv(&b->reader, b->fd, &err);
     struct wire_frame f;
     while (rc >= 0 && b->fd >= 0 && (rc = wire_next(&b->reader, &f, &err)) == 1) {
-        if ((f.type != ISOLATE_BINDING_RESULT && f.type != ISOLATE_BINDING_FAIL) ||
-            b->pending == 0 || f.nfds > 0) {
-            wire_frame_finish(&f);
-            rc = -ERR_PROTOCOL;
-            break;
-        }
-        b->pending--;
-        if (!take_reply(iso, i, &f))
-            rc = -ERR_PROTOCOL;
+        rc = take_frame(iso, i, &f);
+        wire_frame_finish(&f);
     }
     if (rc < 0)
         binding_gone(iso, i,
                      rc == -ERR_CANCELLED ? "was withdrawn" : "sent what is not a valid reply");
+}
+
+static void read_binding(struct isolate *iso, size_t i) {
+    struct err err;
+    take_frames(iso, i, wire_recv(&iso->bindings[i].reader, iso->bindings[i].fd, &err));
+}
+
+/* Waits awake for an answer in a tray, if one is due there: true if it came. After this none comes
+ * there, so that what the sockets have is later than it. */
+static bool read_trays(struct isolate *iso) {
+    struct err err;
+    for (size_t i = 0; i < iso->nbindings; i++) {
+        struct isolate_socket *b = &iso->bindings[i];
+        if (!b->awaits_tray)
+            continue;
+        if (!tray_wait(b->tray, TRAY_ANSWER, stay_is_apart() ? TRAY_WAIT_NS : 0))
+            stay_missed();
+        b->awaits_tray = false;
+        int rc = tray_take(b->tray, TRAY_ANSWER, true, &b->reader, &err);
+        if (rc == 0)
+            continue;
+        stay_woke();
+        take_frames(iso, i, rc);
+        return true;
+    }
+    return false;
 }
 
 /* ---- the event loop ---- */
@@ -803,6 +807,10 @@ bool isolate_step(struct isolate *iso, int max_wait_ms) {
         isolate_prelude(iso, ENGINE_STUCK, 0, NULL, NULL);
     if (iso->reset && !iso->calls)
         return true; /* nothing is worth waiting for */
+    stay_or_leave(iso->calls && !iso->calls->next && isolate_pending(iso) == 1);
+    bool came = read_trays(iso);
+    if (came && ++iso->by_tray % TRAY_TURNS != 0)
+        return true;
     struct pollfd p[1 + WIRE_FDS_MAX];
     p[0] = (struct pollfd){.fd = iso->channel, .events = POLLIN};
     for (size_t i = 0; i < iso->nbindings; i++) {
@@ -810,14 +818,13 @@ bool isolate_step(struct isolate *iso, int max_wait_ms) {
         p[1 + i] = (struct pollfd){.fd = b->fd,
                                    .events = (short)(b->out.len > 0 ? POLLIN | POLLOUT : POLLIN)};
     }
-    stay_or_leave(iso);
-    int n = poll(p, 1 + iso->nbindings, wait_ms(iso, max_wait_ms));
-    stay.woke_ns = clock_mono_ns();
+    int n = poll(p, 1 + iso->nbindings, came ? 0 : wait_ms(iso, max_wait_ms));
+    stay_woke();
     if (n <= 0)
         return true;
     for (size_t i = 0; i < iso->nbindings; i++) {
         if (p[1 + i].revents & POLLOUT)
-            isolate_flush(&iso->bindings[i]);
+            flush(&iso->bindings[i]);
         if (p[1 + i].revents & (POLLIN | POLLHUP | POLLERR))
             read_binding(iso, i);
     }
@@ -828,8 +835,10 @@ bool isolate_serve(struct isolate *iso) {
     while (isolate_step(iso, -1))
         if (iso->reset && !iso->calls) {
             stay_leave();
-            for (size_t i = 0; i < iso->nbindings; i++)
+            for (size_t i = 0; i < iso->nbindings; i++) {
+                close_tray(&iso->bindings[i]);
                 fd_close(&iso->bindings[i].fd);
+            }
             return true;
         }
     return false;
@@ -870,6 +879,7 @@ void isolate_close(struct isolate *iso) {
     quick_clear(iso);
     wire_reader_finish(&iso->reader);
     for (size_t i = 0; i < iso->nbindings; i++) {
+        close_tray(&iso->bindings[i]);
         fd_close(&iso->bindings[i].fd);
         wire_reader_finish(&iso->bindings[i].reader);
         buf_finish(&iso->bindings[i].out);
@@ -893,7 +903,7 @@ static void install_handlers(void) {
         (void)sigaction(crashes[i], &sa, NULL);
     sa = (struct sigaction){.sa_handler = on_cpu_limit, .sa_flags = SA_ONSTACK | SA_RESTART};
     (void)sigaction(SIGPROF, &sa, NULL);
-    sa.sa_handler = on_stay_tick;
+    sa.sa_handler = stay_on_tick;
     (void)sigaction(SIGVTALRM, &sa, NULL);
     sa = (struct sigaction){.sa_handler = SIG_IGN};
     (void)sigaction(SIGPIPE, &sa, NULL);

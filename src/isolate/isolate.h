@@ -6,6 +6,7 @@
 #include "isolate/engine.h"
 #include "isolate/output.h"
 #include "wire/frame.h"
+#include "wire/tray.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,7 +16,9 @@ struct isolate_socket {
     int fd;
     uint32_t pending;
     struct wire_reader reader;
-    struct buf out; /* what the socket did not take yet */
+    struct buf out;    /* what the socket did not take yet */
+    struct tray *tray; /* NULL: the facet offered none */
+    bool awaits_tray;  /* the answer may come there */
 };
 
 struct isolate_limits {
@@ -63,6 +66,7 @@ struct isolate {
     struct wire_reader reader;
     struct isolate_socket bindings[WIRE_FDS_MAX];
     size_t nbindings;
+    uint32_t by_tray;             /* answers that came so */
     struct isolate_limits limits; /* of RUN; a CALL may have others */
     double timer_at_ms;           /* monotonic; negative: no timer */
     uint32_t timers;              /* of the program */
@@ -98,10 +102,10 @@ void isolate_reborn(struct isolate *iso, uint32_t restored, uint32_t dropped, ui
 
 /* For quick.c. */
 struct isolate_call *isolate_find_call(const struct isolate *iso, uint64_t id);
-/* Sends what is in b->out, or as much as the socket takes. */
-void isolate_flush(struct isolate_socket *b);
-/* The upper bits of a call's id: where the isolate waits for its answer. */
-uint64_t isolate_hint(void);
+/* Calls that wait for their answers. */
+uint32_t isolate_pending(const struct isolate *iso);
+/* Sends the call that was added to b->out behind so many bytes, or as much as the socket takes. */
+void isolate_send_call(struct isolate *iso, struct isolate_socket *b, size_t before);
 /* Calls a function of the prelude; one that throws ends the isolate. */
 void isolate_prelude(struct isolate *iso, enum engine_function f, size_t n, const JSValueRef args[],
                      JSValueRef *ret_value);

@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "isolate/rows.h"
+#include "isolate/stay.h"
 #include "wire/facet.h"
 #include "wire/isolate.h"
 #include "wire/pack.h"
@@ -188,10 +189,9 @@ HOST(quick_host_ask) {
     q->call = iso->current->id;
     q->binding = i;
     q->dropped = false;
-    wire_head_encode((uint8_t *)b->out.data, ISOLATE_BINDING_CALL, q->id | isolate_hint(),
+    wire_head_encode((uint8_t *)b->out.data, ISOLATE_BINDING_CALL, q->id | stay_hint(),
                      b->out.len - WIRE_HEAD_SIZE, 0);
-    isolate_flush(b);
-    b->pending++;
+    isolate_send_call(iso, b, 0);
     iso->current->binding_calls++;
     return promise;
 }

@@ -216,6 +216,8 @@ static void add_rules(struct filter *f, const struct lock_options *options) {
     filter_allow_if(f, SCMP_SYS(sendto), FILTER_ARGS(SCMP_A4(SCMP_CMP_EQ, 0)));
     /* Where it runs itself. */
     filter_allow_if(f, SCMP_SYS(sched_setaffinity), FILTER_ARGS(SCMP_A0(SCMP_CMP_EQ, 0)));
+    /* Whether shared memory that it was given can shrink under it. */
+    filter_allow_if(f, SCMP_SYS(fcntl), FILTER_ARGS(SCMP_A1(SCMP_CMP_EQ, F_GET_SEALS)));
     /* Its own limits, which it can only lower. */
     filter_allow_if(f, SCMP_SYS(prlimit64), FILTER_ARGS(SCMP_A0(SCMP_CMP_EQ, 0)));
     if (options->ioctl_request)

@@ -16,6 +16,7 @@
 
 static struct front front;
 static struct kit_result last;
+static int facets[WIRE_FDS_MAX];
 
 void kit_start(const char *env_name, uint32_t flags) {
     const char *path = getenv(env_name);
@@ -31,6 +32,10 @@ void kit_start(const char *env_name, uint32_t flags) {
 void kit_stop(void) {
     front_outcome_finish(&last.out);
     front_stop(&front);
+}
+
+int kit_facet(size_t i) {
+    return facets[i];
 }
 
 struct front *kit_front(void) {
@@ -98,13 +103,13 @@ static void run_in(struct front_isolate *iso, const struct kit_run *run) {
                           .spec = run->spec ? run->spec : "{" KIT_ENV "}",
                           .nfds = 2,
                           .timeout_ms = run->timeout_ms,
-                          .answer = kit_answer};
+                          .answer = run->answer ? run->answer : kit_answer};
     struct err err;
     for (size_t i = 0; i < r.nfds; i++) {
         int ends[2];
         if (fd_pair(ends, &err) < 0)
             abort();
-        r.facets[i] = ends[0];
+        r.facets[i] = facets[i] = ends[0];
         r.fds[i] = ends[1];
     }
     front_send_run(iso, 1, &r);

@@ -17,6 +17,9 @@ struct kit_run {
     struct isolate_run_limits limits;
     uint32_t flags;
     int timeout_ms;
+    /* In place of kit_answer(). */
+    uint16_t (*answer)(void *arg, size_t i, const char *method, const char *args, uint64_t id,
+                       const char **ret_json);
 };
 
 struct kit_result {
@@ -42,6 +45,8 @@ const struct kit_result *kit_main(const char *body);
 /* The same with a file of tests/isolate/js. */
 const struct kit_result *kit_file(const char *name);
 const char *kit_logs(void);
+/* This side's end of capability i, while a run lasts. */
+int kit_facet(size_t i);
 
 void kit_expect_result(const char *json);
 void kit_expect_error(const char *part);

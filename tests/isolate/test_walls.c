@@ -76,6 +76,7 @@ static void a_forbidden_call_kills_the_isolate_alone(void **state) {
         {"pidfd_getfd", SYS_pidfd_getfd, "3, 3, 0"},
         {"ioctl", SYS_ioctl, "0, 21505, 0"},
         {"fcntl", SYS_fcntl, "0, 1, 0"},
+        {"fcntl that seals", SYS_fcntl, "0, 1033, 0"},
         {"dup", SYS_dup, "0"},
         {"memfd_create", SYS_memfd_create, "'x', 0"},
         {"prctl", SYS_prctl, "4, 1, 0, 0, 0"},

@@ -93,6 +93,14 @@ static int memory(void) {
                : 0;
 }
 
+static int memory_file(void) {
+    return memfd_create("x", MFD_CLOEXEC | MFD_ALLOW_SEALING) < 0 ? errno : 0;
+}
+
+static int open_memory_file(void) {
+    return memfd_create("x", 0) < 0 ? errno : 0;
+}
+
 static int new_process(void) {
     return fork() < 0 ? errno : 0;
 }
@@ -146,6 +154,8 @@ static void what_is_not_listed_ends_the_process(void **state) {
         {"ptrace", trace, 1000 + SIGSYS, 1000 + SIGSYS},
         {"kill", kill_parent, 1000 + SIGSYS, 1000 + SIGSYS},
         {"executable memory", executable_memory, 1000 + SIGSYS, 1000 + SIGSYS},
+        {"memory file", memory_file, 0, 0},
+        {"memory file that exec inherits", open_memory_file, 1000 + SIGSYS, 1000 + SIGSYS},
         {"memory", memory, 0, 0},
         {"open inside", open_inside, 0, 1000 + SIGSYS},
         {"open outside", open_outside, EACCES, 1000 + SIGSYS},

@@ -1,0 +1,316 @@
+/* Talking with the real cay-facet by a tray: honestly, and as an isolate would that was taken over.
+ * It is up to the facet whether it watches (processors may be short); what is asked is answered
+ * either way. */
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "client.h"
+#include "unit.h"
+#include "wire/tray.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { TRIES = 40, TRY_MS = 500, LIE_MS = 20000, TALK_NS = 100000, SCRIBBLES = 200000 };
+
+#define ONE "{\"columns\":[\"x\"],\"rows\":[[1]]}"
+
+static struct client c;
+static struct holder h;
+static struct tray *tray;
+
+static int setup(void **state) {
+    (void)state;
+    client_init(&c);
+    if (client_open_schema(&c, "CREATE TABLE t(x); INSERT INTO t VALUES (1)") < 0 ||
+        client_grant(&c, NULL, 0, &h) < 0)
+        fail_msg("%s", c.err.message);
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    tray_close(tray);
+    tray = NULL;
+    holder_finish(&h);
+    client_finish(&c);
+    return 0;
+}
+
+static bool one_processor(void) {
+    cpu_set_t all;
+    return sched_getaffinity(0, sizeof(all), &all) < 0 || CPU_COUNT(&all) < 2;
+}
+
+/* The frame of a query, with the hint that a talking holder gives. */
+static struct wire_piece query(uint64_t hint) {
+    static const char args[] = "[\"SELECT x FROM t\"]";
+    static uint8_t frame[512];
+    struct buf *b = &h.out;
+    buf_clear(b);
+    facet_call_encode(b, "query", args, sizeof(args) - 1);
+    wire_head_encode(frame, FACET_CALL, ++h.id | hint << FACET_NEAR_SHIFT, b->len, 0);
+    memcpy(frame + WIRE_HEAD_SIZE, b->data, b->len);
+    return (struct wire_piece){frame, WIRE_HEAD_SIZE + b->len};
+}
+
+static uint64_t apart(void) {
+    return ((uint64_t)sched_getcpu() + 1) | FACET_APART;
+}
+
+static void send_piece(struct wire_piece p) {
+    assert_int_equal(send(h.fd, p.data, p.len, MSG_NOSIGNAL), (ssize_t)p.len);
+}
+
+/* The next frame; a tray on the way is opened. */
+static void read_answer(struct wire_frame *f) {
+    struct err err;
+    for (;;) {
+        if (wire_read(&h.in, h.fd, f, &err) != 1)
+            fail_msg("no answer: %s", err.message);
+        if (f->type != FACET_TRAY)
+            return;
+        _cleanup_(close) int fd = wire_frame_take_fd(f, 0);
+        assert_null(tray); /* one for a holder */
+        assert_int_equal(tray_open(&tray, fd, &err), 0);
+    }
+}
+
+static void expect_one(const struct wire_frame *f) {
+    assert_int_equal(f->type, FACET_RESULT);
+    assert_int_equal(f->id & 0xffffffff, h.id);
+    assert_int_equal(f->len, strlen(ONE));
+    assert_memory_equal(f->data, ONE, f->len);
+}
+
+/* A facet waits for a front that does not read what it reports. */
+static void hear_reports(void) {
+    struct wire_frame f;
+    (void)client_expect(&c, FACET_IDLE, 0, &f);
+}
+
+/* Asks once, by the tray if it is watched: true if the answer came by it too. */
+static bool talk(bool *ret_asked_by_tray) {
+    struct err err;
+    struct wire_frame f;
+    struct wire_piece p = query(apart());
+    if (tray)
+        tray_watch(tray, TRAY_ANSWER);
+    *ret_asked_by_tray = tray && tray_put(tray, TRAY_CALL, &p, 1);
+    if (!*ret_asked_by_tray)
+        send_piece(p);
+    bool came = false;
+    if (tray) {
+        (void)tray_wait(tray, TRAY_ANSWER, TALK_NS);
+        came = tray_take(tray, TRAY_ANSWER, true, &h.in, &err) == 1;
+    }
+    if (came)
+        assert_int_equal(wire_next(&h.in, &f, &err), 1);
+    else
+        read_answer(&f);
+    expect_one(&f);
+    return came;
+}
+
+/* Talks for a while: how often the facet watched. */
+static unsigned talk_often(unsigned want) {
+    int64_t until = clock_mono_ms() + TRY_MS;
+    unsigned n = 0;
+    while (n < want && clock_mono_ms() < until) {
+        bool asked;
+        bool came = talk(&asked);
+        n += asked && came;
+        if (h.id % 32 == 0)
+            hear_reports();
+    }
+    return n;
+}
+
+/* A facet that has found processors short keeps to its socket for a time; a new one tries. */
+static void need_tray(void) {
+    if (one_processor())
+        skip();
+    for (int i = 0; i < TRIES; i++) {
+        if (talk_often(1) > 0)
+            return;
+        (void)teardown(NULL);
+        (void)setup(NULL);
+    }
+    fail_msg("the facet did not watch its tray");
+}
+
+static void answers_are_the_same_by_either_way(void **state) {
+    (void)state;
+    need_tray();
+    (void)talk_often(300);
+    struct wire_frame f;
+    struct facet_stats st;
+    assert_int_equal(client_request(&c, FACET_STATS, NULL, -1, &f), 1);
+    assert_int_equal(facet_stats_decode(f.data, f.len, &st, &c.err), 0);
+    assert_int_equal(st.calls, h.id); /* each call once */
+    assert_int_equal(st.failed, 0);
+}
+
+static void who_does_not_ask_gets_no_tray(void **state) {
+    (void)state;
+    struct wire_frame f;
+    for (int i = 0; i < 200; i++) {
+        send_piece(query(i % 2 ? (uint64_t)sched_getcpu() + 1 : 0));
+        read_answer(&f);
+        expect_one(&f);
+    }
+    /* Processors that are not there. */
+    for (unsigned cpu = 0; cpu < 4; cpu++) {
+        static const uint64_t no[] = {FACET_APART, FACET_APART | 0x7fff, 0x7fff, 0x4001};
+        send_piece(query(no[cpu]));
+        read_answer(&f);
+        expect_one(&f);
+    }
+    assert_null(tray);
+}
+
+/* ---- lies ---- */
+
+static void put_lie(uint32_t len, const char *frame, size_t n) {
+    memcpy(tray->call_frame, frame, n);
+    atomic_store(&tray->call.len, len);
+    atomic_store(&tray->call.state, 2); /* full, whether it is watched or not */
+}
+
+/* The facet hangs up on this holder, and serves another. */
+static void expect_cut(void) {
+    struct wire_frame f;
+    struct err err;
+    int rc;
+    while ((rc = wire_read(&h.in, h.fd, &f, &err)) == 1)
+        wire_frame_finish(&f);
+    assert_int_equal(rc, -ERR_CANCELLED);
+    struct holder other;
+    assert_int_equal(client_grant(&c, NULL, 0, &other), 0);
+    assert_string_equal(holder_query(&other, "SELECT x FROM t"), ONE);
+    holder_finish(&other);
+}
+
+/* Repeats the lie while it talks, since it is heard only by one who watches. */
+static void lie(uint32_t len, const char *frame, size_t n) {
+    need_tray();
+    struct wire_frame f;
+    struct err err;
+    int64_t until = clock_mono_ms() + LIE_MS;
+    do {
+        struct wire_piece p = query(apart());
+        if (send(h.fd, p.data, p.len, MSG_NOSIGNAL) < 0)
+            break;
+        for (int64_t end = clock_mono_ns() + TALK_NS; clock_mono_ns() < end;)
+            put_lie(len, frame, n);
+        hear_reports();
+    } while (wire_read(&h.in, h.fd, &f, &err) == 1 && clock_mono_ms() < until);
+    expect_cut();
+}
+
+static void a_length_beyond_the_place_is_cut_off(void **state) {
+    (void)state;
+    lie(TRAY_SIZE, "", 0);
+}
+
+static void a_frame_that_is_no_call_is_cut_off(void **state) {
+    (void)state;
+    uint8_t head[WIRE_HEAD_SIZE];
+    wire_head_encode(head, FACET_OPEN, 1, 0, 0);
+    lie(sizeof(head), (const char *)head, sizeof(head));
+}
+
+static void a_frame_that_promises_too_much_is_cut_off(void **state) {
+    (void)state;
+    uint8_t head[WIRE_HEAD_SIZE];
+    wire_head_encode(head, FACET_CALL, 1, UINT32_MAX, 0);
+    lie(sizeof(head), (const char *)head, sizeof(head));
+}
+
+static void *scribble(void *arg) {
+    (void)arg;
+    unsigned seed = 1;
+    for (int i = 0; i < SCRIBBLES; i++) {
+        seed = seed * 1664525 + 1013904223;
+        atomic_store(&tray->call.state, seed >> 30);
+        atomic_store(&tray->call.len, seed >> 24 & 1 ? seed >> 8 : seed >> 18);
+        memset(tray->call_frame + (seed >> 20), (int)(seed >> 12 & 0xff), seed >> 8 & 63);
+        tray_set_open(tray, seed & 4096);
+    }
+    return NULL;
+}
+
+/* While one holder writes whatever it likes, another is served. */
+static void what_a_holder_scribbles_hurts_no_other(void **state) {
+    (void)state;
+    need_tray();
+    struct holder other;
+    pthread_t thread;
+    assert_int_equal(client_grant(&c, NULL, 0, &other), 0);
+    assert_int_equal(pthread_create(&thread, NULL, scribble, NULL), 0);
+    for (int i = 0; i < 500; i++) {
+        struct wire_piece p = query(apart());
+        if (send(h.fd, p.data, p.len, MSG_NOSIGNAL) < 0)
+            i = 500; /* it was cut off, as it deserves */
+        assert_string_equal(holder_query(&other, "SELECT x FROM t"), ONE);
+        hear_reports();
+    }
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_string_equal(holder_query(&other, "SELECT x FROM t"), ONE);
+    holder_finish(&other);
+}
+
+/* The next call is there before the answer to the last is read. */
+static void *keep_talking(void *arg) {
+    volatile bool *over = arg;
+    static uint8_t frame[512];
+    struct wire_piece p = query(apart());
+    memcpy(frame, p.data, p.len);
+    p.data = frame;
+    while (!*over) {
+        tray_watch(tray, TRAY_ANSWER);
+        put_lie((uint32_t)p.len, p.data, p.len);
+    }
+    return NULL;
+}
+
+/* A holder that never lets the facet rest cannot keep the front out. */
+static void one_that_talks_without_end_is_revoked(void **state) {
+    (void)state;
+    need_tray();
+    volatile bool over = false;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, keep_talking, (void *)&over), 0);
+    for (int i = 0; i < 20; i++) {
+        struct wire_piece p = query(apart());
+        (void)send(h.fd, p.data, p.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        hear_reports();
+    }
+    struct buf b;
+    struct wire_frame f;
+    buf_init(&b, 64);
+    pack_u64(&b, h.grant);
+    assert_int_equal(client_request(&c, FACET_REVOKE, &b, -1, &f), 1);
+    buf_finish(&b);
+    over = true;
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    expect_cut();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        UNIT(answers_are_the_same_by_either_way),
+        UNIT(who_does_not_ask_gets_no_tray),
+        UNIT(a_length_beyond_the_place_is_cut_off),
+        UNIT(a_frame_that_is_no_call_is_cut_off),
+        UNIT(a_frame_that_promises_too_much_is_cut_off),
+        UNIT(what_a_holder_scribbles_hurts_no_other),
+        UNIT(one_that_talks_without_end_is_revoked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
