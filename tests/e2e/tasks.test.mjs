@@ -478,6 +478,10 @@ test('cay task: submit, ls, show, logs, wait, cancel', async () => {
     const waited = await cli(['wait', id]);
     assert.equal(waited.code, 0, waited.stderr);
     assert.match(waited.stderr, /: done/);
+    assert.equal(waited.stdout, '7\n', 'what it returned');
+    const unsigned = await cli(['submit', '--webhook', 'https://example.org/', input('export default () => 1')]);
+    assert.equal(unsigned.code, 2);
+    assert.match(unsigned.stderr, /CAY_WEBHOOK_SECRET/);
     assert.match((await cli(['ls'])).stdout, new RegExp(`${id} +done +run .* first`));
     assert.equal(JSON.parse((await cli(['show', id])).stdout).result.result, 7);
     assert.match((await cli(['logs', id])).stdout, /hi/);
@@ -515,4 +519,26 @@ test('what tasks of a key take while they wait is bounded, in bytes too', async 
   assert.equal((await tasks.submit(answer42)).status, 202);
   assert.equal((await tasks.call(`/${first.json().id}/cancel`, 'POST')).status, 202);
   assert.equal((await tasks.submit(big)).status, 202, 'there is room again');
+});
+
+test('receivers of one key that never answer leave room for those of another', async (t) => {
+  let open = 0;
+  let most = 0;
+  const never = createServer((req) => {
+    most = Math.max(most, ++open);
+    req.socket.on('close', () => open--);
+  });
+  await new Promise((resolve) => never.listen(0, '127.0.0.1', resolve));
+  const good = await receiver();
+  t.after(() => (never.closeAllConnections(), never.close(), good.close()));
+  const host = `127.0.0.1:${never.address().port}`;
+  const cay = await startCay({ config: { require_key: true, tasks: { private_webhooks: [host, good.host] } } });
+  t.after(() => cay.stop());
+  const theirs = api(cay, cay.key);
+  const mine = api(cay, (await createKey(cay.dataDir, { name: 'other' })).text);
+  for (let i = 0; i < 30; i++) assert.equal((await theirs.submit({ ...answer42, webhook: { url: `http://${host}/`, secret } })).status, 202);
+  await until(() => open >= 12, 'as many as may be');
+  const { id } = (await mine.submit({ ...answer42, webhook: { url: good.url, secret } })).json();
+  await until(async () => (await mine.get(id)).webhook.state === 'delivered', 'the message of the other');
+  assert.equal(most, 12);
 });

@@ -18,7 +18,8 @@ static const char usage[] =
     "       cay task ls [--state S] [-n N]    list them, newest first\n"
     "       cay task show ID                  all that is known of one, as JSON\n"
     "       cay task logs [-f] ID             what it printed; -f goes on until it ends\n"
-    "       cay task wait ID                  wait for its end; 0 if it is done\n"
+    "       cay task wait ID                  wait for its end, print what a program returned; 0\n"
+    "                                         if it is done\n"
     "       cay task cancel ID...             end it\n\n"
     "Tasks survive the death of the server. INPUT is the JSON that the type takes, @FILE or "
     "\"-\".\n\n"
@@ -30,7 +31,8 @@ static const char usage[] =
     "  --title TEXT\n"
     "  --webhook URL       says that it has ended, signed with CAY_WEBHOOK_SECRET (whsec_...)\n"
     "  --idempotency-key K a second one with the same key is the first one\n"
-    "  --wait              print its events until it ends, as `logs -f` does\n"
+    "  --wait              print its events until it ends, as `logs -f` does, and what it "
+    "returned\n"
     "  -o json             answers as JSON\n"
     "  --url URL           the server (default: CAY_URL, else http://127.0.0.1:8787)\n";
 
@@ -167,6 +169,14 @@ static int follow(struct task_cli *c, const char *id, bool prints, json_t **ret_
     return rc < 0 ? rc : err_set(err, ERR_UNAVAILABLE, "the server ended before the task did");
 }
 
+/* What a program returned, as `cay run` prints it. */
+static void print_returned(const json_t *t) {
+    const json_t *value = json_object_get(json_object_get(t, "result"), "result");
+    _cleanup_(free) char *text = json_dumps(value, JSON_INDENT(2) | JSON_ENCODE_ANY);
+    if (strcmp(text_of(t, "type"), "run") == 0 && text)
+        (void)printf("%s\n", text);
+}
+
 /* How it ended, in a line and as an exit status. */
 static int tell_end(const struct task_cli *c, const json_t *t) {
     const char *state = text_of(t, "state");
@@ -174,6 +184,8 @@ static int tell_end(const struct task_cli *c, const json_t *t) {
     if (c->args.json) {
         print_json(t);
     } else {
+        print_returned(t);
+        (void)fflush(stdout);
         (void)fprintf(stderr, "%s: %s", text_of(t, "id"), state);
         if (json_is_object(error)) {
             (void)fputs(": ", stderr);
@@ -198,6 +210,11 @@ static int read_input(const char *text, json_t **ret_json, struct err *err) {
 
 static int make_body(const struct task_args *a, json_t **ret_body, struct err *err) {
     json_t *input = NULL;
+    const char *secret = getenv("CAY_WEBHOOK_SECRET");
+    if (a->webhook && !secret)
+        return err_set(err, ERR_BAD_REQUEST,
+                       "--webhook needs CAY_WEBHOOK_SECRET in the environment: \"whsec_\" and the "
+                       "base64 of 16 to 64 bytes (openssl rand -base64 24)");
     int rc = read_input(a->rest[0], &input, err);
     if (rc < 0)
         return rc;
@@ -212,12 +229,10 @@ static int make_body(const struct task_args *a, json_t **ret_body, struct err *e
         (void)json_object_set_new(body, "timeout_ms", json_integer(a->timeout_ms));
     if (a->attempts)
         (void)json_object_set_new(body, "max_attempts", json_integer(a->attempts));
-    if (a->webhook) {
-        const char *secret = getenv("CAY_WEBHOOK_SECRET");
-        (void)json_object_set_new(body, "webhook",
-                                  json_pack("{s:o,s:o}", "url", json_text(a->webhook), "secret",
-                                            json_text(secret ? secret : "")));
-    }
+    if (a->webhook)
+        (void)json_object_set_new(
+            body, "webhook",
+            json_pack("{s:o,s:o}", "url", json_text(a->webhook), "secret", json_text(secret)));
     *ret_body = body;
     return 0;
 }

@@ -146,6 +146,12 @@ static const char *const migrations[] = {
     " UPDATE task_room SET ended = ended - 1, results = results - old.result_bytes"
     " WHERE owner = old.owner; END;"
     "CREATE INDEX tasks_results ON tasks (owner, id) WHERE result_bytes > 0;",
+    /* 7: messages to webhooks are sent in turns, as tasks are run. */
+    "ALTER TABLE outbox ADD COLUMN owner TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE outbox ADD COLUMN taken INTEGER NOT NULL DEFAULT 0;"
+    "UPDATE outbox SET owner = coalesce((SELECT owner FROM tasks WHERE id = outbox.task), '');"
+    "CREATE INDEX outbox_owner ON outbox (owner, next_ms);"
+    "CREATE INDEX outbox_taken ON outbox (owner) WHERE taken = 1;",
 };
 
 #define KEY_COLUMNS "id, name, scope, hash, rate_per_minute, grants, created_ms, revoked_ms"

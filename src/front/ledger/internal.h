@@ -36,6 +36,8 @@ struct ledger_db {
     int64_t (*now_ms)(void);
     char turn[ID_SIZE]; /* the key that was served last */
     bool turn_set;
+    char hook_turn[ID_SIZE]; /* the same for messages */
+    bool hook_turn_set;
 };
 
 typedef int (*ledger_do)(struct ledger_db *db, const struct ledger_ask *ask,

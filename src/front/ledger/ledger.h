@@ -233,7 +233,7 @@ struct ledger_ask {
     size_t limit;       /* list, claim, reap, hook claim: how many; key add: that are
                            valid; worker put: that a key may have */
     size_t limit_bytes; /* worker put: of the code of all that a key has */
-    size_t per_key;     /* claim: how many of a key may run; submit: may wait */
+    size_t per_key; /* claim: how many of a key may run; hook claim: be sent; submit: may wait */
     int64_t body_bytes; /* submit: of those of a key that have not ended; 0: any */
     int64_t keep_ms;    /* reap: ended ones older than this go; 0: none */
     int64_t keep_tasks; /* reap: so many that have ended stay; 0: all */

@@ -18,6 +18,7 @@
 enum {
     CONNECTIONS = 16,
     UNDER_WAY_MAX = 16,
+    PER_KEY = 12,       /* of them */
     TIMEOUT_MS = 10000, /* well within the lease of a message */
     ANSWER_BYTES = 65536,
     SECRET_MIN = 16,
@@ -276,10 +277,11 @@ static void claim(struct hooks *h) {
         return;
     h->claiming = true;
     h->holds++;
-    ledger_call(
-        h->opt.ledger,
-        &(struct ledger_ask){.op = LEDGER_HOOK_CLAIM, .limit = UNDER_WAY_MAX - h->under_way},
-        on_claimed, h);
+    ledger_call(h->opt.ledger,
+                &(struct ledger_ask){.op = LEDGER_HOOK_CLAIM,
+                                     .limit = UNDER_WAY_MAX - h->under_way,
+                                     .per_key = PER_KEY},
+                on_claimed, h);
 }
 
 void hooks_hint(struct hooks *h) {
