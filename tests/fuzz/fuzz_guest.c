@@ -339,12 +339,33 @@ static void step_end(void) {
         w.watch->on_end(w.watch_ctx, &end);
 }
 
+static struct guest_spec spec_of(const struct env *env) {
+    return (struct guest_spec){.source = "{}",
+                               .source_len = 2,
+                               .env = env,
+                               .limits = {.output_bytes = OUTPUT_BYTES, .cpu_ms = 1000}};
+}
+
+/* What it awaits comes, or does not. */
+static void load(bool comes) {
+    struct env env = {0};
+    struct guest_spec spec = spec_of(&env);
+    struct err err;
+    (void)err_set(&err, ERR_NOT_FOUND, "there is none");
+    if (comes)
+        guest_load(w.guest, &spec);
+    else
+        guest_refuse(w.guest, &err);
+}
+
 static void step_compiled(void) {
     const char *json;
     struct err err;
     compiler_done done = w.compiled;
     uint8_t how = next_byte();
     w.compiled = NULL;
+    if (w.guest && guest_awaits(w.guest))
+        load(how & 3);
     if (!done)
         return;
     (void)err_set(&err, ERR_BAD_REQUEST, "the program does not compile");
@@ -390,15 +411,14 @@ static void begin(void) {
     w.take_later = how & 2;
     w.warm = how & 4;
     struct env env = {0};
-    struct guest_spec spec = {.source = "{}",
-                              .source_len = 2,
-                              .env = &env,
-                              .limits = {.output_bytes = OUTPUT_BYTES, .cpu_ms = 1000},
-                              .warm = w.warm,
-                              .domain = how & 8 ? "domain" : NULL};
+    struct guest_spec spec = spec_of(&env);
+    spec.warm = w.warm;
+    spec.domain = how & 8 ? "domain" : NULL;
     struct caller *c = &w.callers[w.ncallers++];
     struct guest_request r = request_of(c);
-    w.guest = guest_start(&w.runner, &spec, &r, on_guest_end, NULL, &c->call);
+    w.warm = w.warm || how & 16;
+    w.guest =
+        (how & 16 ? guest_await : guest_start)(&w.runner, &spec, &r, on_guest_end, NULL, &c->call);
 }
 
 static void on_closed(uv_handle_t *h) {

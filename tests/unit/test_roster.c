@@ -368,6 +368,14 @@ static void make_old_store(void) {
     assert_int_equal(sqlite3_open(store_path, &h), SQLITE_OK);
     assert_int_equal(
         sqlite3_exec(h,
+                     "CREATE TABLE IF NOT EXISTS workers (owner TEXT NOT NULL, id TEXT NOT NULL,"
+                     " label TEXT NOT NULL UNIQUE, updated_ms INTEGER NOT NULL,"
+                     " bytes INTEGER NOT NULL DEFAULT 0, code TEXT NOT NULL,"
+                     " PRIMARY KEY (owner, id))",
+                     NULL, NULL, NULL),
+        SQLITE_OK);
+    assert_int_equal(
+        sqlite3_exec(h,
                      "INSERT INTO workers (owner, id, label, updated_ms, bytes, code)"
                      " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < "
                      "3000) SELECT CASE i % 2 WHEN 0 THEN '' ELSE 'key_a' END, 'w' || i, 'l' || i,"
@@ -412,6 +420,18 @@ static void test_the_workers_of_an_earlier_cay_are_taken_over(void **state) {
     assert_int_equal(ask(LEDGER_WORKER_DELETE, named("", "w2")), 0);
     assert_int_equal(ledger_db_take_workers(db, store_path, &e), 0);
     assert_int_equal(ask(LEDGER_WORKER_GET, named("", "w2")), ERR_NOT_FOUND);
+}
+
+/* As it is when it was killed after the copy and before the old table was gone. */
+static void test_what_was_copied_already_is_copied_again(void **state) {
+    (void)state;
+    make_old_store();
+    assert_int_equal(ledger_db_take_workers(db, store_path, &e), 0);
+    make_old_store();
+    assert_int_equal(ledger_db_take_workers(db, store_path, &e), 0);
+    close_all();
+    assert_int_equal(open_all(), 0);
+    check_taken();
 }
 
 /* One that cannot be taken over is left where it is, with all others. */
@@ -479,6 +499,7 @@ int main(void) {
         UNIT(test_what_is_told_late_or_twice_changes_nothing),
         UNIT(test_many_come_and_go_and_all_are_found),
         UNIT(test_the_workers_of_an_earlier_cay_are_taken_over),
+        UNIT(test_what_was_copied_already_is_copied_again),
         UNIT(test_what_cannot_be_taken_over_is_not_thrown_away),
         UNIT(test_none_is_lost_when_it_is_killed_on_the_way),
     };

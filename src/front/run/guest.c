@@ -703,8 +703,9 @@ static struct guest *create(struct runner *r, const struct guest_spec *spec,
 struct guest *guest_await(struct runner *r, const struct guest_spec *spec,
                           const struct guest_request *first, void (*on_end)(void *ctx), void *ctx,
                           struct guest_call **ret_call) {
-    struct guest *g = create(r, spec, on_end, ctx);
-    g->warm = true;
+    struct guest *g =
+        create(r, &(struct guest_spec){.owner = spec->owner, .label = spec->label, .warm = true},
+               on_end, ctx);
     *ret_call = add_call(g, first);
     keep(*ret_call, first);
     return g;
