@@ -46,6 +46,18 @@ void api_ask(struct front *f, struct http_req *req, const struct ledger_ask *wha
 void api_ask_with(struct front *f, struct http_req *req, const struct ledger_ask *what,
                   const char *text,
                   void (*respond)(struct api_wait *w, const struct ledger_answer *a));
+/* A list in an answer that was asked for with one more than the page has, to see whether more
+ * follow.
+ */
+struct api_page {
+    const char *name;
+    size_t n; /* that the answer has */
+    size_t max_bytes;
+    void (*write)(struct json_writer *j, const struct ledger_answer *a, size_t i);
+    const char *(*id)(const struct ledger_answer *a, size_t i);
+};
+void api_respond_page(struct api_wait *w, const struct ledger_answer *a,
+                      const struct api_page *page);
 /* ?limit=N of a list; what it leaves alone is the default. */
 int api_read_limit(const struct http_req *req, size_t *ret_limit, struct err *err);
 void api_agents_routes(struct front *f);

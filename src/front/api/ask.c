@@ -41,3 +41,24 @@ void api_ask(struct front *f, struct http_req *req, const struct ledger_ask *wha
              void (*respond)(struct api_wait *w, const struct ledger_answer *a)) {
     api_ask_with(f, req, what, NULL, respond);
 }
+
+void api_respond_page(struct api_wait *w, const struct ledger_answer *a,
+                      const struct api_page *page) {
+    struct buf b;
+    struct json_writer j;
+    size_t n = MIN(page->n, w->limit - 1);
+    if (!w->req)
+        return;
+    buf_init(&b, page->max_bytes);
+    json_writer_init(&j, &b);
+    json_writer_object_begin(&j);
+    json_writer_key(&j, page->name);
+    json_writer_array_begin(&j);
+    for (size_t i = 0; i < n; i++)
+        page->write(&j, a, i);
+    json_writer_array_end(&j);
+    json_writer_key(&j, "next_cursor");
+    json_writer_str(&j, page->n > n ? page->id(a, n - 1) : NULL);
+    json_writer_object_end(&j);
+    http_respond_buf(w->req, 200, "application/json", &b);
+}

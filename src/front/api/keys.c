@@ -180,23 +180,21 @@ static void create(struct http_req *req, void *ctx) {
 
 /* --- GET, DELETE --- */
 
+static void write_listed(struct json_writer *j, const struct ledger_answer *a, size_t i) {
+    write_key(j, &a->keys[i], NULL);
+}
+
+static const char *listed_id(const struct ledger_answer *a, size_t i) {
+    return a->keys[i].id;
+}
+
 static void respond_list(struct api_wait *w, const struct ledger_answer *a) {
-    struct buf b;
-    struct json_writer j;
-    size_t n = MIN(a->nkeys, w->limit - 1);
-    if (!w->req)
-        return;
-    buf_init(&b, ANSWER_BYTES);
-    json_writer_init(&j, &b);
-    json_writer_object_begin(&j);
-    json_writer_key(&j, "keys");
-    json_writer_array_begin(&j);
-    for (size_t i = 0; i < n; i++)
-        write_key(&j, &a->keys[i], NULL);
-    json_writer_array_end(&j);
-    write_text(&j, "next_cursor", a->nkeys > n ? a->keys[n - 1].id : NULL);
-    json_writer_object_end(&j);
-    http_respond_buf(w->req, 200, "application/json", &b);
+    api_respond_page(w, a,
+                     &(struct api_page){.name = "keys",
+                                        .n = a->nkeys,
+                                        .max_bytes = ANSWER_BYTES,
+                                        .write = write_listed,
+                                        .id = listed_id});
 }
 
 static void list(struct http_req *req, void *ctx) {

@@ -343,6 +343,32 @@ function guarded(fn) {
   }
 }
 
+// What a request and a response have in common: the body as a whole. `read` is of the class, and refuses what is none.
+function addReaders(type, read) {
+  const methods = {
+    __proto__: null,
+    text() {
+      return guarded(() => read(this, "text"));
+    },
+    json() {
+      return guarded(() => read(this, "json"));
+    },
+    arrayBuffer() {
+      return guarded(() => read(this, "arrayBuffer"));
+    },
+    bytes() {
+      return guarded(() => read(this, "bytes"));
+    },
+    blob() {
+      return guarded(() => read(this, "blob"));
+    },
+    formData() {
+      return guarded(() => read(this, "formData"));
+    },
+  };
+  for (const name in methods) define(type.prototype, name, methods[name]);
+}
+
 const upperMethods = { __proto__: null, DELETE: 1, GET: 1, HEAD: 1, OPTIONS: 1, POST: 1, PUT: 1 };
 const forbiddenMethods = { __proto__: null, CONNECT: 1, TRACE: 1, TRACK: 1 };
 const enums = {
@@ -487,23 +513,8 @@ class Request {
     copy.#body = this.#body.copy();
     return copy;
   }
-  text() {
-    return guarded(() => consume(this.#body, this.#headers, "text"));
-  }
-  json() {
-    return guarded(() => consume(this.#body, this.#headers, "json"));
-  }
-  arrayBuffer() {
-    return guarded(() => consume(this.#body, this.#headers, "arrayBuffer"));
-  }
-  bytes() {
-    return guarded(() => consume(this.#body, this.#headers, "bytes"));
-  }
-  blob() {
-    return guarded(() => consume(this.#body, this.#headers, "blob"));
-  }
-  formData() {
-    return guarded(() => consume(this.#body, this.#headers, "formData"));
+  static read(r, how) {
+    return consume(r.#body, r.#headers, how);
   }
   static parts(r) {
     return { __proto__: null, method: r.#method, url: r.#url, headers: entriesFor(r.#headers),
@@ -514,6 +525,8 @@ class Request {
   }
 }
 const requestParts = Request.parts, requestSignal = Request.signalOf;
+addReaders(Request, Request.read);
+delete Request.read;
 delete Request.parts;
 delete Request.signalOf;
 shape(Request, "Request");
@@ -634,23 +647,8 @@ class Response {
     copy.#body = this.#body.copy();
     return copy;
   }
-  text() {
-    return guarded(() => consume(this.#body, this.#headers, "text"));
-  }
-  json() {
-    return guarded(() => consume(this.#body, this.#headers, "json"));
-  }
-  arrayBuffer() {
-    return guarded(() => consume(this.#body, this.#headers, "arrayBuffer"));
-  }
-  bytes() {
-    return guarded(() => consume(this.#body, this.#headers, "bytes"));
-  }
-  blob() {
-    return guarded(() => consume(this.#body, this.#headers, "blob"));
-  }
-  formData() {
-    return guarded(() => consume(this.#body, this.#headers, "formData"));
+  static read(r, how) {
+    return consume(r.#body, r.#headers, how);
   }
   static is(v) {
     return isObject(v) && #status in v;
@@ -674,6 +672,8 @@ class Response {
   }
 }
 const isResponse = Response.is, responseParts = Response.parts, makeResponse = Response.make;
+addReaders(Response, Response.read);
+delete Response.read;
 delete Response.is;
 delete Response.parts;
 delete Response.make;
