@@ -118,6 +118,26 @@ for (const [width, options] of Object.entries(screens))
       await page.goto(cay.url + path);
       await page.locator(seen).first().waitFor();
       await assertFits(page, name);
+      // Marks of the source, and words of the makers, are for nobody who reads the page.
+      const said = await page.evaluate(() => {
+        const copy = document.querySelector('main').cloneNode(true);
+        for (const it of copy.querySelectorAll('pre, code, textarea')) it.remove();
+        return copy.textContent;
+      });
+      assert.doesNotMatch(said, /`|\bthe front\b|\bundefined\b|\bNaN\b|\[object/, name);
+      // What is chosen of several is in sight.
+      for (const tab of await page.locator('[role=tab][aria-selected=true]:visible').all()) {
+        const { x, width } = await tab.boundingBox();
+        assert.ok(x >= 0 && x + width <= page.viewportSize().width, `${name}: a tab is cut`);
+      }
+      if (name === 'sandbox-files' && width === '1440') {
+        const cells = page.locator('.file-time');
+        const ends = await cells.evaluateAll((all) =>
+          all.map((it) => Math.round(it.getBoundingClientRect().right)),
+        );
+        assert.deepEqual([...new Set(ends)].length, 1, `a row is shifted: ${ends}`);
+        assert.ok(ends.length >= 2);
+      }
       for (const colorScheme of ['light', 'dark']) {
         await page.emulateMedia({ colorScheme });
         await screenshot(page, `view-${name}-${colorScheme}-${width}`);

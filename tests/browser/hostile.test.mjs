@@ -97,6 +97,7 @@ test('HTML, links and images in the model’s text', limit, async () => {
       `[out](https://example.invalid/page) <javascript:${harm}> [mail](mailto:a@example.invalid)\n\n` +
       `![alt text](http://127.0.0.1:9/pixel.png) ![js](javascript:${harm})\n\n` +
       `| a | b |\n|---|---|\n| <img src=x onerror="${harm}"> | \`<b>\` |\n\n` +
+      `- [ ] open\n- [x] closed\n\n\u0645\u0631\u062d\u0628\u0627\n\n` +
       `# Not the page’s heading\n\n\`\`\`js\nalert('<img src=x onerror=1>')\n\`\`\`\n` +
       `\u202Eesrever\u202C`,
   );
@@ -112,6 +113,13 @@ test('HTML, links and images in the model’s text', limit, async () => {
     ['http://127.0.0.1:9/pixel.png', 'https://example.invalid/page', 'mailto:a@example.invalid'],
   );
   assert.equal(await page.getByRole('heading', { level: 1 }).count(), 1);
+  // Whoever hears the page is told what each box is.
+  assert.equal(await answer.getByRole('checkbox', { name: 'to do', checked: false }).count(), 1);
+  assert.equal(await answer.getByRole('checkbox', { name: 'done', checked: true }).count(), 1);
+  // What is written from right to left is shown so, said and answered.
+  const arabic = answer.getByText('\u0645\u0631\u062d\u0628\u0627', { exact: true });
+  assert.equal(await arabic.evaluate((it) => getComputedStyle(it).direction), 'rtl');
+  assert.equal(await page.locator('.said').first().getAttribute('dir'), 'auto');
   // What is no link does nothing.
   for (const name of ['run', 'data', 'tab', 'rel', 'proto'])
     await answer.getByText(name, { exact: true }).first().click();

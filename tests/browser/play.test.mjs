@@ -115,6 +115,10 @@ test('a program without end meets its limit, and the page stays quick', limit, a
   await page.getByRole('textbox', { name: /^Time limit, ms/ }).fill('1000');
   await page.getByRole('button', { name: 'Run', exact: true }).click();
   await page.getByText('LimitError: time limit of 1000 ms exceeded').first().waitFor();
+  // What it used is what it used, though it was stopped.
+  const facts = await page.locator('.facts').innerText();
+  assert.doesNotMatch(facts, /CPU time\s+0 ms|Peak memory\s+0 B/);
+  assert.match(facts, /CPU time\s+[\d.]+ m?s[\s\S]*Peak memory\s+[\d.]+ [KM]iB/);
 
   // With more time: what is typed while it runs is there while it still runs.
   await page.getByRole('textbox', { name: /^Time limit, ms/ }).fill('6000');

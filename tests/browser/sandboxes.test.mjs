@@ -536,45 +536,6 @@ test('what listens is listed, and leads to an origin of its own', limit, async (
   await context.close();
 });
 
-test('by keyboard alone, from the list to a command', limit, async () => {
-  const box = await create({ name: 'keys' });
-  const { context, page } = await openPage(browser, cay.url);
-  await page.goto(`${cay.url}/sandboxes`);
-  await page.getByRole('link', { name: /keys/ }).waitFor();
-  const reach = async (what, ask) => {
-    for (let i = 0; i < 60; i++) {
-      if (await page.evaluate(ask, box.id)) return;
-      await page.keyboard.press('Tab');
-    }
-    assert.fail(`Tab does not reach ${what}`);
-  };
-  await reach('the sandbox', (id) => document.activeElement?.getAttribute('href')?.endsWith(id));
-  await page.keyboard.press('Enter');
-  await page.getByText('Connected.').waitFor();
-  await page.keyboard.press('Control+Escape');
-  await page.getByRole('tab', { name: 'Terminal' }).focus();
-  await page.keyboard.press('ArrowRight');
-  await reach(
-    'the command',
-    () => document.activeElement?.getAttribute('aria-label') === 'Command',
-  );
-  await page.keyboard.type('echo by keys');
-  await page.keyboard.press('Enter');
-  await page.locator('.output').getByText('by keys').waitFor();
-  // The curl beside an action opens, is read, and closes.
-  await page.getByRole('button', { name: 'curl', exact: true }).focus();
-  await page.keyboard.press('Enter');
-  await reach('a curl', () => document.activeElement?.classList.contains('curl-toggle'));
-  await page.keyboard.press('Enter');
-  await page
-    .getByRole('region', { name: /The same with curl/ })
-    .first()
-    .waitFor();
-  await page.keyboard.press('Escape');
-  assert.equal(await page.getByRole('region', { name: /The same with curl/ }).count(), 0);
-  await context.close();
-});
-
 test('one that is not there, or has ended, says so', limit, async () => {
   const { context, page } = await openPage(browser, cay.url, { expected: [/404/, /409/] });
   await page.goto(`${cay.url}/sandboxes/sbx_00000000000000000000000000`);

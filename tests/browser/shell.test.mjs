@@ -114,6 +114,12 @@ test('an address that does not exist says so and leads back', limit, async () =>
   await page.getByRole('link', { name: 'See the status' }).click();
   await page.getByRole('heading', { level: 1, name: 'Status' }).waitFor();
   await context.close();
+  // What asks for no page is told so by the status.
+  for (const Accept of ['application/json', '*/*', 'image/png']) {
+    const answer = await fetch(`${cay.url}/no/such/page`, { headers: { Accept } });
+    assert.equal(answer.status, 404, Accept);
+    assert.doesNotMatch(await answer.text(), /<html/i);
+  }
 });
 
 test('a view whose code is gone says so, and the others still work', limit, async () => {

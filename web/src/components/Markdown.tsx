@@ -32,12 +32,24 @@ function OutLink({ href, children }: { href?: string | undefined; children?: Rea
 }
 
 const components: Components = {
-  // The page and the conversation have the first headings.
-  h1: ({ children }) => <h3>{children}</h3>,
-  h2: ({ children }) => <h4>{children}</h4>,
-  h3: ({ children }) => <h5>{children}</h5>,
-  h4: ({ children }) => <h6>{children}</h6>,
-  h5: ({ children }) => <h6>{children}</h6>,
+  // The page and the conversation have the first headings. Each part runs the way its words do.
+  h1: ({ children }) => <h3 dir="auto">{children}</h3>,
+  h2: ({ children }) => <h4 dir="auto">{children}</h4>,
+  h3: ({ children }) => <h5 dir="auto">{children}</h5>,
+  h4: ({ children }) => <h6 dir="auto">{children}</h6>,
+  h5: ({ children }) => <h6 dir="auto">{children}</h6>,
+  p: ({ children }) => <p dir="auto">{children}</p>,
+  ul: ({ children, className }) => (
+    <ul dir="auto" className={className}>
+      {children}
+    </ul>
+  ),
+  ol: ({ children, start }) => (
+    <ol dir="auto" start={start}>
+      {children}
+    </ol>
+  ),
+  blockquote: ({ children }) => <blockquote dir="auto">{children}</blockquote>,
   a: ({ href, children }) => <OutLink href={href}>{children}</OutLink>,
   img: ({ src, alt }) => (
     <OutLink href={typeof src === 'string' ? src : undefined}>[image: {alt || 'no text'}]</OutLink>
@@ -65,7 +77,7 @@ const components: Components = {
   ),
   table: ({ children }) => (
     <div className="markdown-table" tabIndex={0} role="region" aria-label="Table">
-      <table>{children}</table>
+      <table dir="auto">{children}</table>
     </div>
   ),
 };

@@ -1,4 +1,4 @@
-import { useId, useRef, type ReactNode } from 'react';
+import { useId, useLayoutEffect, useRef, type ReactNode } from 'react';
 import './Tabs.css';
 
 export type Tab = { id: string; label: ReactNode; panel: ReactNode };
@@ -18,6 +18,17 @@ export function Tabs({ label, tabs, current, onChange }: Props) {
   const base = useId();
   const list = useRef<HTMLDivElement>(null);
   const shown = tabs.some((tab) => tab.id === current) ? current : tabs[0]?.id;
+
+  // Where they do not all fit, the one that is shown is in sight. Only the list moves, never the page.
+  useLayoutEffect(() => {
+    const box = list.current;
+    const tab = box?.querySelector<HTMLElement>('[aria-selected=true]');
+    if (!box || !tab) return;
+    const from = tab.offsetLeft - box.offsetLeft;
+    const to = from + tab.offsetWidth;
+    if (from < box.scrollLeft) box.scrollLeft = from;
+    else if (to > box.scrollLeft + box.clientWidth) box.scrollLeft = to - box.clientWidth;
+  }, [shown, tabs.length]);
 
   function move(event: React.KeyboardEvent) {
     const at = tabs.findIndex((tab) => tab.id === shown);

@@ -203,13 +203,13 @@ export function Try({ spec, op }: { spec: Spec; op: Operation }) {
             Stop
           </button>
         ) : op.method === 'DELETE' ? (
-          <Confirm label="Send" of={op.summary} onConfirm={() => void go()} />
+          <Confirm label="Send" of={op.summary.replaceAll('`', '')} onConfirm={() => void go()} />
         ) : (
           <button key="send" type="submit" className="button primary">
             Send
           </button>
         )}
-        {typeof call !== 'string' && <Curl call={call} of={op.summary} />}
+        {typeof call !== 'string' && <Curl call={call} of={op.summary.replaceAll('`', '')} />}
       </div>
       {wrong !== null && (
         <div className="wide">

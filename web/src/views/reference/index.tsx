@@ -56,7 +56,9 @@ function List({ spec, shown }: { spec: Spec; shown: Operation | null }) {
                     {...(it === shown ? { 'aria-current': 'true' as const } : {})}
                   >
                     <Method method={it.method} />
-                    <span>{it.summary}</span>
+                    <span>
+                      <Prose text={it.summary} />
+                    </span>
                   </a>
                 </li>
               ))}
@@ -105,7 +107,7 @@ function Shown({ spec, op }: { spec: Spec; op: Operation }) {
           All operations
         </a>
         <h2 ref={head} tabIndex={-1}>
-          {op.summary}
+          <Prose text={op.summary} />
         </h2>
         <p className="address">
           <Method method={op.method} /> <code>{op.path}</code>
