@@ -379,3 +379,23 @@ test('who leaves before the model answers has asked it all the same', { timeout:
   const { tokens } = await today(cay, key);
   assert.ok(tokens >= 10_000 && tokens < 20_000, String(tokens));
 });
+
+test('a coding job whose key is revoked ends, and asks no model any more', { timeout: 120_000 }, async (t) => {
+  for (const more of [[], ['--usd-per-day', '1000']]) {
+    let asked = 0;
+    const answer = () => (asked++, { ...say('x'), usage: { input_tokens: 1, output_tokens: 1 } });
+    const { cay } = await startPriced(t, Array.from({ length: 1000 }, () => answer), { dies: true });
+    const key = await createKey(cay.dataDir, { name: 'k', more });
+    const ask = `curl -sS -o /dev/null -H 'content-type: application/json' -d '{"model":"claude-pricey","max_tokens":9,"stream":true,"messages":[{"role":"user","content":"x"}]}' http://127.0.0.1:3128/v1/messages`;
+    const job = request(cay, '/v1/code', { method: 'POST', headers: bearer(key.text), body: JSON.stringify({ model: 'claude-pricey', command: `while sleep 0.2; do ${ask}; done`, keep: true }) });
+    await until(() => asked >= 2, 'the model is asked', 30_000);
+    assert.equal((await runCay(['key', 'revoke', key.id, '--data-dir', cay.dataDir])).code, 0);
+    const done = (await job).json();
+    assert.deepEqual([done.status, done.error?.code], ['failed', 'forbidden'], JSON.stringify(done));
+    assert.match(done.error.message, /the key was revoked/);
+    const before = asked;
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+    assert.equal(asked, before);
+    await cay.stop();
+  }
+});

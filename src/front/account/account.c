@@ -23,6 +23,8 @@ enum {
     KIND_SIZE = 24,
 };
 
+#define REVOKED "the key was revoked: it may spend nothing more"
+
 enum hold_state {
     HOLD_FREE,     /* of a key without limits */
     HOLD_ASKED,    /* the ledger is asked */
@@ -53,6 +55,7 @@ struct account_hold {
     bool is_call;
     struct account_grant grant;
     account_on_held on_held;
+    void (*on_revoked)(void *ctx, const struct err *err);
     void *ctx;
     struct later later;
     struct err why; /* it is refused, without the ledger */
@@ -211,9 +214,7 @@ static int read_limits(struct account_hold *h) {
     int rc = *s->owner ? key_identity(h->all->opt.keys, s->owner, &who, &h->why) : 0;
     s->tokens_per_day = who.tokens_per_day;
     s->nusd_per_day = who.nusd_per_day;
-    return rc < 0 && h->why.code != ERR_UNAVAILABLE
-               ? err_set(&h->why, ERR_FORBIDDEN, "the key was revoked: it may spend nothing more")
-               : rc;
+    return rc < 0 && h->why.code != ERR_UNAVAILABLE ? err_set(&h->why, ERR_FORBIDDEN, REVOKED) : rc;
 }
 
 static void start(struct account_hold *h, account_on_held on_held, void *ctx) {
@@ -273,6 +274,7 @@ struct account_hold *account_hold_job(struct accounts *a, const struct account_j
     struct account_hold *h = add(a, job->owner, job->kind);
     struct ledger_spend *s = &h->spend;
     set_price(h, job->model);
+    h->on_revoked = job->on_revoked;
     bool costs = h->price.output > 0 || h->price.input > 0;
     s->tokens_least = JOB_LEAST_TOKENS;
     s->tokens = LIMIT_ACCOUNT_JOB_TOKENS;
@@ -357,9 +359,29 @@ static void renew(struct accounts *a) {
     free(list);
 }
 
+/* Whoever hears of it may settle its own hold, and no other. */
+static void check_keys(struct accounts *a) {
+    struct account_hold *next;
+    for (struct account_hold *h = a->list; h; h = next) {
+        struct identity who;
+        next = h->next;
+        if (!h->on_revoked || !*h->spend.owner || (h->state != HOLD_FREE && h->state != HOLD_HELD))
+            continue;
+        if (key_identity(a->opt.keys, h->spend.owner, &who, &h->why) == 0 ||
+            h->why.code == ERR_UNAVAILABLE)
+            continue;
+        struct err why;
+        void (*on_revoked)(void *, const struct err *) = h->on_revoked;
+        h->on_revoked = NULL;
+        (void)err_set(&why, ERR_FORBIDDEN, REVOKED);
+        on_revoked(h->ctx, &why);
+    }
+}
+
 static void on_tick(uv_timer_t *t) {
     struct accounts *a = t->data;
     accounts_tell(a);
+    check_keys(a);
     for (struct account_hold *h = a->list; h; h = h->next)
         if (h->state == HOLD_SETTLING && h->unsettled)
             tell_settled(h);

@@ -60,6 +60,9 @@ struct account_job {
     const char *kind;
     const struct model_info *model;
     int64_t nusd;
+    /* Comes once at most, from the loop, while it is held: the key was revoked, and what calls the
+     * model without asking here first must end. */
+    void (*on_revoked)(void *ctx, const struct err *err);
 };
 struct account_hold *account_hold_job(struct accounts *a, const struct account_job *job,
                                       account_on_held on_held, void *ctx);

@@ -910,8 +910,14 @@ static void on_held(void *ctx, const struct account_grant *grant, const struct e
 static void on_free(void *ctx, const struct account_grant *grant, const struct err *err) {
     struct code_job *c = ctx;
     (void)grant;
-    if (err)
-        c->hold = NULL;
+    if (!err)
+        return;
+    c->hold = NULL;
+    fail(c, err);
+}
+
+static void on_revoked(void *ctx, const struct err *err) {
+    fail(ctx, err);
 }
 
 static int hold_job(struct code_job *c, struct err *err) {
@@ -922,7 +928,8 @@ static int hold_job(struct code_job *c, struct err *err) {
                                &(struct account_job){.owner = c->owner,
                                                      .kind = c->terms.kind,
                                                      .model = model,
-                                                     .nusd = (int64_t)(c->terms.max_usd * 1e9)},
+                                                     .nusd = (int64_t)(c->terms.max_usd * 1e9),
+                                                     .on_revoked = on_revoked},
                                limited ? on_held : on_free, c);
     return limited ? 0 : begin_sandbox(c, err);
 }
