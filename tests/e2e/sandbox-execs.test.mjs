@@ -1,11 +1,11 @@
 // Commands in sandboxes: answers, streams that can be taken up at any byte, input, signals, terminals.
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { readdirSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { request as httpRequest } from 'node:http';
-import { request, slow, startCay, until, withCay } from '../lib/cay.mjs';
+import { request, slow, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
 import { bytesOf, call, events, make } from '../lib/sandbox.mjs';
 
 let cay;
@@ -292,7 +292,7 @@ test('the pipes that left processes hold are bounded', async () => {
 test('old commands are forgotten, the newest stay', async () => {
   const other = await make(cay);
   const ids = [];
-  for (let i = 0; i < 45; i++) ids.push((await other.run(`echo ${i}`)).id);
+  for (let i = 0; i < 45; i++) ids.push((await other.run(`printf %5000d ${i}`)).id); // more than a record takes
   const listed = [];
   for (let cursor = ''; cursor !== null; ) {
     const page = (await other.call('GET', `/execs?limit=30${cursor && `&cursor=${cursor}`}`)).json;
@@ -460,4 +460,34 @@ test('the server ends with commands, readers and terminals in the middle of thei
   assert.equal((await call(again, 'GET', `${mine.at}/execs/${tty.id}/stdout`)).raw.toString(), 'here');
   await again.stop();
   other.clean();
+});
+
+test('little output is in the record, more in a file, and both outlive the server', async (t) => {
+  const dataDir = tempDir(t);
+  const first = await startCay({ dataDir, config: { sandboxes: { pool: 1 } } });
+  const one = await make(first);
+  const folder = join(first.dataDir, 'sandboxes', one.id);
+  const files = () => (existsSync(folder) ? readdirSync(folder) : []);
+  // One that takes longer than a moment, on a busy machine, is given files all the same.
+  let short;
+  for (let i = 0; i < 50 && (!short || files().includes(`${short.id}.stdout`)); i++) short = await one.run('echo out; echo err >&2');
+  assert.ok(!files().includes(`${short.id}.stdout`));
+  assert.deepEqual((await one.call('GET', `/execs/${short.id}`)).json.stdout_bytes, 4);
+  const long = await one.run('seq 2000');
+  const bytes = await one.run("printf '\\377\\0x'");
+  const shape = Object.keys(short).sort();
+  // What a command has said is on the disk before it ends: when it was read, or a moment later.
+  const runs = (await one.call('POST', '/exec', { command: 'echo early; exec sleep 300', background: true })).json;
+  await until(() => files().includes(`${runs.id}.stdout`));
+  for (const kept of [long, bytes]) assert.ok(files().includes(`${kept.id}.stdout`));
+  await first.kill9();
+  const second = await withCay(t, { dataDir, config: { sandboxes: { pool: 1 } } });
+  const raw = async (exec, stream) => Buffer.from(await (await fetch(`${second.url}/v1/sandboxes/${one.id}/execs/${exec.id}/${stream}`)).arrayBuffer()).toString('latin1');
+  assert.equal(await raw(short, 'stdout'), 'out\n');
+  assert.equal(await raw(short, 'stderr'), 'err\n');
+  assert.equal((await raw(long, 'stdout')).length, 8893);
+  assert.equal(await raw(bytes, 'stdout'), '\xff\0x');
+  assert.equal(await raw(runs, 'stdout'), 'early\n');
+  const again = (await call(second, 'GET', `/v1/sandboxes/${one.id}/execs/${short.id}`)).json;
+  assert.deepEqual([...Object.keys(again), 'stderr', 'stdout'].sort(), shape);
 });

@@ -199,6 +199,8 @@ static void on_sweep(uv_timer_t *t) {
     /* What the databases used lies between what stays: whole pages of it go back. */
     if (freed)
         (void)malloc_trim(0);
+    if (!all->list)
+        (void)uv_timer_stop(t);
 }
 
 struct agents *agents_create(const struct agents_options *options) {
@@ -207,7 +209,6 @@ struct agents *agents_create(const struct agents_options *options) {
     later_queue_init(&all->later, options->loop);
     (void)uv_timer_init(options->loop, &all->timer);
     all->timer.data = all;
-    (void)uv_timer_start(&all->timer, on_sweep, SWEEP_MS, SWEEP_MS);
     uv_unref((uv_handle_t *)&all->timer);
     return all;
 }
@@ -320,6 +321,8 @@ static int open_agent(struct agents *all, const char *owner, const struct agent_
     a->fresh = is_fresh(AT_FDCWD, dir);
     a->next = all->list;
     all->list = a;
+    if (!uv_is_active((uv_handle_t *)&all->timer))
+        (void)uv_timer_start(&all->timer, on_sweep, SWEEP_MS, SWEEP_MS);
     turn_mark_cut(a);
     agent_state_load(a);
     *ret_agent = a;

@@ -9,9 +9,56 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum statement {
+    BEGIN,
+    COMMIT,
+    ROLLBACK,
+    MESSAGES,
+    PUT,
+    RESERVE,
+    BYTES,
+    REMOVE,
+    TRUNCATE,
+    MOVE_LAST,
+    ADD_EXECUTION,
+    PRUNE_EXECUTIONS,
+    EXECUTIONS,
+    SET,
+    UNSET,
+    GET,
+    STATEMENTS,
+};
+
+static const char *const sql[STATEMENTS] = {
+    [BEGIN] = "BEGIN IMMEDIATE",
+    [COMMIT] = "COMMIT",
+    [ROLLBACK] = "ROLLBACK",
+    [MESSAGES] = "SELECT json FROM messages ORDER BY seq",
+    [PUT] = "INSERT INTO messages (id, json, seq) VALUES (?1, ?2, ?3)"
+            " ON CONFLICT (id) DO UPDATE SET json = ?2",
+    [RESERVE] = "UPDATE sqlite_sequence SET seq ="
+                " MAX(seq, (SELECT COALESCE(MAX(seq), 0) FROM messages)) + 1"
+                " WHERE name = 'messages' RETURNING seq",
+    [BYTES] = "SELECT COALESCE(SUM(LENGTH(CAST(json AS BLOB))), 0) FROM messages",
+    [REMOVE] = "DELETE FROM messages WHERE ?1 IS NULL OR id = ?1",
+    [TRUNCATE] = "DELETE FROM messages WHERE seq > (SELECT seq FROM messages WHERE id = ?1)",
+    [MOVE_LAST] = "UPDATE messages SET seq = (SELECT MAX(seq) + 1 FROM messages)"
+                  " WHERE id = ?1 AND seq < (SELECT MAX(seq) FROM messages)",
+    [ADD_EXECUTION] = "INSERT INTO executions (id, code, output, error) VALUES (?1, ?2, ?3, ?4)",
+    [PRUNE_EXECUTIONS] = "DELETE FROM executions"
+                         " WHERE seq <= (SELECT MAX(seq) FROM executions) - ?1",
+    [EXECUTIONS] = "SELECT id, code, output, error, timestamp FROM executions"
+                   " ORDER BY seq DESC LIMIT ?1",
+    [SET] = "INSERT INTO keys (key, value) VALUES (?1, ?2)"
+            " ON CONFLICT (key) DO UPDATE SET value = ?2",
+    [UNSET] = "DELETE FROM keys WHERE key = ?1",
+    [GET] = "SELECT value FROM keys WHERE key = ?1",
+};
+
 struct history {
     char *path;
-    sqlite3 *db; /* NULL: it rests */
+    sqlite3 *db;                          /* NULL: it rests */
+    sqlite3_stmt *statements[STATEMENTS]; /* those that were needed since it was opened */
     struct history *newer, *older;
     char failure[160];
 };
@@ -56,12 +103,19 @@ static void remember(struct history *h) {
     nopen++;
 }
 
+static bool is_busy(const struct history *h) {
+    for (int i = 0; i < STATEMENTS; i++)
+        if (h->statements[i] && sqlite3_stmt_busy(h->statements[i]))
+            return true;
+    return !sqlite3_get_autocommit(h->db);
+}
+
 /* One in the middle of something stays. */
 static void rest_oldest(void) {
     struct history *next;
     for (struct history *h = oldest; h && nopen >= OPEN_MAX; h = next) {
         next = h->newer;
-        if (sqlite3_get_autocommit(h->db) && !sqlite3_next_stmt(h->db, NULL))
+        if (!is_busy(h))
             (void)history_rest(h);
     }
 }
@@ -105,6 +159,8 @@ bool history_rest(struct history *h) {
     if (!h->db)
         return false;
     forget(h);
+    for (int i = 0; i < STATEMENTS; i++)
+        (void)sqlite3_finalize(steal_ptr(&h->statements[i]));
     (void)sqlite3_close(h->db);
     h->db = NULL;
     return true;
@@ -119,14 +175,17 @@ void history_close(struct history *h) {
 }
 
 static void cleanup_statement(sqlite3_stmt **st) {
-    (void)sqlite3_finalize(*st);
+    (void)sqlite3_reset(*st);
+    (void)sqlite3_clear_bindings(*st);
 }
 
-static sqlite3_stmt *prepare(struct history *h, const char *sql) {
-    sqlite3_stmt *st = NULL;
-    if (wake(h))
-        (void)sqlite3_prepare_v2(h->db, sql, -1, &st, NULL);
-    return st;
+static sqlite3_stmt *prepare(struct history *h, enum statement which) {
+    if (!wake(h))
+        return NULL;
+    sqlite3_stmt **st = &h->statements[which];
+    if (!*st)
+        (void)sqlite3_prepare_v3(h->db, sql[which], -1, SQLITE_PREPARE_PERSISTENT, st, NULL);
+    return *st;
 }
 
 static void bind(sqlite3_stmt *st, int i, const char *v) {
@@ -138,26 +197,26 @@ static int step(const struct history *h, sqlite3_stmt *st, const char *what, str
     return st && sqlite3_step(st) == SQLITE_DONE ? 0 : db_error(h, err, what);
 }
 
-static int change(struct history *h, const char *sql, const char *id, const char *what,
+static int change(struct history *h, enum statement which, const char *id, const char *what,
                   struct err *err) {
-    _cleanup_(statement) sqlite3_stmt *st = prepare(h, sql);
+    _cleanup_(statement) sqlite3_stmt *st = prepare(h, which);
     bind(st, 1, id);
     return step(h, st, what, err);
 }
 
 int history_begin(struct history *h, struct err *err) {
-    return change(h, "BEGIN IMMEDIATE", NULL, "begin", err);
+    return change(h, BEGIN, NULL, "begin", err);
 }
 
 int history_end(struct history *h, bool keep, struct err *err) {
-    int rc = change(h, keep ? "COMMIT" : "ROLLBACK", NULL, "end", err);
+    int rc = change(h, keep ? COMMIT : ROLLBACK, NULL, "end", err);
     if (rc < 0 && keep)
-        (void)change(h, "ROLLBACK", NULL, "end", NULL);
+        (void)change(h, ROLLBACK, NULL, "end", NULL);
     return rc;
 }
 
 int history_messages(struct history *h, json_t **ret_messages, struct err *err) {
-    _cleanup_(statement) sqlite3_stmt *st = prepare(h, "SELECT json FROM messages ORDER BY seq");
+    _cleanup_(statement) sqlite3_stmt *st = prepare(h, MESSAGES);
     json_t *list = json_array();
     int rc = SQLITE_ERROR;
     while (st && (rc = sqlite3_step(st)) == SQLITE_ROW) {
@@ -175,9 +234,7 @@ int history_messages(struct history *h, json_t **ret_messages, struct err *err) 
 }
 
 int history_put_at(struct history *h, int64_t place, const json_t *message, struct err *err) {
-    _cleanup_(statement) sqlite3_stmt *st =
-        prepare(h, "INSERT INTO messages (id, json, seq) VALUES (?1, ?2, ?3)"
-                   " ON CONFLICT (id) DO UPDATE SET json = ?2");
+    _cleanup_(statement) sqlite3_stmt *st = prepare(h, PUT);
     _cleanup_(free) char *text = json_dumps(message, JSON_COMPACT);
     bind(st, 1, json_string_value(json_object_get(message, "id")));
     bind(st, 2, text);
@@ -191,25 +248,20 @@ int history_put(struct history *h, const json_t *message, struct err *err) {
 }
 
 int history_reserve(struct history *h, int64_t *ret_place, struct err *err) {
-    int rc = change(h,
-                    "UPDATE sqlite_sequence SET seq ="
-                    " MAX(seq, (SELECT COALESCE(MAX(seq), 0) FROM messages)) + 1"
-                    " WHERE name = 'messages'",
-                    NULL, "keep a place", err);
-    if (rc < 0)
-        return rc;
-    _cleanup_(statement) sqlite3_stmt *st =
-        prepare(h, "SELECT seq FROM sqlite_sequence WHERE name = 'messages'");
-    if (!st)
-        return db_error(h, err, "keep a place");
+    _cleanup_(statement) sqlite3_stmt *st = prepare(h, RESERVE);
+    int rc = st ? sqlite3_step(st) : SQLITE_ERROR;
     /* No row: nothing was ever stored, and the end will do. */
-    *ret_place = sqlite3_step(st) == SQLITE_ROW ? sqlite3_column_int64(st, 0) : 0;
+    int64_t place = rc == SQLITE_ROW ? sqlite3_column_int64(st, 0) : 0;
+    if (rc == SQLITE_ROW)
+        rc = sqlite3_step(st);
+    if (rc != SQLITE_DONE)
+        return db_error(h, err, "keep a place");
+    *ret_place = place;
     return 0;
 }
 
 int history_bytes(struct history *h, int64_t *ret_bytes, struct err *err) {
-    _cleanup_(statement) sqlite3_stmt *st =
-        prepare(h, "SELECT COALESCE(SUM(LENGTH(CAST(json AS BLOB))), 0) FROM messages");
+    _cleanup_(statement) sqlite3_stmt *st = prepare(h, BYTES);
     if (!st || sqlite3_step(st) != SQLITE_ROW)
         return db_error(h, err, "measure messages");
     *ret_bytes = sqlite3_column_int64(st, 0);
@@ -217,36 +269,41 @@ int history_bytes(struct history *h, int64_t *ret_bytes, struct err *err) {
 }
 
 int history_remove(struct history *h, const char *id, struct err *err) {
-    return change(h, "DELETE FROM messages WHERE ?1 IS NULL OR id = ?1", id, "remove messages",
-                  err);
+    return change(h, REMOVE, id, "remove messages", err);
 }
 
 int history_truncate(struct history *h, const char *id, struct err *err) {
-    return change(h, "DELETE FROM messages WHERE seq > (SELECT seq FROM messages WHERE id = ?1)",
-                  id, "remove messages", err);
+    return change(h, TRUNCATE, id, "remove messages", err);
 }
 
 int history_move_last(struct history *h, const char *id, struct err *err) {
-    return change(h,
-                  "UPDATE messages SET seq = (SELECT MAX(seq) + 1 FROM messages)"
-                  " WHERE id = ?1 AND seq < (SELECT MAX(seq) FROM messages)",
-                  id, "move a message", err);
+    return change(h, MOVE_LAST, id, "move a message", err);
+}
+
+static int add_execution(struct history *h, const char *const texts[4], struct err *err) {
+    _cleanup_(statement) sqlite3_stmt *st = prepare(h, ADD_EXECUTION);
+    for (int i = 0; i < 4; i++)
+        bind(st, i + 1, texts[i]);
+    return step(h, st, "record an execution", err);
+}
+
+static int prune_executions(struct history *h, struct err *err) {
+    _cleanup_(statement) sqlite3_stmt *st = prepare(h, PRUNE_EXECUTIONS);
+    if (st)
+        (void)sqlite3_bind_int64(st, 1, HISTORY_EXECUTIONS_MAX);
+    return step(h, st, "prune executions", err);
 }
 
 int history_add_execution(struct history *h, const char *id, const char *code, const char *output,
                           const char *error, struct err *err) {
-    _cleanup_(statement) sqlite3_stmt *st =
-        prepare(h, "INSERT INTO executions (id, code, output, error) VALUES (?1, ?2, ?3, ?4)");
-    bind(st, 1, id);
-    bind(st, 2, code);
-    bind(st, 3, output);
-    bind(st, 4, error);
-    int rc = step(h, st, "record an execution", err);
-    _cleanup_(statement) sqlite3_stmt *prune =
-        prepare(h, "DELETE FROM executions WHERE seq <= (SELECT MAX(seq) FROM executions) - ?1");
-    if (prune)
-        (void)sqlite3_bind_int64(prune, 1, HISTORY_EXECUTIONS_MAX);
-    return rc < 0 ? rc : step(h, prune, "prune executions", err);
+    int rc = history_begin(h, err);
+    if (rc < 0)
+        return rc;
+    rc = add_execution(h, (const char *const[]){id, code, output, error}, err);
+    if (rc == 0)
+        rc = prune_executions(h, err);
+    int end = history_end(h, rc == 0, rc == 0 ? err : NULL);
+    return rc < 0 ? rc : end;
 }
 
 static json_t *column_json(sqlite3_stmt *st, int i, size_t max) {
@@ -263,9 +320,7 @@ static json_t *column_json(sqlite3_stmt *st, int i, size_t max) {
 
 int history_executions(struct history *h, int64_t limit, size_t text_max, json_t **ret_list,
                        struct err *err) {
-    _cleanup_(statement) sqlite3_stmt *st =
-        prepare(h, "SELECT id, code, output, error, timestamp FROM executions"
-                   " ORDER BY seq DESC LIMIT ?1");
+    _cleanup_(statement) sqlite3_stmt *st = prepare(h, EXECUTIONS);
     static const char *const keys[] = {"id", "code", "output", "error", "timestamp"};
     json_t *list = json_array();
     int rc = SQLITE_ERROR;
@@ -287,10 +342,7 @@ int history_executions(struct history *h, int64_t limit, size_t text_max, json_t
 }
 
 int history_set(struct history *h, const char *key, const char *value, struct err *err) {
-    _cleanup_(statement) sqlite3_stmt *st =
-        prepare(h, value ? "INSERT INTO keys (key, value) VALUES (?1, ?2)"
-                           " ON CONFLICT (key) DO UPDATE SET value = ?2"
-                         : "DELETE FROM keys WHERE key = ?1");
+    _cleanup_(statement) sqlite3_stmt *st = prepare(h, value ? SET : UNSET);
     bind(st, 1, key);
     if (value)
         bind(st, 2, value);
@@ -298,7 +350,7 @@ int history_set(struct history *h, const char *key, const char *value, struct er
 }
 
 int history_get(struct history *h, const char *key, char **ret_value, struct err *err) {
-    _cleanup_(statement) sqlite3_stmt *st = prepare(h, "SELECT value FROM keys WHERE key = ?1");
+    _cleanup_(statement) sqlite3_stmt *st = prepare(h, GET);
     bind(st, 1, key);
     int rc = st ? sqlite3_step(st) : SQLITE_ERROR;
     if (rc != SQLITE_ROW && rc != SQLITE_DONE)

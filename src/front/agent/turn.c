@@ -332,7 +332,10 @@ static int begin_turn(struct turn *t, struct err *err) {
     t->chunks = chunks_create(
         &(struct chunks_options){.max_bytes = limits->stream_bytes, .events = &events, .ctx = t});
     _cleanup_(json) json_t *list = NULL;
-    int rc = catch_up(t, err);
+    int rc = history_begin(a->history, err);
+    if (rc < 0)
+        return rc;
+    rc = catch_up(t, err);
     if (rc == 0)
         rc = history_reserve(a->history, &t->place, err);
     if (rc == 0)
@@ -340,6 +343,8 @@ static int begin_turn(struct turn *t, struct err *err) {
     t->said = uimessage_said(list, SAID_BYTES);
     if (rc == 0)
         rc = record_begin(t, err);
+    int end = history_end(a->history, rc == 0, rc == 0 ? err : NULL);
+    rc = rc < 0 ? rc : end;
     if (rc == 0)
         t->conversation = uimessage_to_model(list, limits->context_bytes);
     return rc;

@@ -98,7 +98,7 @@ static void pump_events(struct exec_watch *w) {
     free_watch(w);
 }
 
-static void write_stream(struct json_writer *j, const struct exec *e, int stream) {
+static void write_stream(struct json_writer *j, struct exec *e, int stream) {
     size_t len = (size_t)MIN(e->sizes[stream] - e->first[stream], (uint64_t)INLINE_BYTES);
     _cleanup_(free) char *data = xmalloc(len + 1);
     ssize_t n = exec_read(e, stream, e->first[stream], data, len);

@@ -212,7 +212,7 @@ static bool exec_went_well(const struct exec *e) {
 }
 
 /* The end of what it said on its standard error, as text. */
-static json_t *said_at_last(const struct exec *e) {
+static json_t *said_at_last(struct exec *e) {
     char text[SAID_BYTES];
     uint64_t end = e->sizes[EXEC_STDERR];
     uint64_t from = end > sizeof(text) - 1 ? end - (sizeof(text) - 1) : 0;
@@ -408,7 +408,7 @@ static int begin_work(struct code_job *c, struct err *err) {
 }
 
 static void end_work(struct code_job *c) {
-    const struct exec *e = c->exec;
+    struct exec *e = c->exec;
     struct coder_exit how = {.exit_code = -1, .cancelled = c->cancelled, .timed_out = e->timed_out};
     if (e->has_exit && e->exit.signaled)
         how.signal = (int)e->exit.code;

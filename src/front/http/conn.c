@@ -690,6 +690,7 @@ void conn_accept(struct listener *l) {
     if (s->conns)
         s->conns->prev = c;
     s->conns = c;
+    http_server_watch(s);
     if (uv_accept(&l->uv.stream, &c->uv.stream) < 0) {
         conn_close(c);
         return;

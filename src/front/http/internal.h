@@ -152,6 +152,8 @@ bool conn_write(struct http_conn *c, const uv_buf_t *pieces, unsigned n);
  * in one call. */
 bool conn_write_soon(struct http_conn *c, const uv_buf_t *pieces, unsigned n);
 void conn_sweep(struct http_server *s);
+/* There is somebody whose time to speak runs. */
+void http_server_watch(struct http_server *s);
 /* The answer is complete: go on with the next request, or close. */
 void conn_answered(struct http_conn *c, struct http_req *req);
 /* Goes on in the next turn of the loop with input that was kept, and reads on. */

@@ -29,7 +29,15 @@ struct http_limits http_limits_default(void) {
 }
 
 static void on_sweep(uv_timer_t *t) {
-    conn_sweep(t->data);
+    struct http_server *s = t->data;
+    conn_sweep(s);
+    if (!s->conns)
+        (void)uv_timer_stop(t);
+}
+
+void http_server_watch(struct http_server *s) {
+    if (!uv_is_active((uv_handle_t *)&s->sweep))
+        (void)uv_timer_start(&s->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
 }
 
 struct http_server *http_server_create(const struct http_server_options *options) {
@@ -49,7 +57,6 @@ struct http_server *http_server_create(const struct http_server_options *options
     (void)snprintf(s->id_prefix, sizeof(s->id_prefix), "%08x", (unsigned)rand_u64());
     (void)uv_timer_init(options->loop, &s->sweep);
     s->sweep.data = s;
-    (void)uv_timer_start(&s->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
     uv_unref((uv_handle_t *)&s->sweep);
     later_queue_init(&s->later, options->loop);
     s->handles = 2;

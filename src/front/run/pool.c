@@ -22,6 +22,8 @@
 
 enum {
     QUEUE_BYTES = 64 << 20,
+    TICK_MS = 100,
+    IDLE_TICK_MS = 1000, /* while nobody asks for anything */
     REST_MS = 10000,
     RESET_WAIT_MS = 2000,
     QUIET_MS = 25,
@@ -801,10 +803,19 @@ static void on_turn(void *ctx) {
     refill(p);
 }
 
+static void tick_every(struct pool *p, uint64_t ms) {
+    if (uv_timer_get_repeat(&p->timer) == ms)
+        return;
+    uv_timer_set_repeat(&p->timer, ms);
+    (void)uv_timer_again(&p->timer);
+}
+
 /* In the next turn: who gives something back, or asks, is not called from in here. */
 static void go_on(struct pool *p) {
-    if (!p->stopping)
-        later_post(p->opt.later, &p->later, on_turn, p);
+    if (p->stopping)
+        return;
+    later_post(p->opt.later, &p->later, on_turn, p);
+    tick_every(p, TICK_MS);
 }
 
 static void on_timer(uv_timer_t *t) {
@@ -823,6 +834,8 @@ static void on_timer(uv_timer_t *t) {
     end_resting(p);
     look_for_heir(p);
     refill(p);
+    if (!p->waiting && p->stats.busy == 0 && now - p->busy_ms > SETTLED_MS)
+        tick_every(p, IDLE_TICK_MS);
 }
 
 struct pool *pool_create(const struct pool_options *options) {
@@ -832,7 +845,7 @@ struct pool *pool_create(const struct pool_options *options) {
     p->timer.data = p;
     (void)uv_timer_init(options->zygote.loop, &p->quiet);
     p->quiet.data = p;
-    (void)uv_timer_start(&p->timer, on_timer, 100, 100);
+    (void)uv_timer_start(&p->timer, on_timer, TICK_MS, TICK_MS);
     p->busy_ms = clock_mono_ms();
     p->current = zygote_create(p);
     return p;

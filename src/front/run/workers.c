@@ -121,6 +121,8 @@ static void on_sweep(uv_timer_t *t) {
             at = &k->next;
         }
     }
+    if (!w->list)
+        (void)uv_timer_stop(t);
 }
 
 /* Ends the warm isolate of the key (NULL: of any) that has been idle longest. */
@@ -171,6 +173,8 @@ static struct worker *add(struct workers *w, const char *owner, const char *id, 
     k->used_ms = clock_mono_ms();
     k->next = w->list;
     w->list = k;
+    if (!uv_is_active((uv_handle_t *)&w->timer))
+        (void)uv_timer_start(&w->timer, on_sweep, SWEEP_MS, SWEEP_MS);
     return k;
 }
 
@@ -200,7 +204,6 @@ int workers_create(const struct workers_options *options, struct workers **ret_w
     w->codes = programs_create(options->runner->config.worker_cache_bytes);
     (void)uv_timer_init(options->runner->loop, &w->timer);
     w->timer.data = w;
-    (void)uv_timer_start(&w->timer, on_sweep, SWEEP_MS, SWEEP_MS);
     uv_unref((uv_handle_t *)&w->timer);
     struct ledger_worker_watch watch = roster_watch(w->roster);
     int rc = ledger_watch_workers(options->ledger, &watch, err);

@@ -26,6 +26,7 @@ enum {
     ARGS_BYTES = 512 * 1024,
     STDIN_BYTES = 1 << 20,
     SMALL_STDIN_BYTES = 16 << 10,
+    HELD_BYTES = 4096,                 /* of a stream, in the record */
     HERE_MAX = SANDBOX_EXECS_MAX - 16, /* of one sandbox; init's other places are for files */
 };
 
@@ -50,10 +51,53 @@ bool exec_has_ended(const struct exec *e) {
 
 /* --- output --- */
 
+/* Of a stream in the record. */
+static const char *const held_keys[] = {NULL, "kept_stdout", "kept_stderr"};
+
 static int open_file(const struct exec *e, int stream, int flags) {
     char name[ID_SIZE + 16];
     (void)snprintf(name, sizeof(name), "%s.%s", e->id, suffixes[stream]);
     return e->dir < 0 ? -1 : openat(e->dir, name, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+}
+
+/* From here on the stream is kept in a file. */
+static int spill(struct exec *e, int stream) {
+    struct buf *held = &e->held[stream];
+    if (e->fds[stream] >= 0)
+        return 0;
+    if (e->dir < 0)
+        e->dir = sandboxes_dir(e->all, e->sandbox_id, true);
+    e->fds[stream] = open_file(e, stream, O_RDWR | O_CREAT | O_APPEND);
+    int rc = e->fds[stream] < 0 || fd_write_all(e->fds[stream], held->data, held->len) < 0 ? -1 : 0;
+    buf_finish(held);
+    return rc;
+}
+
+/* To open a file takes as long as all else that is done about a short command. */
+static int keep(struct exec *e, int stream, const char *data, size_t len) {
+    struct buf *held = &e->held[stream];
+    if (e->fds[stream] < 0 && held->len + len <= HELD_BYTES &&
+        !sandbox_command_is_terminal(e->command))
+        return buf_add(held, data, len) ? 0 : -1;
+    return spill(e, stream) < 0 ? -1 : fd_write_all(e->fds[stream], data, len);
+}
+
+static void failed_to_keep(struct exec *e, int stream) {
+    struct stat st;
+    (void)err_sys(&e->err, "keep the output");
+    log_error("sandbox.output", "sandbox", e->sandbox_id, "error", e->err.message);
+    if (e->fds[stream] >= 0 && fstat(e->fds[stream], &st) == 0)
+        e->sizes[stream] = e->first[stream] + (uint64_t)st.st_size;
+    else
+        e->sizes[stream] = e->first[stream];
+    e->truncated = true;
+}
+
+/* What is held would be lost with the server: it is for a command that is about to end. */
+static void spill_all(struct exec *e) {
+    for (int i = 1; i < 3; i++)
+        if (e->held[i].len > 0 && spill(e, i) < 0)
+            failed_to_keep(e, i);
 }
 
 static void wake(struct exec *e) {
@@ -95,16 +139,9 @@ static void on_output(void *ctx, int stream, const char *data, size_t len) {
     size_t n = (size_t)MIN((uint64_t)len, MIN(room, left));
     e->bytes[stream] += len;
     e->sandbox->kept_bytes += n;
-    if (n > 0 && e->fds[stream] < 0)
-        e->fds[stream] = open_file(e, stream, O_RDWR | O_CREAT | O_APPEND);
-    if (n > 0 && fd_write_all(e->fds[stream], data, n) < 0) {
-        struct stat st;
-        (void)err_sys(&e->err, "keep the output");
-        log_error("sandbox.output", "sandbox", e->sandbox_id, "error", e->err.message);
-        if (e->fds[stream] >= 0 && fstat(e->fds[stream], &st) == 0)
-            e->sizes[stream] = e->first[stream] + (uint64_t)st.st_size;
+    if (n > 0 && keep(e, stream, data, n) < 0) {
+        failed_to_keep(e, stream);
         n = 0;
-        e->truncated = true;
     }
     e->sizes[stream] += n;
     if (n < len) {
@@ -119,11 +156,19 @@ static void on_output(void *ctx, int stream, const char *data, size_t len) {
         wake(e);
 }
 
-ssize_t exec_read(const struct exec *e, int stream, uint64_t offset, void *out, size_t len) {
-    if (e->fds[stream] < 0 || offset >= e->sizes[stream] || offset < e->first[stream])
+ssize_t exec_read(struct exec *e, int stream, uint64_t offset, void *out, size_t len) {
+    if (!exec_has_ended(e))
+        spill_all(e); /* what somebody has seen stays */
+    const struct buf *held = &e->held[stream];
+    if (offset >= e->sizes[stream] || offset < e->first[stream])
         return 0;
     len = (size_t)MIN((uint64_t)len, e->sizes[stream] - offset);
-    return pread(e->fds[stream], out, len, (off_t)(offset - e->first[stream]));
+    if (held->len >= offset + len) {
+        memcpy(out, held->data + offset, len);
+        return (ssize_t)len;
+    }
+    return e->fds[stream] < 0 ? 0
+                              : pread(e->fds[stream], out, len, (off_t)(offset - e->first[stream]));
 }
 
 /* Of what was read, the bytes of whole characters; 0: not one is whole. */
@@ -134,7 +179,7 @@ static size_t whole_text(const char *data, size_t len) {
     return 0;
 }
 
-bool exec_next(const struct exec *e, struct exec_cursor *c, struct exec_chunk *ret) {
+bool exec_next(struct exec *e, struct exec_cursor *c, struct exec_chunk *ret) {
     static char chunk[CHUNK];
     for (int tries = 0; tries < 2; tries++) {
         int stream = c->last = c->last == EXEC_STDOUT ? EXEC_STDERR : EXEC_STDOUT;
@@ -181,8 +226,10 @@ void exec_unfollow(struct exec *e, struct exec_follower *f) {
 void exec_unref(struct exec *e) {
     if (!e || --e->refs > 0)
         return;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         fd_close(&e->fds[i]);
+        buf_finish(&e->held[i]);
+    }
     fd_close(&e->dir);
     json_decref(e->doc);
     free(e);
@@ -210,6 +257,8 @@ static json_t *show(const char *id, const char *sandbox, const char *status, int
     (void)json_object_set_new(o, "usage", json_null());
     (void)json_object_set_new(o, "error", json_null());
     (void)json_object_update(o, (json_t *)(uintptr_t)doc);
+    for (int i = 1; i < 3; i++)
+        (void)json_object_del(o, held_keys[i]);
     if (strcmp(status, "interrupted") == 0 && json_is_null(json_object_get(o, "error")))
         (void)json_object_set_new(o, "error",
                                   json_pack("{s:s,s:s}", "code", "interrupted", "message",
@@ -274,11 +323,25 @@ static void on_input_drained(void *ctx) {
         exec_input_wake(e->input);
 }
 
+/* Into the record, if it is text. */
+static void put_held(struct exec *e) {
+    for (int i = 1; i < 3; i++) {
+        const struct buf *held = &e->held[i];
+        if (held->len == 0)
+            continue;
+        if (utf8_is_valid(held->data, held->len) && !memchr(held->data, 0, held->len))
+            (void)json_object_set_new(e->doc, held_keys[i], json_stringn(held->data, held->len));
+        else if (spill(e, i) < 0)
+            failed_to_keep(e, i);
+    }
+}
+
 /* An end that nobody has seen is not made up: its exit code stays null. */
 static void finish(struct exec *e, const struct err *why) {
     struct err err;
     json_t *d = e->doc;
     e->ended_ms = clock_wall_ms();
+    put_held(e);
     move(e, e->has_exit ? EXEC_EXITED : e->state == EXEC_RUNNING ? EXEC_INTERRUPTED : EXEC_FAILED);
     if (e->has_exit) {
         (void)json_object_set_new(d, e->exit.signaled ? "signal" : "exit_code",
@@ -505,7 +568,10 @@ static struct exec *new_exec(struct sandboxes *all) {
     e->all = all;
     e->refs = 1;
     e->dir = -1;
-    e->fds[0] = e->fds[1] = e->fds[2] = -1;
+    for (int i = 0; i < 3; i++) {
+        e->fds[i] = -1;
+        buf_init(&e->held[i], HELD_BYTES);
+    }
     return e;
 }
 
@@ -532,11 +598,7 @@ int exec_start(struct sandbox *s, const json_t *body, struct exec **ret, struct 
     e->created_ms = clock_wall_ms();
     e->deadline_ms = p.timeout_s ? clock_mono_ms() + p.timeout_s * 1000 : 0;
     e->wants_input = p.input;
-    e->dir = sandboxes_dir(s->all, s->id, true);
-    if (e->dir < 0)
-        rc = err_sys(err, "the folder of the sandbox");
-    if (rc == 0)
-        rc = save(e, err); /* before it starts */
+    rc = save(e, err); /* before it starts */
     if (rc == 0) {
         e->command = sandbox_command_start(
             s->box,
@@ -563,6 +625,7 @@ int exec_start(struct sandbox *s, const json_t *body, struct exec **ret, struct 
     }
     e->next = s->execs;
     s->execs = e;
+    s->recorded++;
     e->refs++; /* one is the command's */
     *ret = e;
     return 0;
@@ -596,6 +659,11 @@ int exec_open(struct sandboxes *all, const char *sandbox, const char *id, struct
     e->dir = sandboxes_dir(all, sandbox, false);
     for (int i = 1; i < 3; i++) {
         struct stat st;
+        const json_t *held = json_object_get(e->doc, held_keys[i]);
+        if (held && buf_add(&e->held[i], json_string_value(held), json_string_length(held))) {
+            e->sizes[i] = e->bytes[i] = e->held[i].len;
+            continue;
+        }
         e->fds[i] = open_file(e, i, O_RDONLY);
         e->first[i] = (uint64_t)json_integer_value(
             json_object_get(e->doc, i == EXEC_STDOUT ? "stdout_first" : "stderr_first"));
@@ -623,6 +691,7 @@ void exec_limit(struct exec *e, int64_t timeout_ms) {
 }
 
 void exec_check_time(struct exec *e, int64_t now_ms) {
+    spill_all(e);
     if (!e->deadline_ms || now_ms < e->deadline_ms)
         return;
     e->timed_out = true;
@@ -635,18 +704,24 @@ struct prune {
     int dir;
     char (*ids)[ID_SIZE];
     size_t n;
+    uint64_t held_bytes; /* that are in their records */
 };
 
 static void on_old(void *ctx, const struct store_record *r) {
     struct prune *p = ctx;
     p->ids = xrealloc(p->ids, (p->n + 1) * sizeof(*p->ids));
     memcpy(p->ids[p->n++], r->id, ID_SIZE);
+    _cleanup_(json) json_t *doc = json_loads(r->doc, 0, NULL);
+    for (int i = 1; i < 3; i++)
+        p->held_bytes += json_string_length(json_object_get(doc, held_keys[i]));
 }
 
 void exec_prune(struct sandboxes *all, const char *sandbox) {
     struct prune p = {.all = all, .dir = -1};
     struct sandbox *s = sandboxes_find(all, sandbox);
     struct err err;
+    if (s && s->recorded <= sandboxes_settings(all)->execs)
+        return;
     if (store_record_old(sandboxes_store(all), "exec", sandbox, 0, sandboxes_settings(all)->execs,
                          on_old, &p, &err) < 0)
         log_warn("sandbox.prune", "error", err.message);
@@ -664,6 +739,10 @@ void exec_prune(struct sandboxes *all, const char *sandbox) {
                 s->kept_bytes -= MIN(s->kept_bytes, (uint64_t)st.st_size);
         }
         (void)store_record_delete(sandboxes_store(all), "exec", p.ids[i], &err);
+    }
+    if (s) {
+        s->recorded -= MIN(s->recorded, p.n);
+        s->kept_bytes -= MIN(s->kept_bytes, p.held_bytes);
     }
     fd_close(&p.dir);
     free(p.ids);

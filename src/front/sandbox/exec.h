@@ -1,6 +1,7 @@
 #pragma once
 /* A command in a sandbox, as clients see it: recorded before it starts, its output kept in files
- * that only grow, so that a reader can come back at any byte. An exec lives as long as somebody
+ * that only grow, so that a reader can come back at any byte. The little that a short command says
+ * is kept in its record instead, which is written anyway. An exec lives as long as somebody
  * holds it; one that ended can be opened again from its record. */
 
 #include "front/sandbox/sandboxes.h"
@@ -35,9 +36,10 @@ struct exec {
     int64_t deadline_ms; /* monotonic; 0: none */
     int dir;
     int fds[3];
-    uint64_t first[3]; /* offset of the first byte that is kept */
-    uint64_t sizes[3]; /* offset behind the last one */
-    uint64_t bytes[3]; /* that were written */
+    struct buf held[3]; /* all that is kept, while that is little and in no file */
+    uint64_t first[3];  /* offset of the first byte that is kept */
+    uint64_t sizes[3];  /* offset behind the last one */
+    uint64_t bytes[3];  /* that were written */
     bool truncated, timed_out;
     bool wants_input;
     bool has_exit;
@@ -60,7 +62,7 @@ void exec_unref(struct exec *e);
 void exec_follow(struct exec *e, struct exec_follower *f);
 void exec_unfollow(struct exec *e, struct exec_follower *f);
 /* Kept bytes from an offset (at least first[]); 0: there are none (yet). */
-ssize_t exec_read(const struct exec *e, int stream, uint64_t offset, void *out, size_t len);
+ssize_t exec_read(struct exec *e, int stream, uint64_t offset, void *out, size_t len);
 
 /* Where one who follows a command has come to. */
 struct exec_cursor {
@@ -76,7 +78,7 @@ struct exec_chunk {
 };
 /* The next piece of output, of the streams in turn; false: there is none (yet). A character that is
  * not whole is kept back while more may come. */
-bool exec_next(const struct exec *e, struct exec_cursor *c, struct exec_chunk *ret);
+bool exec_next(struct exec *e, struct exec_cursor *c, struct exec_chunk *ret);
 
 /* Whatever became of it, it is over. */
 bool exec_has_ended(const struct exec *e);

@@ -66,6 +66,7 @@ struct sandbox {
     struct network_line *line;
     struct exec *execs;               /* running, or looked at */
     uint64_t kept_bytes;              /* of the output of its commands */
+    size_t recorded;                  /* of its commands */
     struct sandbox_visitor *visitors; /* connections to its ports */
     size_t connections;
     size_t snapshots;   /* being made */
