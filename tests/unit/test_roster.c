@@ -277,6 +277,16 @@ static void test_a_silent_ledger_finds_nobody_and_says_so(void **state) {
     roster_destroy(r);
 }
 
+static void test_a_process_that_slept_looks_before_it_finds_nobody(void **state) {
+    (void)state;
+    struct ledger_worker w;
+    assert_int_equal(put("", "a", "{}"), 0);
+    now += 10 * LEDGER_STALE_MS;
+    assert_int_equal(roster_find(roster, "", "a", &w, &e), -ERR_UNAVAILABLE);
+    roster_on_stale(roster, ledger_refresh, ledger);
+    assert_int_equal(roster_find(roster, "", "a", &w, &e), 0);
+}
+
 static void test_what_is_told_late_or_twice_changes_nothing(void **state) {
     (void)state;
     struct roster *r = roster_create(now_ms);
@@ -496,6 +506,7 @@ int main(void) {
         UNIT(test_an_owners_are_listed_by_id),
         UNIT(test_what_another_process_has_put_is_told),
         UNIT(test_a_silent_ledger_finds_nobody_and_says_so),
+        UNIT(test_a_process_that_slept_looks_before_it_finds_nobody),
         UNIT(test_what_is_told_late_or_twice_changes_nothing),
         UNIT(test_many_come_and_go_and_all_are_found),
         UNIT(test_the_workers_of_an_earlier_cay_are_taken_over),

@@ -55,7 +55,7 @@ static const char usage[] =
     "  cay code \"Create a hello world Python script and run it\"\n\n"
     "The exit status is 0 if the agent says that it is done, 1 if it does not.\n";
 
-enum { FILES_BYTES = 12 << 20, FILES_MAX = 1000, EVENT_BYTES = 33 << 20, WAIT_MS = 20000 };
+enum { FILES_BYTES = 12 << 20, FILES_MAX = 1000, EVENT_BYTES = 33 << 20 };
 
 struct code_cli {
     const char *dir;
