@@ -33,6 +33,7 @@ enum {
     BUDGET_RESULTS = 4,      /* ...and of the largest results that nobody has read */
     EXPORTS_MAX = 4,
     WATCH_GRACE_MS = 2000,
+    MOVE_NS = 250000, /* between two moves to other processors */
     TRAY_WAIT_NS = 50000,
     LOOK_NS = 2000000,   /* between two looks whether processors are short */
     HELD_UP_NS = 200000, /* by what is usual */
@@ -406,11 +407,11 @@ static bool admit(struct server *s, struct grant *g, const char *name, size_t le
 }
 
 /* Comes to the processor where a holder waits, or leaves it to the holder alone, or is free again
- * when another asks. A holder that calls it here and there moves it a thousand times a second at
- * most. */
+ * when another asks. A holder that calls it here and there moves it four thousand times a
+ * second at most. */
 static void come_near(struct server *s, const struct grant *g, uint64_t hint) {
     bool stays = hint == s->near && (hint == 0 || g == s->whose);
-    if (stays || s->call_ns - s->moved_ns < 1000000)
+    if (stays || s->call_ns - s->moved_ns < MOVE_NS)
         return;
     size_t cpu = (hint & ~(uint64_t)FACET_APART) - 1;
     s->moved_ns = s->call_ns;
@@ -453,8 +454,10 @@ static bool is_short(struct server *s) {
     int64_t held_up = s->held_up_ns;
     begin_look(s);
     held_up = s->held_up_ns - held_up;
-    if (held_up <= MAX((s->looked_ns - since) * 2 / 5, (int64_t)HELD_UP_NS)) {
-        s->short_ms -= s->short_ms / 32;
+    int64_t span = s->looked_ns - since;
+    if (held_up <= MAX(span * 2 / 5, (int64_t)HELD_UP_NS)) {
+        if (span > LOOK_NS)
+            s->short_ms -= s->short_ms / 32;
         return false;
     }
     s->short_ms = MIN(MAX(2 * s->short_ms, (int64_t)SHORT_MIN_MS), (int64_t)SHORT_MAX_MS);

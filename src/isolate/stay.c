@@ -13,7 +13,8 @@ enum {
     TURN_NS = 300000, /* of computing, at most */
     TICK_US = 5000,
     WINDOW_TURNS = 16,   /* turns that are judged together, */
-    WINDOW_NS = 1200000, /* for so long at least */
+    WINDOW_NS = 1200000, /* for so long at least, */
+    FIRST_NS = 400000,   /* or so long at the beginning */
     MISSES_MAX = 4,      /* of one window */
     SLOW_NS = 1000000,   /* a turn in which others ran */
     PATIENCE_MIN = 16,   /* windows together before the next try, */
@@ -34,7 +35,7 @@ static struct {
     unsigned window_turns;
     unsigned misses;
     unsigned bad;        /* windows in a row that were slower apart */
-    int64_t together_ns; /* a turn's time in the best window, 0: not known */
+    int64_t together_ns; /* a turn's time, of late, 0: not known */
     unsigned patience, waits;
 } stay;
 
@@ -106,11 +107,10 @@ static void come_together(int64_t now) {
 }
 
 static void judge_together(int64_t turn_ns) {
-    /* The best, slowly forgotten: in a window that others disturbed apart would look good. */
-    int64_t best = stay.together_ns + stay.together_ns / 64;
-    stay.together_ns = stay.together_ns == 0 ? turn_ns : MIN(best, turn_ns);
-    if (stay.waits > 0 || stay.slow) {
-        stay.waits -= stay.waits > 0;
+    stay.together_ns =
+        stay.together_ns == 0 ? turn_ns : stay.together_ns + (turn_ns - stay.together_ns) / 4;
+    if (stay.waits > 0) {
+        stay.waits--;
         return;
     }
     stay.apart = true;
@@ -118,7 +118,7 @@ static void judge_together(int64_t turn_ns) {
 }
 
 static void judge_apart(int64_t turn_ns, int64_t now) {
-    if (turn_ns < stay.together_ns * 7 / 8) {
+    if (turn_ns < stay.together_ns) {
         stay.bad = 0;
         stay.patience = PATIENCE_MIN;
     } else if (++stay.bad > 1) {
@@ -135,11 +135,11 @@ static void count_turn(int64_t now) {
         return;
     }
     int64_t spent = now - stay.window_ns;
-    if (stay.window_turns < WINDOW_TURNS || spent < WINDOW_NS)
+    if (stay.window_turns < WINDOW_TURNS || spent < (stay.together_ns ? WINDOW_NS : FIRST_NS))
         return;
     if (stay.apart)
         judge_apart(spent / stay.window_turns, now);
-    else
+    else if (!stay.slow)
         judge_together(spent / stay.window_turns);
     begin_window(now);
 }
