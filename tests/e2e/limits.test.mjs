@@ -318,6 +318,14 @@ test('a coding job sets aside what it may cost, is held to it, and is settled at
   });
   assert.equal(asked, 0, exec.body);
   assert.match(exec.json().stdout, /^4\d\d/, exec.body);
+  // Nor does the end of a job undo what was changed of the sandbox's network meanwhile.
+  const narrowed = request(cay, '/v1/code', { method: 'POST', headers, body: JSON.stringify({ sandbox: unpriced.detail.sandbox, model: 'claude-coder', command: 'sleep 3', network: { allow: ['example.org'] } }) });
+  await until(async () => (await request(cay, '/v1/runs?limit=1', { headers })).json().runs[0].status === 'running', 'its beginning');
+  const box = `/v1/sandboxes/${unpriced.detail.sandbox}`;
+  await until(async () => (await request(cay, `${box}/network`, { method: 'PUT', headers, body: '{"allow":[]}' })).status === 200, 'the change');
+  assert.equal((await narrowed).json().status, 'done');
+  const out = await request(cay, `${box}/exec`, { method: 'POST', headers, body: JSON.stringify({ command: 'curl -sS -x http://127.0.0.1:3128 -o /dev/null -w "%{http_connect}" https://example.org/' }) });
+  assert.match(out.json().stdout, /^403/, out.body);
   assert.ok(Math.abs((await today(cay, key)).charged_usd - 0.4) < 1e-9);
 });
 

@@ -82,6 +82,7 @@ struct code_job {
     char sandbox_id[ID_SIZE];    /* "": there is none */
     char *clone_route;           /* the name of the one to the repository; or NULL */
     struct opening *opening;
+    bool opened;       /* the sandbox has, or may have, the way to the model */
     uv_timer_t timer;  /* for one that was asked to end */
     struct exec *exec; /* the one that runs */
     struct exec_follower follower;
@@ -240,7 +241,7 @@ static int make_policy(const struct code_job *c, const struct egress_route *rout
                        struct egress_policy *ret, struct err *err) {
     struct network *net = sandboxes_network(c->all->opt.sandboxes);
     const struct sandbox *s = sandbox_of(c);
-    const json_t *asked = json_object_get(c->ask.body, "network");
+    const json_t *asked = n > 0 ? json_object_get(c->ask.body, "network") : NULL;
     json_t *shown = NULL;
     if (!asked && s)
         asked = json_object_get(s->doc, "network");
@@ -306,6 +307,7 @@ static void begin_opening(struct code_job *c) {
         fail(c, &err);
         return;
     }
+    c->opened = true;
     c->opening = xcalloc(1, sizeof(*c->opening));
     c->opening->code = c;
     network_line_set(s->line, &policy, on_opened, c->opening);
@@ -672,7 +674,8 @@ static void end_job(void *ctx) {
     uv_close((uv_handle_t *)&c->timer, on_timer_closed);
 }
 
-/* The way to the model was the job's: nobody else is held to what its key may spend. */
+/* The way to the model was the job's: nobody else is held to what its key may spend. What the
+ * sandbox itself may reach is what it shows, also if that was changed meanwhile. */
 static void on_shut(void *ctx, const struct err *err) {
     struct opening *o = ctx;
     struct code_job *c = o->code;
@@ -721,7 +724,7 @@ static void finish(struct code_job *c) {
     bool stays = c->ask.keep && (c->borrowed || !c->cancelled);
     if (s && !making && !stays)
         (void)sandbox_end(s, end_job, c);
-    else if (s && s->line && stays && !making && !c->all->closing)
+    else if (s && s->line && stays && c->opened && !c->all->closing)
         begin_shutting(c, s);
     else
         end_job(c);
@@ -754,6 +757,7 @@ static void on_made(void *ctx, struct sandbox *s, const struct err *err) {
         fail(c, err);
         return;
     }
+    c->opened = true;
     tell(c, "sandbox", json_pack("{s:s}", "id", s->id));
     bool empty = json_array_size(json_object_get(c->ask.body, "files")) == 0;
     enum code_state to = c->ask.repo                       ? CODE_CLONING
