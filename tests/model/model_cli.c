@@ -10,7 +10,6 @@
  *    "parallel": 1,              so many at once
  *    "cancel_at": "text_delta",  cancel inside the first event of that name
  *    "cancel_after_ms": 100,
- *    "pause_ms": 50,             pause at each text piece for so long
  *    "quiet": false}             no lines but the last: for measurements
  *
  * Exit status 0 if every stream ended or was cancelled. */
@@ -40,7 +39,6 @@ struct cli {
     int64_t times;
     int64_t parallel;
     int64_t cancel_after_ms;
-    int64_t pause_ms;
     int64_t gap_ms;
     uv_timer_t gap;
     bool quiet;
@@ -55,7 +53,6 @@ struct one {
     struct cli *c;
     struct model_stream *stream;
     uv_timer_t timer;
-    uv_timer_t pause;
     struct model_usage usage;
     int64_t begun_ns;
     int64_t first_ns;
@@ -77,11 +74,7 @@ static void print(struct one *o, const char *event, json_t *fields) {
 }
 
 static void on_timer_closed(uv_handle_t *h) {
-    struct one *o = h->data;
-    if (h == (uv_handle_t *)&o->timer)
-        uv_close((uv_handle_t *)&o->pause, on_timer_closed);
-    else
-        free(o);
+    free(h->data);
 }
 
 static void on_gap_over(uv_timer_t *h) {
@@ -128,24 +121,12 @@ static void on_text_start(void *ctx) {
     (void)seen(ctx, "text_start");
 }
 
-static void on_pause_over(uv_timer_t *h) {
-    struct one *o = h->data;
-    print(o, "resumed", NULL);
-    if (o->stream)
-        model_stream_resume(o->stream);
-}
-
 static void on_text_delta(void *ctx, const char *text, size_t len) {
     struct one *o = ctx;
     o->c->pieces++;
     if (!o->c->quiet)
         print(o, "text_delta", text_of(text, len));
-    if (seen(o, "text_delta"))
-        return;
-    if (o->c->pause_ms > 0) {
-        model_stream_pause(o->stream);
-        uv_timer_start(&o->pause, on_pause_over, (uint64_t)o->c->pause_ms, 0);
-    }
+    (void)seen(o, "text_delta");
 }
 
 static void on_text_end(void *ctx) {
@@ -244,8 +225,7 @@ static void start(struct cli *c) {
     o->c = c;
     o->begun_ns = clock_mono_ns();
     (void)uv_timer_init(&c->loop, &o->timer);
-    (void)uv_timer_init(&c->loop, &o->pause);
-    o->timer.data = o->pause.data = o;
+    o->timer.data = o;
     c->started++;
     if (model_stream(c->models, &c->request, &callbacks, o, &o->stream, &err) < 0) {
         c->failed++;
@@ -314,7 +294,6 @@ static int run(struct cli *c, struct err *err) {
     rc = rc ? rc : json_get_int(c->input, "times", 1, 1000000, &c->times, err);
     rc = rc ? rc : json_get_int(c->input, "parallel", 1, 10000, &c->parallel, err);
     rc = rc ? rc : json_get_int(c->input, "cancel_after_ms", 0, 60000, &c->cancel_after_ms, err);
-    rc = rc ? rc : json_get_int(c->input, "pause_ms", 0, 60000, &c->pause_ms, err);
     rc = rc ? rc : json_get_int(c->input, "gap_ms", 0, 60000, &c->gap_ms, err);
     rc = rc ? rc : json_get_bool(c->input, "quiet", &c->quiet, err);
     rc = rc ? rc : models_create(&c->loop, &o, &c->models, err);

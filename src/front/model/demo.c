@@ -182,6 +182,12 @@ static size_t piece_len(const struct part *p, size_t at) {
     return n > 0 ? n : left;
 }
 
+static void on_tick(uv_timer_t *h);
+
+static void wait_for_next(struct model_stream *s) {
+    (void)uv_timer_start(&s->timer, on_tick, (uint64_t)s->m->opt.demo_delay_ms, 0);
+}
+
 static void on_tick(uv_timer_t *h) {
     struct model_stream *s = h->data;
     struct demo *d = s->demo;
@@ -200,8 +206,8 @@ static void on_tick(uv_timer_t *h) {
         }
         if (rc < 0)
             stream_fail(s, &err, false);
-        else if (!s->paused)
-            demo_resume(s);
+        else
+            wait_for_next(s);
     } else if (d->fails) {
         stream_fail(s, &d->fail, false);
     } else {
@@ -209,14 +215,6 @@ static void on_tick(uv_timer_t *h) {
         stream_done(s);
     }
     stream_leave(s);
-}
-
-void demo_pause(struct model_stream *s) {
-    (void)uv_timer_stop(&s->timer);
-}
-
-void demo_resume(struct model_stream *s) {
-    (void)uv_timer_start(&s->timer, on_tick, (uint64_t)s->m->opt.demo_delay_ms, 0);
 }
 
 int demo_start(struct model_stream *s, const struct model_request *r, const json_t *messages,
@@ -244,6 +242,6 @@ int demo_start(struct model_stream *s, const struct model_request *r, const json
     }
     /* So that usage is shown; the price is nothing. */
     (void)json_dump(messages, &s->body);
-    demo_resume(s);
+    wait_for_next(s);
     return 0;
 }

@@ -81,7 +81,6 @@ struct model_stream {
     bool output_known;
     enum model_stop stop;
     int high; /* the first half of a split character, or 0 */
-    bool paused;
     unsigned depth;
 };
 
@@ -122,6 +121,4 @@ void extra_write(const struct model_request *r, struct json_writer *w);
 
 int demo_start(struct model_stream *s, const struct model_request *r, const json_t *messages,
                struct err *err);
-void demo_pause(struct model_stream *s);
-void demo_resume(struct model_stream *s);
 void demo_destroy(struct demo *d);

@@ -71,7 +71,7 @@ enum model_stop {
 };
 
 /* Each may be NULL. Text comes in pieces that are whole UTF-8 each, unless the server splits one.
- * Any of them may cancel or pause the stream. Pointers are borrowed. */
+ * Any of them may cancel the stream. Pointers are borrowed. */
 struct model_callbacks {
     void (*on_text_start)(void *ctx);
     void (*on_text_delta)(void *ctx, const char *text, size_t len);
@@ -119,8 +119,6 @@ json_t *models_list(struct models *m);
 int model_stream(struct models *m, const struct model_request *request,
                  const struct model_callbacks *callbacks, void *ctx,
                  struct model_stream **ret_stream, struct err *err);
-void model_stream_pause(struct model_stream *s);
-void model_stream_resume(struct model_stream *s);
 /* What was used so far: for a turn that is about to be cancelled. Output is estimated then. */
 struct model_usage model_stream_usage(const struct model_stream *s);
 /* At any time, also inside a callback. No callback comes after it; NULL is allowed. */

@@ -90,24 +90,6 @@ void model_stream_cancel(struct model_stream *s) {
     stream_leave(s);
 }
 
-void model_stream_pause(struct model_stream *s) {
-    s->paused = true;
-    if (s->fetch)
-        fetch_pause(s->fetch);
-    if (s->demo)
-        demo_pause(s);
-}
-
-void model_stream_resume(struct model_stream *s) {
-    if (!s->paused || stream_is_over(s))
-        return;
-    s->paused = false;
-    if (s->fetch)
-        fetch_resume(s->fetch);
-    if (s->demo)
-        demo_resume(s);
-}
-
 /* It was asked, and has not refused: who is cut off before the first sign of an answer may pay for
  * the question all the same. */
 static bool may_have_read(const struct model_stream *s) {
@@ -395,7 +377,5 @@ int stream_attempt(struct model_stream *s, struct err *err) {
     if (space.data)
         mem_wipe(space.data, space.cap);
     buf_finish(&space);
-    if (rc == 0 && s->paused)
-        fetch_pause(s->fetch);
     return rc;
 }
