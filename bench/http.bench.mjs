@@ -106,8 +106,11 @@ async function underAttack(cay) {
     const { stdout } = await run('wrk', ['-t1', '-c2', `-d${Math.max(6, seconds * 2)}s`, '--latency', `http://127.0.0.1:${cay.port}/health`]);
     const of = (p) => new RegExp(`^ +${p}% +(\\S+)`, 'm').exec(stdout)?.[1];
     const memory = /VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${cay.pid}/status`, 'utf8'))[1] / 1024;
+    const metrics = (await request(cay, '/metrics')).body;
+    const turns = (le) => Number(new RegExp(`^cay_loop_turn_seconds_bucket\\{le="${le}"\\} (\\d+)`, 'm').exec(metrics)[1]);
     console.log(`GET /health of cay with 200 slow heads, huge bodies, garbage and dropped connections beside it:`);
     console.log(`  latency p50 ${of(50)}, p90 ${of(90)}, p99 ${of(99)} (aim: 50ms); memory at most ${memory.toFixed(1)} MiB`);
+    console.log(`  of ${turns('\\+Inf')} turns of the loop ${turns('\\+Inf') - turns('0.005')} took more than 5 ms, the longest ${(1e3 * /^cay_loop_longest_turn_seconds (\S+)/m.exec(metrics)[1]).toFixed(1)} ms (with what it waited for a processor)`);
   } finally {
     child.kill('SIGKILL');
   }

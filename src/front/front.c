@@ -506,7 +506,9 @@ static int work(struct front_server *s, struct err *err) {
     if (rc < 0)
         return rc;
     s->opt->on_ready(&s->front);
+    metrics_watch(s->front.metrics, &s->loop);
     (void)uv_run(&s->loop, UV_RUN_DEFAULT);
+    metrics_unwatch(s->front.metrics);
     siblings_stop_spawner(&s->siblings);
     (void)uv_run(&s->loop, UV_RUN_DEFAULT);
     return 0;

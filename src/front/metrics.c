@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <uv.h>
 
 enum { ROUTES_MAX = 128, BUCKETS = 8 };
 
@@ -25,6 +26,12 @@ struct route_metric {
 struct metrics {
     struct route_metric routes[ROUTES_MAX];
     size_t n;
+    uv_check_t awake;  /* the loop has waited */
+    uv_prepare_t idle; /* it will wait */
+    uint64_t woke_ns;
+    uint64_t turns[BUCKETS];
+    uint64_t nturns;
+    double turns_s, longest_s;
 };
 
 struct metrics *metrics_create(void) {
@@ -33,6 +40,46 @@ struct metrics *metrics_create(void) {
 
 void metrics_destroy(struct metrics *m) {
     free(m);
+}
+
+static void add_time(uint64_t buckets[BUCKETS], int64_t us) {
+    for (int i = 0; i < BUCKETS; i++)
+        if (us <= bucket_us[i]) {
+            buckets[i]++;
+            break;
+        }
+}
+
+static void on_awake(uv_check_t *h) {
+    struct metrics *m = h->data;
+    m->woke_ns = uv_hrtime();
+}
+
+static void on_idle(uv_prepare_t *h) {
+    struct metrics *m = h->data;
+    if (m->woke_ns == 0)
+        return;
+    uint64_t ns = uv_hrtime() - m->woke_ns;
+    double s = (double)ns / 1e9;
+    add_time(m->turns, (int64_t)(ns / 1000));
+    m->nturns++;
+    m->turns_s += s;
+    m->longest_s = MAX(m->longest_s, s);
+}
+
+void metrics_watch(struct metrics *m, struct uv_loop_s *loop) {
+    (void)uv_check_init(loop, &m->awake);
+    (void)uv_prepare_init(loop, &m->idle);
+    m->awake.data = m->idle.data = m;
+    (void)uv_check_start(&m->awake, on_awake);
+    (void)uv_prepare_start(&m->idle, on_idle);
+    uv_unref((uv_handle_t *)&m->awake);
+    uv_unref((uv_handle_t *)&m->idle);
+}
+
+void metrics_unwatch(struct metrics *m) {
+    uv_close((uv_handle_t *)&m->awake, NULL);
+    uv_close((uv_handle_t *)&m->idle, NULL);
 }
 
 static struct route_metric *find(struct metrics *m, const char *name) {
@@ -50,16 +97,34 @@ void metrics_request(struct metrics *m, const char *route, int status, int64_t d
     struct route_metric *r = find(m, route);
     int class = status / 100;
     r->by_class[class >= 1 && class <= 5 ? class : 5]++;
-    for (int i = 0; i < BUCKETS; i++)
-        if (duration_us <= bucket_us[i]) {
-            r->buckets[i]++;
-            break;
-        }
+    add_time(r->buckets, duration_us);
     r->count++;
     r->sum_s += (double)duration_us / 1e6;
 }
 
+/* What waits for the loop waits for such a turn to end. */
+static void write_turns(const struct metrics *m, struct buf *out) {
+    (void)buf_add_str(out,
+                      "# HELP cay_loop_turn_seconds Time that the loop was at work between two "
+                      "waits.\n# TYPE cay_loop_turn_seconds histogram\n");
+    uint64_t sum = 0;
+    for (int b = 0; b < BUCKETS; b++) {
+        sum += m->turns[b];
+        (void)buf_addf(out, "cay_loop_turn_seconds_bucket{le=\"%g\"} %llu\n",
+                       (double)bucket_us[b] / 1e6, (unsigned long long)sum);
+    }
+    (void)buf_addf(out,
+                   "cay_loop_turn_seconds_bucket{le=\"+Inf\"} %llu\n"
+                   "cay_loop_turn_seconds_sum %.6f\ncay_loop_turn_seconds_count %llu\n"
+                   "# HELP cay_loop_longest_turn_seconds The longest of them since the start.\n"
+                   "# TYPE cay_loop_longest_turn_seconds gauge\n"
+                   "cay_loop_longest_turn_seconds %.6f\n",
+                   (unsigned long long)m->nturns, m->turns_s, (unsigned long long)m->nturns,
+                   m->longest_s);
+}
+
 void metrics_write(const struct metrics *m, struct buf *out) {
+    write_turns(m, out);
     (void)buf_add_str(out, "# HELP cay_http_requests_total Answered requests.\n"
                            "# TYPE cay_http_requests_total counter\n");
     for (size_t i = 0; i < m->n; i++)

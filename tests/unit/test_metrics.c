@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <uv.h>
 
 static void test_requests_are_counted_by_route_and_class(void **state) {
     (void)state;
@@ -30,6 +31,40 @@ static void test_requests_are_counted_by_route_and_class(void **state) {
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
         if (!strstr(b.data, lines[i]))
             fail_msg("missing: %s in %s", lines[i], b.data);
+    buf_finish(&b);
+    metrics_destroy(m);
+}
+
+static void on_long_work(uv_timer_t *t) {
+    (void)t;
+    for (uint64_t start = uv_hrtime(); uv_hrtime() - start < 7000000;)
+        ;
+}
+
+static void test_a_long_turn_of_the_loop_is_seen(void **state) {
+    (void)state;
+    struct metrics *m = metrics_create();
+    uv_loop_t loop;
+    uv_timer_t work[2];
+    assert_int_equal(uv_loop_init(&loop), 0);
+    metrics_watch(m, &loop);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(uv_timer_init(&loop, &work[i]), 0);
+        assert_int_equal(uv_timer_start(&work[i], on_long_work, 1 + 20 * (uint64_t)i, 0), 0);
+    }
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    metrics_unwatch(m);
+    for (int i = 0; i < 2; i++)
+        uv_close((uv_handle_t *)&work[i], NULL);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    struct buf b;
+    buf_init(&b, 100000);
+    metrics_write(m, &b);
+    const char *longest = strstr(b.data, "\ncay_loop_longest_turn_seconds ");
+    assert_non_null(longest);
+    assert_true(strtod(longest + strlen("\ncay_loop_longest_turn_seconds "), NULL) >= 0.007);
+    assert_null(strstr(b.data, "cay_loop_turn_seconds_count 0\n"));
     buf_finish(&b);
     metrics_destroy(m);
 }
@@ -65,6 +100,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         PLAIN(test_requests_are_counted_by_route_and_class),
         PLAIN(test_more_routes_than_fit_are_still_counted),
+        PLAIN(test_a_long_turn_of_the_loop_is_seen),
         PLAIN(test_memory_of_processes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
