@@ -175,6 +175,8 @@ void history_close(struct history *h) {
 }
 
 static void cleanup_statement(sqlite3_stmt **st) {
+    if (!*st)
+        return;
     (void)sqlite3_reset(*st);
     (void)sqlite3_clear_bindings(*st);
 }

@@ -266,7 +266,9 @@ static json_t *show(const char *id, const char *sandbox, const char *status, int
     return o;
 }
 
-json_t *exec_show(const struct exec *e) {
+json_t *exec_show(struct exec *e) {
+    if (!exec_has_ended(e))
+        spill_all(e); /* as exec_read() does: who is told of bytes can come for them */
     json_t *o =
         show(e->id, e->sandbox_id, states[e->state].name, e->created_ms, e->ended_ms, e->doc);
     if (!e->command)

@@ -102,7 +102,7 @@ bool exec_input_is_open(const struct exec_input *i);
 void exec_input_close(struct exec_input *i, bool eof);
 
 /* The object that clients see, without output; a new reference. */
-json_t *exec_show(const struct exec *e);
+json_t *exec_show(struct exec *e);
 json_t *exec_show_record(const struct store_record *r);
 /* Its sandbox is gone. */
 void exec_detach(struct exec *e);

@@ -234,7 +234,7 @@ static int read_wish(const json_t *body, struct wish *w, struct err *err) {
     return 0;
 }
 
-static void respond_command(struct http_req *req, const struct exec *e) {
+static void respond_command(struct http_req *req, struct exec *e) {
     _cleanup_(json) json_t *o = json_pack("{s:o}", "command", show_command(e));
     http_respond_json(req, 200, o);
 }

@@ -59,7 +59,7 @@ const char *vercel_owner(const struct http_req *req);
 json_t *show_session(struct vercel *v, const char *owner, const char *id);
 json_t *show_sandbox(struct vercel *v, struct named *n);
 json_t *show_routes(const struct http_req *req, const struct named *n);
-json_t *show_command(const struct exec *e);
+json_t *show_command(struct exec *e);
 /* NULL for one that has expired: it is deleted. */
 json_t *show_snapshot(struct vercel *v, const struct store_record *r);
 /* {sandbox, session, routes}, as the SDK of that version has it. */

@@ -207,7 +207,7 @@ static json_t *exit_code(const json_t *shown) {
     return strcmp(status, "interrupted") == 0 ? json_integer(128 + SIGKILL) : json_null();
 }
 
-json_t *show_command(const struct exec *e) {
+json_t *show_command(struct exec *e) {
     _cleanup_(json) json_t *shown = exec_show(e);
     const json_t *argv = json_object_get(shown, "argv");
     size_t first = command_first_word(argv);
