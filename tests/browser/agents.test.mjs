@@ -200,6 +200,25 @@ test('the curl beside each action of a conversation does what the action does', 
   await page.getByRole('region', { name: 'executeCode: running' }).waitFor();
   await perform('stop');
   await page.locator('.message-note').getByText('Stopped.').waitFor();
+
+  // On a phone, with every call shown, nothing is cut; and what was said since the page was loaded is there.
+  await page.setViewportSize({ width: 390, height: 844 });
+  await page.locator('.message[data-role=user]').getByText('60_000').waitFor();
+  await page.getByRole('button', { name: 'curl: clear' }).waitFor();
+  const [picker, first] = await Promise.all([
+    page.getByRole('combobox', { name: 'Model' }).boundingBox(),
+    page.getByRole('button', { name: 'curl: read the messages' }).boundingBox(),
+  ]);
+  const isApart = picker.x + picker.width <= first.x || picker.y + picker.height <= first.y;
+  assert.ok(isApart, 'the picker and what is beside it keep apart');
+  const cut = await page.locator('main :is(button, select):visible').evaluateAll((all) =>
+    all
+      .filter((it) => it.getAttribute('role') !== 'tab')
+      .filter((it) => it.getBoundingClientRect().right > globalThis.innerWidth)
+      .map((it) => it.textContent),
+  );
+  assert.deepEqual(cut, []);
+  await screenshot(page, 'chat-curl-390');
   assert.deepEqual(problems, []);
   await context.close();
 });

@@ -187,7 +187,9 @@ test('what cannot be run is refused before, and by the server', limit, async () 
     .getByRole('alert')
     .getByText(/must be a JSON object/)
     .waitFor();
+  // What was wrong is said until it is changed.
   await page.getByRole('textbox', { name: 'Env, as JSON' }).fill('');
+  assert.equal(await page.getByRole('alert').count(), 0);
   await page.getByRole('textbox', { name: /^Time limit, ms/ }).fill('999999999');
   await run.click();
   await page

@@ -76,3 +76,5 @@ export function formatCost(usd: number | null): string {
 
 export const formatTokens = (tokens: { input: number; output: number } | null): string =>
   tokens ? `${formatCount(tokens.input)} in, ${formatCount(tokens.output)} out` : '–';
+
+export const capital = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1);

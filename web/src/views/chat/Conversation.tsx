@@ -58,6 +58,10 @@ export default function Conversation({ agent: info, name, takeFocus, onTurn }: P
   const outOfDate = useRef(false);
   const shown = useRef<UIMessage[]>([]);
   const wide = useMedia('(min-width: 60rem)');
+  // A window that changes its width builds the chat anew, with what was on the screen.
+  const seed = useRef({ known, wide, messages: known?.messages ?? [] });
+  if (seed.current.known !== known) seed.current = { known, wide, messages: known?.messages ?? [] };
+  else if (seed.current.wide !== wide) seed.current = { known, wide, messages: shown.current };
   const agent = useAgent<unknown>({
     agent: info.type,
     // The client puts the name into the address as it is.
@@ -130,7 +134,7 @@ export default function Conversation({ agent: info, name, takeFocus, onTurn }: P
         <Chat
           {...foot}
           choice={choice}
-          initial={known.messages}
+          initial={seed.current.messages}
           shown={shown}
           fetchMessages={fetchMessages}
           queued={queued}

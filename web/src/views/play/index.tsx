@@ -77,6 +77,7 @@ export default function PlayView() {
   const change = (part: Partial<Form>) => {
     latest.current = { ...latest.current, ...part };
     setForm(latest.current);
+    setWrong(null);
     writeKept(draftKey, JSON.stringify(latest.current));
   };
 
