@@ -147,10 +147,12 @@ test('a sandbox is made, given a command, and deleted', limit, async () => {
   await press('Escape');
   assert.equal(await call.count(), 0);
   await reach(/^button: Delete/);
-  await press('Enter', 'Enter');
+  await press('Enter');
+  await page.getByRole('button', { name: /^Delete: sure/ }).waitFor();
+  await press('Enter');
   await until('it is gone', async () => {
     const { sandboxes } = await (await fetch(`${cay.url}/v1/sandboxes`)).json();
-    return !sandboxes.some(({ status }) => status === 'running');
+    return !sandboxes.some(({ name, status }) => name === 'by keys' && status === 'running');
   });
   assert.deepEqual(problems, []);
   await context.close();
