@@ -1,49 +1,26 @@
 #include "front/code/code.h"
 
-#include "base/base64.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/sm.h"
-#include "base/utf8.h"
-#include "front/account/account.h"
-#include "front/code/request.h"
-#include "front/code/route.h"
+#include "front/code/internal.h"
 #include "front/code/tree.h"
 #include "front/model/ask.h"
-#include "front/sandbox/exec.h"
-#include "front/store/artifacts.h"
-#include "wire/coder.h"
 
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    SPARE_S = 60, /* of the sandbox's life, beyond the agent's time */
-    CLONE_S = 180,
     CHUNK = 1024,
     EVENTS_PER_TURN = 64, /* each is written to the store */
     CHUNKS_PER_TURN = 256,
     CANCEL_MS = 5000,
     SAID_BYTES = 2000, /* of what a command said on its standard error */
-};
-
-#define DIFF_NAME "changes.diff"
-
-enum code_state {
-    CODE_HOLDING,    /* what it may cost is being set aside */
-    CODE_MAKING,     /* the sandbox is being made */
-    CODE_CLONING,    /* the repository is being fetched */
-    CODE_OPENING,    /* the network becomes what the agent may have */
-    CODE_PREPARING,  /* what is there before is remembered */
-    CODE_WORKING,    /* the agent runs */
-    CODE_COLLECTING, /* what it changed is read */
-    CODE_ENDING,     /* the sandbox ends */
 };
 
 static const struct sm_state states[] = {
@@ -58,54 +35,6 @@ static const struct sm_state states[] = {
     [CODE_ENDING] = {"ending", 0},
 };
 static const struct sm code_sm = {"code", states, ARRAY_LEN(states)};
-
-/* A change of the network that is under way, and may outlive the job that asked for it. */
-struct opening {
-    struct code_job *code; /* NULL: nobody waits any more */
-};
-
-struct code_job {
-    struct code_job *next;
-    struct codes *all;
-    enum code_state state;
-    struct job *job;
-    struct code_request ask;
-    struct code_terms terms;
-    json_t *grants;
-    char owner[ID_SIZE];
-    bool sees_all;
-    struct account_hold *hold;
-    uint64_t max_tokens;         /* of its model, by what its key has left; 0: no limit */
-    bool on_account;             /* what it may cost is what its key has left */
-    struct network_spent before; /* what the sandbox had used when it began */
-    struct network_spent spent;  /* what this job has, once the agent has ended */
-    char sandbox_id[ID_SIZE];    /* "": there is none */
-    char *clone_route;           /* the name of the one to the repository; or NULL */
-    struct opening *opening;
-    bool opened;       /* the sandbox has, or may have, the way to the model */
-    uv_timer_t timer;  /* for one that was asked to end */
-    struct exec *exec; /* the one that runs */
-    struct exec_follower follower;
-    uint64_t offset;
-    struct later more; /* there is more to read than one turn takes */
-    size_t told;       /* events of this turn */
-    int64_t cloning_ms;
-    struct coder_reader *reader;
-    json_t *last;                 /* the agent's last event */
-    struct buf said;              /* the commit; then the diff */
-    struct artifact_writer *diff; /* all of it; NULL: it is not kept */
-    bool collected;
-    bool borrowed;  /* the sandbox was there before, and stays */
-    struct err err; /* why it ended early; code 0: it did not */
-    bool cancelled;
-};
-
-struct codes {
-    struct codes_options opt;
-    struct code_job *list;
-    struct later_queue later;
-    bool closing;
-};
 
 static void on_change(void *ctx);
 static void finish(struct code_job *c);
@@ -167,10 +96,6 @@ int64_t codes_task_ms(const struct codes *all) {
     return *all->opt.task_ms;
 }
 
-static struct sandbox *sandbox_of(const struct code_job *c) {
-    return *c->sandbox_id ? sandboxes_find(c->all->opt.sandboxes, c->sandbox_id) : NULL;
-}
-
 static void fail(struct code_job *c, const struct err *err) {
     c->err = *err;
     finish(c);
@@ -187,7 +112,7 @@ static void tell(struct code_job *c, const char *type, json_t *event) {
 
 static int start_exec(struct code_job *c, json_t *body, struct err *err) {
     _cleanup_(json) json_t *j = body;
-    struct sandbox *s = sandbox_of(c);
+    struct sandbox *s = code_place(c);
     c->offset = 0;
     if (!s)
         return err_set(err, ERR_UNAVAILABLE, "the sandbox has ended");
@@ -224,47 +149,6 @@ static json_t *said_at_last(struct exec *e) {
 
 /* --- the network --- */
 
-/* What its model costs; the most that any does, if that is not known. */
-static struct egress_price price_of(const struct code_job *c) {
-    const struct model_info *m = c->ask.model;
-    const struct model_price *p =
-        m->price.known ? &m->price : accounts_dearest(c->all->opt.accounts);
-    return (struct egress_price){.model = m->id,
-                                 .input = (uint64_t)p->input,
-                                 .output = (uint64_t)p->output,
-                                 .cache_read = (uint64_t)p->cache_read,
-                                 .cache_write = (uint64_t)p->cache_write};
-}
-
-/* What the agent may reach: what was asked for, its model, and during the clone its repository. */
-static int make_policy(const struct code_job *c, const struct egress_route *routes, size_t n,
-                       struct egress_policy *ret, struct err *err) {
-    struct network *net = sandboxes_network(c->all->opt.sandboxes);
-    const struct sandbox *s = sandbox_of(c);
-    const json_t *asked = n > 0 ? json_object_get(c->ask.body, "network") : NULL;
-    json_t *shown = NULL;
-    if (!asked && s)
-        asked = json_object_get(s->doc, "network");
-    int rc = network_read(net, asked, c->grants, ret, &shown, err);
-    json_decref(shown);
-    for (size_t i = 0; rc == 0 && i < n; i++)
-        network_add_route(net, ret, &routes[i]);
-    if (rc == 0) {
-        struct egress_price price = price_of(c);
-        network_add_price(net, ret, &price);
-    }
-    if (rc == 0 && c->terms.max_usd > 0)
-        network_cap_cost(ret, c->terms.max_usd + (double)c->before.cost_nusd / 1e9);
-    if (rc == 0 && c->max_tokens > 0)
-        network_cap_tokens(ret, c->max_tokens + c->before.tokens_in + c->before.tokens_out);
-    return rc;
-}
-
-static int model_route(const struct code_job *c, struct egress_route *ret, struct err *err) {
-    const struct codes_options *o = &c->all->opt;
-    return code_route_model(o->secrets, o->door, c->ask.model, c->ask.dialect, ret, err);
-}
-
 static int begin_preparing(struct code_job *c, struct err *err) {
     return start_exec(c, code_tree_remember(), err);
 }
@@ -292,16 +176,11 @@ static void on_opened(void *ctx, const struct err *err) {
 
 /* From now on the sandbox reaches what the agent may have, and nothing else. */
 static void begin_opening(struct code_job *c) {
-    struct sandbox *s = sandbox_of(c);
-    struct egress_route route = {0};
+    struct sandbox *s = code_place(c);
     struct egress_policy policy = {0};
     struct err err;
-    int rc = s && s->line ? model_route(c, &route, &err)
+    int rc = s && s->line ? code_place_policy(c, true, &policy, &err)
                           : err_set(&err, ERR_UNAVAILABLE, "the sandbox has ended");
-    if (rc == 0) {
-        rc = make_policy(c, &route, 1, &policy, &err);
-        egress_route_finish(&route);
-    }
     code_move(c, CODE_OPENING);
     if (rc < 0) {
         fail(c, &err);
@@ -316,7 +195,7 @@ static void begin_opening(struct code_job *c) {
 /* --- the repository --- */
 
 static int64_t clone_s(const struct code_job *c) {
-    return MIN((int64_t)CLONE_S, (c->ask.timeout_ms + 999) / 1000);
+    return MIN((int64_t)CODE_CLONE_S, (c->ask.timeout_ms + 999) / 1000);
 }
 
 static int begin_cloning(struct code_job *c, struct err *err) {
@@ -472,7 +351,7 @@ static void next(struct code_job *c) {
         rc = begin_work(c, &err);
     } else if (c->state == CODE_WORKING && c->terms.include_diff) {
         code_move(c, CODE_COLLECTING);
-        if (artifact_begin(sandboxes_store(c->all->opt.sandboxes), job_id(c->job), DIFF_NAME,
+        if (artifact_begin(sandboxes_store(c->all->opt.sandboxes), job_id(c->job), CODE_DIFF_NAME,
                            "text/x-diff", &c->diff, &err) < 0)
             log_warn("code.diff", "error", err.message);
         rc = start_exec(c, code_tree_diff(), &err);
@@ -504,149 +383,6 @@ static void on_change(void *ctx) {
         next(c);
 }
 
-/* --- what it spent --- */
-
-static uint64_t beyond(uint64_t now, uint64_t before) {
-    return now > before ? now - before : 0;
-}
-
-static void take_spent(struct code_job *c, struct network_spent now) {
-    c->spent.tokens_in = MAX(c->spent.tokens_in, beyond(now.tokens_in, c->before.tokens_in));
-    c->spent.tokens_out = MAX(c->spent.tokens_out, beyond(now.tokens_out, c->before.tokens_out));
-    c->spent.cost_nusd = MAX(c->spent.cost_nusd, beyond(now.cost_nusd, c->before.cost_nusd));
-}
-
-/* The last count of a sandbox that has ended is in its record. */
-static void take_last_spent(struct code_job *c) {
-    struct store_record r;
-    struct err ignored;
-    const struct sandbox *s = sandbox_of(c);
-    if (s && s->line)
-        take_spent(c, network_line_spent(s->line));
-    if (s || !*c->sandbox_id ||
-        store_record_get(sandboxes_store(c->all->opt.sandboxes), "sandbox", c->sandbox_id, NULL,
-                         (struct store_scope){.all = true}, &r, &ignored) < 0)
-        return;
-    _cleanup_(json) json_t *doc = json_loads(r.doc, 0, NULL);
-    const json_t *u = json_object_get(json_object_get(doc, "usage"), "network");
-    double usd = json_number_value(json_object_get(u, "cost_usd"));
-    take_spent(c, (struct network_spent){
-                      .tokens_in = (uint64_t)json_integer_value(json_object_get(u, "tokens_in")),
-                      .tokens_out = (uint64_t)json_integer_value(json_object_get(u, "tokens_out")),
-                      .cost_nusd = (uint64_t)llround(usd * 1e9)});
-    store_record_finish(&r);
-}
-
-static void settle(struct code_job *c) {
-    struct model_usage used = {.input_tokens = (int64_t)c->spent.tokens_in,
-                               .output_tokens = (int64_t)c->spent.tokens_out};
-    if (c->hold)
-        account_settle_as(steal_ptr(&c->hold), &used, (int64_t)c->spent.cost_nusd);
-}
-
-static struct store_run_usage usage_of(const struct code_job *c) {
-    bool any = c->spent.tokens_in > 0 || c->spent.tokens_out > 0;
-    bool known = c->ask.model->price.known;
-    return (struct store_run_usage){.input_tokens = (int64_t)c->spent.tokens_in,
-                                    .output_tokens = (int64_t)c->spent.tokens_out,
-                                    .cost_nusd = known ? (int64_t)c->spent.cost_nusd : 0,
-                                    .unpriced = any && !known};
-}
-
-/* --- what is remembered --- */
-
-/* The bytes of a diff may be no text: then they are told as they are, too. */
-static void add_diff(const struct code_job *c, json_t *d, bool kept) {
-    const char *diff = c->said.data && c->collected ? c->said.data : "";
-    size_t n = c->collected ? MIN(c->said.len, (size_t)CODE_DIFF_BYTES) : 0;
-    bool whole = c->collected && c->said.len <= CODE_DIFF_BYTES;
-    if (!whole)
-        n = utf8_floor(diff, n, n);
-    if (utf8_is_valid(diff, n) && !memchr(diff, 0, n)) {
-        (void)json_object_set_new(d, "diff", json_stringn(diff, n));
-    } else {
-        _cleanup_(free) char *plain = xstrndup(diff, n);
-        _cleanup_(free) char *coded = xcalloc(1, BASE64_SIZE(n) + 1);
-        base64_encode(coded, diff, n);
-        (void)json_object_set_new(d, "diff", json_text(plain));
-        (void)json_object_set_new(d, "diff_base64", json_string(coded));
-    }
-    (void)json_object_set_new(d, "diff_is_whole", json_boolean(whole));
-    if (!whole)
-        (void)json_object_set_new(
-            d, "diff_note",
-            c->collected ? json_sprintf("the diff is longer than %d bytes, of which it has the "
-                                        "first: %s",
-                                        CODE_DIFF_BYTES,
-                                        kept ? "the artifact \"" DIFF_NAME "\" is all of it"
-                                             : "keep the sandbox to get the files themselves")
-                         : json_string("what was changed could not be read"));
-}
-
-/* A diff that has something becomes an artifact of the job. */
-static bool keep_diff(struct code_job *c) {
-    struct artifact_writer *w = steal_ptr(&c->diff);
-    struct err err;
-    if (!w || !c->collected || c->said.len == 0) {
-        artifact_cancel(w);
-        return false;
-    }
-    if (artifact_commit(w, &err) == 0)
-        return true;
-    log_warn("code.diff", "error", err.message);
-    return false;
-}
-
-static json_t *make_detail(struct code_job *c) {
-    const struct code_request *r = &c->ask;
-    json_t *d = json_pack("{s:s*,s:s,s:s,s:s,s:I,s:s*,s:s*}", "spec", r->spec, "agent",
-                          r->command ? "command" : r->def->name, "model", r->model->id, "sandbox",
-                          c->sandbox_id, "max_steps", (json_int_t)r->max_steps, "repo", r->repo,
-                          "ref", r->ref);
-    if (!d)
-        d = json_object();
-    if (c->terms.options)
-        (void)json_object_set(d, "options", c->terms.options);
-    if (json_array_size(json_object_get(r->body, "files")) > 0)
-        (void)json_object_set_new(
-            d, "files",
-            json_integer((json_int_t)json_array_size(json_object_get(r->body, "files"))));
-    if (c->last)
-        (void)json_object_set(d, "result", c->last);
-    if (c->terms.include_diff)
-        add_diff(c, d, keep_diff(c));
-    (void)json_object_set_new(d, "kept", json_boolean(r->keep && sandbox_of(c)));
-    return d;
-}
-
-static void record_end(struct code_job *c) {
-    const char *type = json_string_value(json_object_get(c->last, "type"));
-    const char *reason = json_string_value(json_object_get(c->last, "reason"));
-    const char *message = json_string_value(json_object_get(c->last, "message"));
-    bool done = type && strcmp(type, "done") == 0;
-    _cleanup_(json) json_t *detail = make_detail(c);
-    _cleanup_(free) char *text = json_dumps(detail, JSON_COMPACT);
-    struct store_run_end end = {.status = c->cancelled           ? "cancelled"
-                                          : done && !c->err.code ? "done"
-                                                                 : "failed",
-                                .usage = usage_of(c),
-                                .detail = text,
-                                .detail_len = text ? strlen(text) : 0};
-    if (c->err.code) {
-        end.error_code = err_name(c->err.code);
-        end.error_message = c->err.message;
-        end.fault = !c->cancelled && err_is_fault(c->err.code);
-    } else if (!done && !c->cancelled) {
-        /* In the words of cay-egress, by which it was held. */
-        bool capped = c->terms.max_usd > 0 || c->max_tokens > 0;
-        bool spent = capped && message && strstr(message, "used up its budget");
-        const char *which = c->on_account ? err_name(ERR_QUOTA) : "max_budget_usd";
-        end.error_code = spent ? which : reason ? reason : "error";
-        end.error_message = message ? message : "the agent did not finish";
-    }
-    job_end(steal_ptr(&c->job), &end);
-}
-
 static void on_timer_closed(uv_handle_t *h) {
     struct code_job *c = h->data;
     coder_reader_destroy(c->reader);
@@ -668,9 +404,7 @@ static void end_job(void *ctx) {
     while (*at != c)
         at = &(*at)->next;
     *at = c->next;
-    take_last_spent(c);
-    settle(c);
-    record_end(c);
+    code_record_end(c);
     uv_close((uv_handle_t *)&c->timer, on_timer_closed);
 }
 
@@ -681,9 +415,8 @@ static void on_shut(void *ctx, const struct err *err) {
     struct code_job *c = o->code;
     free(o);
     c->opening = NULL;
-    struct sandbox *s = sandbox_of(c);
-    if (s && s->line)
-        take_spent(c, network_line_spent(s->line));
+    struct sandbox *s = code_place(c);
+    code_record_spent(c);
     if (err && s)
         (void)sandbox_end(s, end_job, c);
     else
@@ -693,7 +426,7 @@ static void on_shut(void *ctx, const struct err *err) {
 static void begin_shutting(struct code_job *c, struct sandbox *s) {
     struct egress_policy policy = {0};
     struct err err;
-    int rc = make_policy(c, NULL, 0, &policy, &err);
+    int rc = code_place_policy(c, false, &policy, &err);
     c->opening = xcalloc(1, sizeof(*c->opening));
     c->opening->code = c;
     if (rc < 0)
@@ -716,9 +449,8 @@ static void finish(struct code_job *c) {
         c->opening->code = NULL;
     c->opening = NULL;
     (void)uv_timer_stop(&c->timer);
-    struct sandbox *s = sandbox_of(c);
-    if (s && s->line)
-        take_spent(c, network_line_spent(s->line));
+    struct sandbox *s = code_place(c);
+    code_record_spent(c);
     if (s && making && !c->borrowed)
         sandbox_drop_maker(s); /* it ends, and on_made() is not called */
     bool stays = c->ask.keep && (c->borrowed || !c->cancelled);
@@ -771,107 +503,6 @@ static void on_made(void *ctx, struct sandbox *s, const struct err *err) {
         fail(c, &why);
 }
 
-static struct store_scope scope_of(const struct code_job *c) {
-    return (struct store_scope){.all = c->sees_all, .owner = c->owner};
-}
-
-/* The way to the repository: one of the operator's, with its credential, or to any host that a
- * sandbox may be let out to. */
-static int repo_route(struct code_job *c, struct egress_route *ret, struct err *err) {
-    struct network *net = sandboxes_network(c->all->opt.sandboxes);
-    const struct egress_route *granted = NULL;
-    const char *name = c->ask.credential;
-    int rc = name ? network_find_route(net, name, c->grants, &granted, err)
-                  : network_may_reach(net, c->ask.repo, err);
-    if (rc < 0)
-        return err_wrap(err, name ? "\"credential\"" : "\"repo\"");
-    /* A name that no route of the settings has. */
-    c->clone_route = xasprintf("clone-%s", job_id(c->job));
-    return code_route_repo(c->clone_route, c->ask.repo, granted, ret, err);
-}
-
-/* How long the sandbox is needed. */
-static int life_of(const struct code_job *c, int64_t *ret_s, struct err *err) {
-    int64_t most = sandboxes_settings(c->all->opt.sandboxes)->max_timeout_s;
-    int64_t around = SPARE_S + (c->ask.repo ? CLONE_S : 0);
-    if (c->ask.timeout_ms / 1000 + around > most)
-        return err_set(err, ERR_LIMIT,
-                       "\"timeout_ms\" may be %lld at most here: a sandbox lives %lld s (setting "
-                       "sandboxes.max_timeout_s), of which %lld are for what is around the agent",
-                       (long long)MAX((most - around) * 1000, (int64_t)0), (long long)most,
-                       (long long)around);
-    *ret_s = c->ask.timeout_ms / 1000 + around;
-    return 0;
-}
-
-static int make_sandbox(struct code_job *c, struct err *err) {
-    struct egress_route routes[2] = {{0}};
-    size_t n = 0;
-    int64_t life;
-    int rc = life_of(c, &life, err);
-    if (rc < 0)
-        return rc;
-    rc = model_route(c, &routes[n], err);
-    n += rc == 0;
-    if (rc == 0 && c->ask.repo) {
-        rc = repo_route(c, &routes[n], err);
-        n += rc == 0;
-    }
-    _cleanup_(free) char *path = coder_def_bind_path(c->ask.def);
-    _cleanup_(json) json_t *body = code_request_sandbox(&c->ask, job_id(c->job), life);
-    struct egress_price price = price_of(c);
-    struct sandbox_extra extra = {.bind_fd = c->ask.def->fd,
-                                  .bind_path = path,
-                                  .agent = c->ask.def->name,
-                                  .routes = routes,
-                                  .nroutes = n,
-                                  .price = &price,
-                                  .max_usd = c->terms.max_usd,
-                                  .max_tokens = c->max_tokens};
-    const struct sandbox *s = rc < 0 ? NULL
-                                     : sandboxes_make(c->all->opt.sandboxes,
-                                                      &(struct sandbox_ask){.owner = c->owner,
-                                                                            .scope = scope_of(c),
-                                                                            .grants = c->grants,
-                                                                            .body = body,
-                                                                            .extra = &extra},
-                                                      on_made, c, err);
-    for (size_t i = 0; i < n; i++)
-        egress_route_finish(&routes[i]);
-    if (!s)
-        return -(int)err->code;
-    memcpy(c->sandbox_id, s->id, sizeof(c->sandbox_id));
-    return 0;
-}
-
-/* One that is there, of an earlier job, with the program of the same agent in it. */
-static int use_sandbox(struct code_job *c, struct err *err) {
-    struct sandbox *s =
-        sandboxes_use(c->all->opt.sandboxes, c->ask.sandbox, scope_of(c), false, err);
-    if (!s)
-        return -(int)err->code;
-    for (const struct code_job *other = c->all->list; other; other = other->next)
-        if (other != c && strcmp(other->sandbox_id, s->id) == 0)
-            return err_set(err, ERR_CONFLICT, "the run %s works in this sandbox: wait for its end",
-                           job_id(other->job));
-    if (!c->ask.command && strcmp(s->agent, c->ask.def->name) != 0)
-        return err_set(err, ERR_CONFLICT, "the sandbox was %s%s%s: make a new one for \"%s\"",
-                       *s->agent ? "made for the agent \"" : "not made by a coding job", s->agent,
-                       *s->agent ? "\"" : "", c->ask.def->name);
-    if (!s->line)
-        return err_set(err, ERR_UNSUPPORTED, "the sandbox has no network");
-    int64_t life;
-    int rc = life_of(c, &life, err);
-    if (rc == 0 && s->expires_ms < clock_wall_ms() + life * 1000)
-        rc = sandbox_extend(s, life * 1000, err);
-    if (rc < 0)
-        return rc;
-    memcpy(c->sandbox_id, s->id, sizeof(c->sandbox_id));
-    c->before = network_line_spent(s->line);
-    c->borrowed = true;
-    return 0;
-}
-
 static void begin_again(void *ctx) {
     struct code_job *c = ctx;
     if (c->state != CODE_MAKING)
@@ -882,7 +513,7 @@ static void begin_again(void *ctx) {
 
 static int begin_sandbox(struct code_job *c, struct err *err) {
     code_move(c, CODE_MAKING);
-    int rc = c->ask.sandbox ? use_sandbox(c, err) : make_sandbox(c, err);
+    int rc = c->ask.sandbox ? code_place_use(c, err) : code_place_make(c, on_made, err);
     if (rc == 0 && c->borrowed)
         later_post(&c->all->later, &c->more, begin_again, c);
     return rc;
