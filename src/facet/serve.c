@@ -472,8 +472,13 @@ static void make_tray(struct grant *g) {
     if (tray_create(&g->tray, &fd, &err) < 0)
         return; /* the socket does */
     struct wire_out out = {.type = FACET_TRAY, .fds = &fd, .nfds = 1};
-    if (wire_try_send(g->fd, &out) != (ssize_t)wire_out_size(&out))
-        doom(g, "does not read its results");
+    if (wire_try_send(g->fd, &out) == (ssize_t)wire_out_size(&out))
+        return;
+    /* Its socket is full of answers, or too many descriptors are on their way: another time. One
+     * that is gone is found when it is answered; a head is never sent in parts. */
+    tray_close(g->tray);
+    g->tray = NULL;
+    g->asked_tray = false;
 }
 
 /* A holder that talks gets a tray, and is waited for awake: one at a time, from another processor,
@@ -599,8 +604,18 @@ static void on_input(struct server *s, struct grant *g, int rc) {
         run_calls(s, g);
 }
 
+static bool read_tray(struct server *s, struct grant *g, bool last) {
+    struct err err;
+    int rc = tray_take(g->tray, TRAY_CALL, last, &g->in, &err);
+    on_input(s, g, rc);
+    return rc != 0;
+}
+
 static void on_readable(struct server *s, struct grant *g) {
     struct err err;
+    /* What is in the tray came before what the socket has, of which there may be a part. */
+    if (s->talker == g && read_tray(s, g, false) && (g->doomed || g->out.len > 0))
+        return;
     on_input(s, g, wire_recv(&g->in, g->fd, &err));
 }
 
@@ -805,13 +820,6 @@ static int on_time(struct server *s) {
     }
     reap(s);
     return (int)MIN(wait, (int64_t)3600000);
-}
-
-static bool read_tray(struct server *s, struct grant *g, bool last) {
-    struct err err;
-    int rc = tray_take(g->tray, TRAY_CALL, last, &g->in, &err);
-    on_input(s, g, rc);
-    return rc != 0;
 }
 
 static bool end_talk(struct server *s) {

@@ -36,9 +36,10 @@ int tray_create(struct tray **ret_tray, int *ret_fd, struct err *err) {
 }
 
 int tray_open(struct tray **ret_tray, int fd, struct err *err) {
-    char last;
+    char end[2];
     int seals = fcntl(fd, F_GET_SEALS);
-    if (seals < 0 || (seals & SEALS) != SEALS || pread(fd, &last, 1, TRAY_SIZE - 1) != 1)
+    /* Exactly so large: a mapping of huge pages would not be unmapped by this size. */
+    if (seals < 0 || (seals & SEALS) != SEALS || pread(fd, end, 2, TRAY_SIZE - 1) != 1)
         return err_set(err, ERR_PROTOCOL, "a descriptor is no sealed tray");
     struct tray *t = map(fd);
     if (!t)
@@ -102,8 +103,9 @@ int tray_take(struct tray *t, enum tray_side side, bool last, struct wire_reader
     if (state != TRAY_FULL)
         return 0;
     size_t len = atomic_load_explicit(&p.at->len, memory_order_relaxed); /* once */
-    if (len > p.max)
-        return err_set(err, ERR_PROTOCOL, "a frame in the tray exceeds %zu bytes", p.max);
+    /* One that is empty would be work that nobody counts. */
+    if (len < WIRE_HEAD_SIZE || len > p.max)
+        return err_set(err, ERR_PROTOCOL, "a frame in the tray has %zu of %zu bytes", len, p.max);
     int rc = wire_feed(r, p.frame, len, NULL, 0, err);
     if (!last)
         tray_watch(t, side);

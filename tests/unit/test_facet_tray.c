@@ -16,9 +16,28 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { TRIES = 40, TRY_MS = 500, LIE_MS = 20000, TALK_NS = 100000, SCRIBBLES = 200000 };
+enum {
+    TRIES = 40,
+    TRY_MS = 500,
+    LIE_MS = 20000,
+    TALK_NS = 100000,
+    SCRIBBLES = 200000,
+    TALK_CALLS = 16, /* of one who talks, before the facet looks at its sockets */
+    PUT_NS = 5000000,
+    BESIDE = 100,
+    REACH_MS = 4000,
+};
 
+/* Takes a while, so that the next call is in the tray before it is done. */
+#define COUNT                                                                                      \
+    "UPDATE t SET x = x + 1 + 0 * (WITH RECURSIVE c(i) AS (VALUES (1) UNION ALL SELECT i + 1 "     \
+    "FROM c WHERE i < 8000) SELECT count(*) FROM c)"
 #define ONE "{\"columns\":[\"x\"],\"rows\":[[1]]}"
+
+struct counter {
+    volatile bool *over;
+    struct wire_piece call;
+};
 
 static struct client c;
 static struct holder h;
@@ -47,16 +66,21 @@ static bool one_processor(void) {
     return sched_getaffinity(0, sizeof(all), &all) < 0 || CPU_COUNT(&all) < 2;
 }
 
-/* The frame of a query, with the hint that a talking holder gives. */
-static struct wire_piece query(uint64_t hint) {
-    static const char args[] = "[\"SELECT x FROM t\"]";
+/* The frame of a call, with the hint that a talking holder gives. */
+static struct wire_piece call(const char *method, const char *sql, uint64_t hint) {
     static uint8_t frame[512];
+    char args[400];
+    int n = snprintf(args, sizeof(args), "[\"%s\"]", sql);
     struct buf *b = &h.out;
     buf_clear(b);
-    facet_call_encode(b, "query", args, sizeof(args) - 1);
+    facet_call_encode(b, method, args, (size_t)n);
     wire_head_encode(frame, FACET_CALL, ++h.id | hint << FACET_NEAR_SHIFT, b->len, 0);
     memcpy(frame + WIRE_HEAD_SIZE, b->data, b->len);
     return (struct wire_piece){frame, WIRE_HEAD_SIZE + b->len};
+}
+
+static struct wire_piece query(uint64_t hint) {
+    return call("query", "SELECT x FROM t", hint);
 }
 
 static uint64_t apart(void) {
@@ -174,6 +198,107 @@ static void who_does_not_ask_gets_no_tray(void **state) {
     assert_null(tray);
 }
 
+static void say_if(bool not_reached) {
+    if (not_reached)
+        print_message("processors are short: no talk was long enough\n");
+}
+
+/* The number that a query of x brought. */
+static long count_of(const char *json) {
+    static const char before[] = "\"rows\":[[";
+    const char *at = strstr(json, before);
+    if (!at)
+        fail_msg("no row: %s", json);
+    return strtol(at + sizeof(before) - 1, NULL, 10);
+}
+
+/* Waits until the place of a call is free, while one is there or may be watched soon: true if a
+ * call is put there then. */
+static bool put_soon(struct wire_piece p) {
+    for (int64_t until = clock_mono_ns() + PUT_NS; clock_mono_ns() < until;) {
+        if (tray_put(tray, TRAY_CALL, &p, 1))
+            return true;
+        if (atomic_load(&tray->call.state) == 2)
+            until = clock_mono_ns() + PUT_NS;
+    }
+    return false;
+}
+
+/* Keeps one call ahead of the facet, then sends a query by the socket behind the last of them. True
+ * if all but that one went by the tray. */
+static bool count_and_ask(unsigned calls) {
+    unsigned put = 0;
+    send_piece(query(apart()));
+    for (unsigned i = 0; i < calls; i++) {
+        struct wire_piece p = call("execute", COUNT, apart());
+        bool in_tray = put_soon(p);
+        put += in_tray;
+        if (!in_tray)
+            send_piece(p);
+    }
+    send_piece(query(apart()));
+    return put == calls;
+}
+
+/* The number that the last of so many answers brought. */
+static long read_count(unsigned answers) {
+    long x = 0;
+    for (unsigned i = 0; i < answers; i++) {
+        struct wire_frame f;
+        read_answer(&f);
+        assert_int_equal(f.type, FACET_RESULT);
+        if ((f.id & UINT32_MAX) == h.id)
+            x = count_of((const char *)f.data);
+    }
+    hear_reports();
+    return x;
+}
+
+/* Where the facet looks at its sockets in the middle of a talk, while it has a call in the tray, it
+ * finds what was sent behind that. */
+static void a_call_in_the_tray_comes_before_what_the_socket_has(void **state) {
+    (void)state;
+    unsigned reached = 0;
+    for (int64_t until = clock_mono_ms() + REACH_MS; reached < 2 && clock_mono_ms() < until;) {
+        need_tray();
+        long x = count_of(holder_query(&h, "SELECT x FROM t"));
+        for (int round = 0; round < 3; round++) {
+            (void)usleep(1000); /* the talk is over */
+            reached += count_and_ask(TALK_CALLS + 1);
+            x += TALK_CALLS + 1;
+            assert_int_equal(read_count(TALK_CALLS + 3), x);
+        }
+        (void)teardown(NULL);
+        (void)setup(NULL);
+    }
+    say_if(reached == 0);
+}
+
+/* A holder that has much to read is no worse off for asking for a tray. */
+static void a_tray_that_does_not_get_through_costs_nothing(void **state) {
+    (void)state;
+    for (int n = 1; n < 40; n++) {
+        for (int i = 0; i < n; i++)
+            send_piece(call("query", "SELECT printf('%.*c', 10000, 'a')", 0));
+        send_piece(query(apart()));
+        /* It has done what it could before anything is read. */
+        struct facet_stats st = {0};
+        for (uint64_t calls = 1; calls != st.calls;) {
+            struct wire_frame f;
+            calls = st.calls;
+            assert_int_equal(client_request(&c, FACET_STATS, NULL, -1, &f), 1);
+            assert_int_equal(facet_stats_decode(f.data, f.len, &st, &c.err), 0);
+        }
+        for (int i = 0; i <= n; i++) {
+            struct wire_frame f;
+            read_answer(&f);
+            assert_int_equal(f.type, FACET_RESULT);
+        }
+        (void)teardown(NULL);
+        (void)setup(NULL);
+    }
+}
+
 /* ---- lies ---- */
 
 static void put_lie(uint32_t len, const char *frame, size_t n) {
@@ -216,6 +341,12 @@ static void lie(uint32_t len, const char *frame, size_t n) {
 static void a_length_beyond_the_place_is_cut_off(void **state) {
     (void)state;
     lie(TRAY_SIZE, "", 0);
+}
+
+/* Work that is not counted as a call. */
+static void a_frame_of_nothing_is_cut_off(void **state) {
+    (void)state;
+    lie(0, "", 0);
 }
 
 static void a_frame_that_is_no_call_is_cut_off(void **state) {
@@ -302,15 +433,74 @@ static void one_that_talks_without_end_is_revoked(void **state) {
     expect_cut();
 }
 
+static void *count_without_end(void *arg) {
+    const struct counter *k = arg;
+    while (!*k->over) {
+        tray_watch(tray, TRAY_ANSWER);
+        put_lie((uint32_t)k->call.len, k->call.data, k->call.len);
+        (void)usleep(50);
+    }
+    return NULL;
+}
+
+/* Asks so much at once that it takes several turns: how many calls of the one that talks came
+ * between two answers, at most. */
+static long ask_beside(struct holder *other) {
+    long last = -1, most = 0;
+    send_piece(query(apart()));
+    for (int i = 0; i < BESIDE; i++)
+        holder_send(other, "query", "[\"SELECT x FROM t\"]");
+    for (int i = 0; i < BESIDE; i++) {
+        assert_true(holder_read(other, LIE_MS));
+        long x = count_of(other->json);
+        most = last < 0 ? most : MAX(most, x - last);
+        last = x;
+    }
+    hear_reports();
+    return most;
+}
+
+/* The facet turns to the others however much one has to say. */
+static void others_are_served_while_one_talks_without_end(void **state) {
+    (void)state;
+    long most = 0;
+    for (int64_t until = clock_mono_ms() + REACH_MS;
+         most < TALK_CALLS && clock_mono_ms() < until;) {
+        need_tray();
+        struct holder other;
+        pthread_t thread;
+        uint8_t frame[512];
+        volatile bool over = false;
+        struct wire_piece p = call("execute", COUNT, apart());
+        struct counter k = {.over = &over, .call = {memcpy(frame, p.data, p.len), p.len}};
+        assert_int_equal(client_grant(&c, NULL, 0, &other), 0);
+        assert_int_equal(pthread_create(&thread, NULL, count_without_end, &k), 0);
+        for (int n = 0; n < 4 && most < TALK_CALLS; n++)
+            most = MAX(most, ask_beside(&other));
+        over = true;
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        holder_finish(&other);
+        (void)teardown(NULL);
+        (void)setup(NULL);
+    }
+    /* The last of a talk may be taken when it ends. */
+    assert_in_range(most, 0, TALK_CALLS + 1);
+    say_if(most < TALK_CALLS);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         UNIT(answers_are_the_same_by_either_way),
         UNIT(who_does_not_ask_gets_no_tray),
+        UNIT(a_call_in_the_tray_comes_before_what_the_socket_has),
+        UNIT(a_tray_that_does_not_get_through_costs_nothing),
         UNIT(a_length_beyond_the_place_is_cut_off),
+        UNIT(a_frame_of_nothing_is_cut_off),
         UNIT(a_frame_that_is_no_call_is_cut_off),
         UNIT(a_frame_that_promises_too_much_is_cut_off),
         UNIT(what_a_holder_scribbles_hurts_no_other),
         UNIT(one_that_talks_without_end_is_revoked),
+        UNIT(others_are_served_while_one_talks_without_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,7 +98,8 @@ static void what_is_too_large_goes_elsewhere(void **state) {
 
 static void a_length_that_lies_is_found(void **state) {
     (void)state;
-    static const uint32_t lies[] = {TRAY_CALL_MAX - 64 + 1, TRAY_SIZE, INT32_MAX, UINT32_MAX};
+    static const uint32_t lies[] = {0,         WIRE_HEAD_SIZE - 1, TRAY_CALL_MAX - 64 + 1,
+                                    TRAY_SIZE, INT32_MAX,          UINT32_MAX};
     struct err err;
     for (size_t i = 0; i < ARRAY_LEN(lies); i++) {
         tray_watch(facet, TRAY_CALL);
@@ -145,6 +146,8 @@ static void only_a_sealed_one_of_full_size_is_opened(void **state) {
         {NULL, TRAY_SIZE, F_SEAL_SHRINK},
         {NULL, TRAY_SIZE - 4096, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL},
         {NULL, 0, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL},
+        {NULL, TRAY_SIZE + 1, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL},
+        {NULL, 2 << 20, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL}, /* as of huge pages */
         {"/dev/zero", 0, 0},
         {"/proc/self/exe", 0, 0},
     };
