@@ -38,7 +38,7 @@ test('the workers of an earlier version are there after the update, once', async
   assert.equal((await call(cay, label)).status, 404, 'it is not for everybody');
   assert.equal((await call(cay, 'open')).body, 'open to all');
   const { workers } = (await request(cay, '/v1/workers', mineToo)).json();
-  assert.deepEqual(workers, [{ id: 'shop', host: label, updated_at: new Date(1e12).toISOString(), warm: true }]);
+  assert.deepEqual(workers, [{ id: 'shop', host: label, updated_at: new Date(1e12).toISOString(), warm: true, public: false }]);
   const whole = (await request(cay, '/v1/workers/shop', mineToo)).json();
   assert.deepEqual(whole.code, { code: says('closed shop') });
   assert.equal((await remove(cay, 'shop', mineToo)).status, 204);
