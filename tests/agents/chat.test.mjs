@@ -80,8 +80,8 @@ test('useAgentChat: a model in its body answers the turn', async (t) => {
   const server = await withAgents(t, { chosen: agent }, { env: { OPENAI_BASE_URL: 'http://127.0.0.1:1' } });
   const view = await open(t, 'm', { server, agent: 'chosen', body: { model: 'demo' } });
   await say(view, 'hello');
-  assert.match(textOf(last(view)), /the demo speaks$/);
-  assert.equal(last(view).metadata.model, 'demo');
+  await until(() => textOf(last(view)).endsWith('the demo speaks'), 'the answer');
+  await until(() => last(view).metadata?.model === 'demo', 'its account');
 });
 
 test('useAgentChat: several steps, and history on the next visit', async (t) => {

@@ -217,7 +217,7 @@ test('a state that a stranger set', limit, async () => {
 test('a turn that fails says why and can be tried again', limit, async () => {
   const { context, page, problems } = await openPage(browser, cay.url);
   await open(page, newPath());
-  await page.getByText(/^Model: /).waitFor();
+  await page.getByText(/It can be wrong\.$/).waitFor();
   await box(page).fill('fail');
   await page.keyboard.press('Enter');
   const alert = page.getByRole('alert');

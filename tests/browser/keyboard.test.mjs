@@ -89,7 +89,11 @@ test('a program is written, run, and its run opened', limit, async () => {
   // Tab leads out of the editor.
   await reach(/^button: Run$/);
   await press('Enter');
-  await page.getByRole('region', { name: 'Result' }).getByText('by keys').waitFor();
+  const result = page.getByRole('region', { name: 'Result' });
+  await result
+    .getByText('by keys')
+    .waitFor()
+    .catch(async () => assert.fail(await page.locator('main').innerText()));
   await reach(/^a: export default \(\) => "by keys"/);
   await press('Enter');
   await page.getByRole('heading', { level: 1, name: /by keys/ }).waitFor();

@@ -126,11 +126,13 @@ test('a database of a program on a full disk does not blame its own limit', { sk
     catch (e) { return [e.name, e.code, e.message].join(" ") } }`;
   // Recorded already when the disk is full: the store has no part in this.
   const slow = code.replace('try {', 'try { await new Promise((r) => setTimeout(r, 1000));');
-  const underWay = run(cay, { code: slow, env: { db: { $facet: 'a' } } });
+  const env = { db: { $facet: 'a' } };
+  assert.equal((await run(cay, { code: 'export default (env) => env.db.query("SELECT 1")', env })).status, 200);
+  const underWay = run(cay, { code: slow, env });
   await until(async () => (await list(cay)).some((r) => r.status === 'running'), 'a run that is under way');
   fill();
-  const { result } = (await underWay).json();
-  assert.match(result, /^SqliteError SQLITE_FULL the disk of the server is full/);
+  const { result, error } = (await underWay).json();
+  assert.match(String(result), /^SqliteError SQLITE_FULL the disk of the server is full/, JSON.stringify(error));
   assert.doesNotMatch(result, /disk limit/);
   free();
 });
