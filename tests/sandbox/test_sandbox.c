@@ -1742,24 +1742,34 @@ static void leftovers_of_a_dead_launcher_are_swept(void **state) {
     client_stop(&c);
 }
 
+static int count_entries(const char *path) {
+    int n = 0;
+    DIR *d = opendir(path);
+    assert_non_null(d);
+    while (readdir(d))
+        n++;
+    closedir(d);
+    return n;
+}
+
+/* The mounts of a sandbox go a moment after its end was told, and their descriptor with them. */
 static void no_descriptor_or_process_leaks_in_the_launcher(void **state) {
     (void)state;
     char path[64];
     (void)snprintf(path, sizeof(path), "/proc/%d/fd", (int)client.pid);
-    int counts[2] = {0, 0};
+    int first = 0;
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < 40; i++) {
             struct guest g = make((struct sandbox_spec){.egress = i % 2 == 0});
             (void)sh(&g, "true", NULL);
             done(&g);
         }
-        DIR *d = opendir(path);
-        assert_non_null(d);
-        while (readdir(d))
-            counts[round]++;
-        closedir(d);
+        if (round == 0)
+            first = count_entries(path);
     }
-    assert_int_equal(counts[0], counts[1]);
+    for (int i = 0; i < 1000 && count_entries(path) > first; i++)
+        (void)usleep(10000);
+    assert_true(count_entries(path) <= first);
 }
 
 /* A guest that lacks no right but those of the host climbs out of a root it was changed to: it is
