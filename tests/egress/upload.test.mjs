@@ -201,6 +201,7 @@ test('a server that answers or breaks off early is heard, and the connection is 
   }
   how = 'break';
   assert.match(await raw(port, head), /^HTTP\/1\.1 502 /);
+  await egress.wait(() => egress.events('a').filter((e) => e.state === 'ended').length === 3); // told apart from the answer
   assert.equal(egress.events('a').filter((e) => e.state === 'begun').length, 3);
 });
 
