@@ -578,9 +578,11 @@ void front_children(const struct front *f,
     sandboxes_children(f->sandboxes, on_child, ctx);
 }
 
-void front_model(const struct front *f, const char **ret_provider, const char **ret_name) {
-    const struct model_info *info = NULL;
+void front_model(const struct front *f, const char **ret_provider,
+                 char ret_name[MODEL_ID_BYTES + 1]) {
+    struct model_info info;
     bool found = models_find(f->models, f->config->model, &info, NULL) == 0;
-    *ret_provider = found ? model_provider_name(info->provider) : "none";
-    *ret_name = found ? info->id : f->config->model;
+    *ret_provider = found ? model_provider_name(info.provider) : "none";
+    const char *name = found ? info.id : f->config->model ? f->config->model : "";
+    (void)snprintf(ret_name, MODEL_ID_BYTES + 1, "%s", name);
 }

@@ -8,6 +8,7 @@
 #include "front/http/server.h"
 #include "front/keys.h"
 #include "front/metrics.h"
+#include "front/model/catalog.h"
 #include "front/run/runner.h"
 #include "front/secrets.h"
 #include "front/start/listen.h"
@@ -84,4 +85,5 @@ struct store_scope front_scope(const struct http_req *req);
 void front_children(const struct front *f,
                     void (*on_child)(void *ctx, const struct keeper_info *info), void *ctx);
 /* The name of the model in use and its provider ("demo" when there is no key). */
-void front_model(const struct front *f, const char **ret_provider, const char **ret_name);
+void front_model(const struct front *f, const char **ret_provider,
+                 char ret_name[MODEL_ID_BYTES + 1]);

@@ -20,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const struct secrets secrets = {{0}};
     static const struct model_info info = {.id = "m", .provider = MODEL_OPENAI};
     struct models m = {.opt = {.secrets = &secrets}};
-    struct model_stream s = {.m = &m, .info = &info, .state = STREAM_EVENTS};
+    struct model_stream s = {.m = &m, .info = info, .state = STREAM_EVENTS};
     struct err err;
     if (size == 0)
         return 0;

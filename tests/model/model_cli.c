@@ -35,6 +35,7 @@ struct cli {
     struct secrets secrets;
     json_t *input;
     struct model_request request;
+    struct model_info model;
     const char *cancel_at;
     int64_t times;
     int64_t parallel;
@@ -278,7 +279,8 @@ static int read_request(struct cli *c, struct err *err) {
     rc = rc ? rc : json_get_str(j, "system", &r->system, err);
     rc = rc ? rc : json_get_int(j, "max_tokens", 0, 1 << 30, &r->max_tokens, err);
     rc = rc ? rc : r->script ? script_check(r->script, err) : 0;
-    return rc ? rc : models_find(c->models, name, &r->model, err);
+    r->model = &c->model;
+    return rc ? rc : models_find(c->models, name, &c->model, err);
 }
 
 static void on_walk(uv_handle_t *h, void *ctx) {

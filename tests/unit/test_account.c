@@ -98,7 +98,7 @@ static void on_held(void *ctx, const struct account_grant *grant, const struct e
 }
 
 static const struct model_info model = {.price = {.input = 1, .output = 10, .known = true}};
-static const struct model_info unpriced = {.id = (char *)"x"};
+static const struct model_info unpriced = {.id = "x"};
 
 static struct account_hold *hold(const char *owner, const struct model_info *m, struct got *g) {
     struct account_hold *h = account_hold_call(

@@ -342,7 +342,7 @@ static const struct dialog_view view = {
 
 /* --- the frame --- */
 
-static const struct model_info model = {.id = (char *)"m",
+static const struct model_info model = {.id = "m",
                                         .price = {.input = 1000, .output = 1000, .known = true}};
 static struct dialog_options options;
 

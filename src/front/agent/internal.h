@@ -129,13 +129,13 @@ void agent_tools_finish(struct agent *a);
 struct turn_ask {
     const struct agent_listener *from; /* or NULL */
     const char *id;
-    const struct model_info *model; /* NULL: the agent's, as it is when the turn starts */
-    json_t *user_ids;               /* of the messages that it answers */
+    struct model_info model; /* without a name: the agent's, as it is when the turn starts */
+    json_t *user_ids;        /* of the messages that it answers */
 };
 /* Whether another may be queued under this id. */
 int turns_check(const struct agent *a, const char *id, struct err *err);
 /* The model of this name, if a client may choose it. */
-int turns_choose(const struct agent *a, const char *model, const struct model_info **ret_info,
+int turns_choose(const struct agent *a, const char *model, struct model_info *ret_info,
                  struct err *err);
 int turns_add(struct agent *a, const struct turn_ask *ask, struct err *err);
 /* A turn that the end of the server cut off is marked. */

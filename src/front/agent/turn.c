@@ -44,10 +44,10 @@ struct turn {
     json_t *user_ids;                  /* of the messages that it answers */
     json_t *conversation;              /* what the model will read; then the dialog's */
     int64_t place;                     /* of the assistant's message in the history */
-    const struct model_info *model;    /* NULL while it is the agent's, and the turn waits */
-    struct chunks *chunks;             /* NULL while it waits */
-    struct dialog *dialog;             /* NULL until it runs */
-    char *said;                        /* what it answers, the beginning of it */
+    struct model_info model; /* without a name while it is the agent's, and the turn waits */
+    struct chunks *chunks;   /* NULL while it waits */
+    struct dialog *dialog;   /* NULL until it runs */
+    char *said;              /* what it answers, the beginning of it */
     int64_t begun_ms;
     bool waited;
 };
@@ -124,7 +124,7 @@ static json_t *record_detail(const struct turn *t) {
     return json_pack(
         "{s:s,s:s,s:o,s:s,s:s,s:I,s:{s:I,s:I,s:I,s:I},s:f}", "agent", t->agent->def->type, "name",
         t->agent->name, "said", t->said ? json_text(t->said) : json_null(), "message",
-        chunks_message_id(t->chunks), "model", t->model ? t->model->id : "", "steps",
+        chunks_message_id(t->chunks), "model", t->model.id, "steps",
         (json_int_t)(t->dialog ? dialog_steps(t->dialog) : 0), "tokens", "input",
         (json_int_t)u->input_tokens, "output", (json_int_t)u->output_tokens, "cache_read",
         (json_int_t)u->cache_read_tokens, "cache_write", (json_int_t)u->cache_write_tokens,
@@ -360,7 +360,7 @@ static struct dialog *start_dialog(struct turn *t) {
         .accounts = a->agents->opt.accounts,
         .owner = a->owner,
         .kind = "chat",
-        .model = t->model,
+        .model = &t->model,
         .system = d->prompt,
         .messages = steal_ptr(&t->conversation),
         .tools = d->tools,
@@ -386,7 +386,7 @@ static void start_turn(struct turn *t) {
     const struct agent *a = t->agent;
     struct err err;
     int rc = t->state == TURN_WAITING ? begin_turn(t, &err) : 0;
-    if (rc == 0 && !t->model)
+    if (rc == 0 && !*t->model.id)
         rc = models_find(a->agents->opt.models, usual_model(a), &t->model, &err);
     if (rc < 0) {
         end_turn(t, "error", err.message);
@@ -414,7 +414,7 @@ int turns_check(const struct agent *a, const char *id, struct err *err) {
     return 0;
 }
 
-int turns_choose(const struct agent *a, const char *model, const struct model_info **ret_info,
+int turns_choose(const struct agent *a, const char *model, struct model_info *ret_info,
                  struct err *err) {
     return model_ask_choose(a->agents->opt.models, model, usual_model(a), ret_info, err);
 }

@@ -347,10 +347,10 @@ static void list(struct http_req *req, void *ctx) {
 static void list_models(struct http_req *req, void *ctx) {
     const struct front *f = ctx;
     const char *provider;
-    const char *usual;
-    front_model(f, &provider, &usual);
+    char usual[MODEL_ID_BYTES + 1];
+    front_model(f, &provider, usual);
     _cleanup_(json) json_t *out =
-        json_pack("{s:s?,s:o}", "default", usual, "models", models_list(f->models));
+        json_pack("{s:s?,s:o}", "default", *usual ? usual : NULL, "models", models_list(f->models));
     http_respond_json(req, 200, out);
 }
 

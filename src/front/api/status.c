@@ -113,8 +113,8 @@ static void write_sandboxes(struct json_writer *w, const struct front *f) {
 static void write_status(struct buf *b, const struct front *f, const struct identity *who) {
     struct http_stats s = http_server_stats(f->http);
     const char *provider;
-    const char *model;
-    front_model(f, &provider, &model);
+    char model[MODEL_ID_BYTES + 1];
+    front_model(f, &provider, model);
     bool admin = who && who->scope == KEY_SCOPE_ADMIN;
     struct json_writer w;
     json_writer_init(&w, b);

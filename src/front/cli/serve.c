@@ -90,8 +90,8 @@ static int read_settings(const struct words *w, struct config *k) {
 
 static void print_banner(const struct front *f) {
     const char *provider;
-    const char *model;
-    front_model(f, &provider, &model);
+    char model[MODEL_ID_BYTES + 1];
+    front_model(f, &provider, model);
     (void)printf("cay " CAY_VERSION "\n");
     for (size_t i = 0; i < f->listeners.n; i++)
         (void)printf("  listening  %s\n", f->listeners.urls[i]);

@@ -263,7 +263,7 @@ static int begin_work(struct code_job *c, struct err *err) {
     c->reader = coder_reader_create(
         &(struct coder_reader_options){.lines = r->command ? CODER_LINES_TEXT : r->def->lines,
                                        .agent = r->command ? "command" : r->def->name,
-                                       .model = r->model->id,
+                                       .model = r->model.id,
                                        .dir = CODE_DIR,
                                        .max_steps = r->max_steps,
                                        .on_event = on_coder_event,
@@ -277,7 +277,7 @@ static int begin_work(struct code_job *c, struct err *err) {
                                             .append_system_prompt = c->terms.append_system_prompt,
                                             .dir = CODE_DIR,
                                             .spec = r->spec,
-                                            .model = r->model->id,
+                                            .model = r->model.id,
                                             .dialect = r->dialect,
                                             .max_steps = r->max_steps,
                                             .timeout_ms = r->timeout_ms});
@@ -557,7 +557,7 @@ static void on_revoked(void *ctx, const struct err *err) {
 
 static int hold_job(struct code_job *c, struct err *err) {
     struct accounts *a = c->all->opt.accounts;
-    const struct model_info *model = c->ask.model;
+    const struct model_info *model = &c->ask.model;
     bool limited = account_has_limits(a, c->owner);
     c->hold = account_hold_job(a,
                                &(struct account_job){.owner = c->owner,
@@ -583,9 +583,9 @@ static int check_terms(const struct codes *all, const struct code_request *ask,
     if (t && t->plan && f && f->landlock == 0)
         return err_set(err, ERR_UNSUPPORTED,
                        "\"plan\" needs Landlock, which the kernel of this machine does not have");
-    return !t || ask->model->provider == MODEL_DEMO /* it costs nothing */
+    return !t || ask->model.provider == MODEL_DEMO /* it costs nothing */
                ? 0
-               : model_ask_check_budget(ask->model, t->max_usd, err);
+               : model_ask_check_budget(&ask->model, t->max_usd, err);
 }
 
 static void take_terms(struct code_job *c, const struct code_terms *t) {
@@ -596,7 +596,7 @@ static void take_terms(struct code_job *c, const struct code_terms *t) {
     json_incref(c->terms.options);
     if (c->terms.plan)
         c->terms.include_diff = false; /* there is nothing to tell */
-    if (c->ask.model->provider == MODEL_DEMO)
+    if (c->ask.model.provider == MODEL_DEMO)
         c->terms.max_usd = 0;
 }
 

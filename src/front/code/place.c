@@ -14,10 +14,10 @@ struct sandbox *code_place(const struct code_job *c) {
 
 /* What its model costs; the most that any does, if that is not known. */
 static struct egress_price price_of(const struct code_job *c) {
-    const struct model_info *m = c->ask.model;
+    const struct model_info *m = &c->ask.model;
     const struct model_price *p =
         m->price.known ? &m->price : accounts_dearest(c->all->opt.accounts);
-    return (struct egress_price){.model = m->id,
+    return (struct egress_price){.model = (char *)m->id, /* borrowed */
                                  .input = (uint64_t)p->input,
                                  .output = (uint64_t)p->output,
                                  .cache_read = (uint64_t)p->cache_read,
@@ -50,7 +50,7 @@ static int make_policy(const struct code_job *c, const struct egress_route *rout
 
 static int model_route(const struct code_job *c, struct egress_route *ret, struct err *err) {
     const struct codes_options *o = &c->all->opt;
-    return code_route_model(o->secrets, o->door, c->ask.model, c->ask.dialect, ret, err);
+    return code_route_model(o->secrets, o->door, &c->ask.model, c->ask.dialect, ret, err);
 }
 
 int code_place_policy(const struct code_job *c, bool working, struct egress_policy *ret,

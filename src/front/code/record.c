@@ -56,7 +56,7 @@ static void settle(struct code_job *c) {
 
 static struct store_run_usage usage_of(const struct code_job *c) {
     bool any = c->spent.tokens_in > 0 || c->spent.tokens_out > 0;
-    bool known = c->ask.model->price.known;
+    bool known = c->ask.model.price.known;
     return (struct store_run_usage){.input_tokens = (int64_t)c->spent.tokens_in,
                                     .output_tokens = (int64_t)c->spent.tokens_out,
                                     .cost_nusd = known ? (int64_t)c->spent.cost_nusd : 0,
@@ -110,7 +110,7 @@ static bool keep_diff(struct code_job *c) {
 static json_t *make_detail(struct code_job *c) {
     const struct code_request *r = &c->ask;
     json_t *d = json_pack("{s:s*,s:s,s:s,s:s,s:I,s:s*,s:s*}", "spec", r->spec, "agent",
-                          r->command ? "command" : r->def->name, "model", r->model->id, "sandbox",
+                          r->command ? "command" : r->def->name, "model", r->model.id, "sandbox",
                           c->sandbox_id, "max_steps", (json_int_t)r->max_steps, "repo", r->repo,
                           "ref", r->ref);
     if (!d)

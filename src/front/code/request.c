@@ -101,9 +101,8 @@ static int choose_agent(struct code_request *r, const struct code_request_rules 
 /* A model of either dialect will do for a command; an agent has those it speaks. */
 static int choose_dialect(struct code_request *r, struct err *err) {
     unsigned spoken = r->command ? (1U << CODER_DIALECT_COUNT) - 1 : r->def->dialects;
-    bool demo = r->model->provider == MODEL_DEMO;
-    r->dialect =
-        r->model->provider == MODEL_OPENAI ? CODER_DIALECT_OPENAI : CODER_DIALECT_ANTHROPIC;
+    bool demo = r->model.provider == MODEL_DEMO;
+    r->dialect = r->model.provider == MODEL_OPENAI ? CODER_DIALECT_OPENAI : CODER_DIALECT_ANTHROPIC;
     if (demo && !r->command && !r->def->demo)
         return err_set(
             err, ERR_UNSUPPORTED,
@@ -116,7 +115,7 @@ static int choose_dialect(struct code_request *r, struct err *err) {
     return err_set(err, ERR_BAD_REQUEST,
                    "the agent \"%s\" does not speak the language of \"%.100s\" (%s): name another "
                    "\"model\"",
-                   r->def->name, r->model->id, coder_dialect_name(r->dialect));
+                   r->def->name, r->model.id, coder_dialect_name(r->dialect));
 }
 
 int code_request_read(const struct code_request_rules *rules, const json_t *body,

@@ -19,7 +19,7 @@ struct code_request {
     const char *sandbox;    /* one that is there; NULL: one is made */
     char *repo;
     const struct coder_def *def;
-    const struct model_info *model;
+    struct model_info model;
     enum coder_dialect dialect;
     int64_t max_steps;
     int64_t timeout_ms;

@@ -46,7 +46,7 @@ struct sdk {
     json_t *body;
     const char *prompt; /* of the body */
     const char *shown;  /* the model's name, as it is told */
-    const struct model_info *model;
+    struct model_info model;
     char *system;
     int64_t max_turns;
     double budget_usd; /* 0: none */
@@ -81,7 +81,7 @@ static int find_model(struct sdk *x, const char *name, struct err *err) {
     name = model_ask_name(models, name);
     int rc = model_ask_find(models, name, &x->model, err);
     if (rc == 0)
-        x->shown = name ? name : x->model->id;
+        x->shown = name ? name : x->model.id;
     return rc;
 }
 
@@ -157,7 +157,7 @@ static int read_options(struct sdk *x, const json_t *o, struct err *err) {
     if (rc == 0)
         rc = model_ask_budget(o, &x->budget_usd, err);
     if (rc == 0)
-        rc = model_ask_check_budget(x->model, x->budget_usd, err);
+        rc = model_ask_check_budget(&x->model, x->budget_usd, err);
     x->system = xasprintf("%s%s%s", system, append ? "\n\n" : "", append ? append : "");
     return rc;
 }
@@ -198,7 +198,7 @@ static json_t *detail_json(const struct sdk *x, const struct transcript_end *end
     json_t *options = json_object_get(x->body, "options");
     return json_pack(
         "{s:s,s:O?,s:s,s:I,s:{s:I,s:I,s:I,s:I},s:f,s:{s:s,s:o,s:o,s:i}}", "prompt", x->prompt,
-        "options", options, "model", x->model->id, "steps", (json_int_t)dialog_steps(x->dialog),
+        "options", options, "model", x->model.id, "steps", (json_int_t)dialog_steps(x->dialog),
         "tokens", "input", (json_int_t)u->input_tokens, "output", (json_int_t)u->output_tokens,
         "cache_read", (json_int_t)u->cache_read_tokens, "cache_write",
         (json_int_t)u->cache_write_tokens, "cost_usd", (double)m->cost_nusd / NANO_USD_PER_USD,
@@ -290,13 +290,13 @@ static void begin(struct sdk *x) {
                                .models = all->opt.models,
                                .accounts = all->opt.accounts,
                                .kind = "sdk",
-                               .model = x->model,
+                               .model = &x->model,
                                .left_nusd = left_nusd,
                                .on_spent = on_spent,
                                .ctx = x};
     x->transcript =
         transcript_create(&(struct transcript_options){.session = x->session,
-                                                       .model = x->model,
+                                                       .model = &x->model,
                                                        .tools = x->tools,
                                                        .ntools = x->ntools,
                                                        .max_turns = x->max_turns,
@@ -312,7 +312,7 @@ static void begin(struct sdk *x) {
         .accounts = all->opt.accounts,
         .owner = x->owner,
         .kind = "sdk",
-        .model = x->model,
+        .model = &x->model,
         .system = x->system,
         .messages = json_pack("[{s:s,s:s}]", "role", "user", "content", x->prompt),
         .tools = x->tools,

@@ -13,7 +13,7 @@ const char *model_ask_name(const struct models *m, const char *name) {
     return demo ? "demo" : name;
 }
 
-int model_ask_find(struct models *m, const char *name, const struct model_info **ret_info,
+int model_ask_find(struct models *m, const char *name, struct model_info *ret_info,
                    struct err *err) {
     struct err why;
     int rc = models_find(m, name, ret_info, &why);
@@ -28,10 +28,10 @@ int model_ask_find(struct models *m, const char *name, const struct model_info *
 }
 
 int model_ask_choose(struct models *m, const char *name, const char *usual,
-                     const struct model_info **ret_info, struct err *err) {
-    const struct model_info *info;
+                     struct model_info *ret_info, struct err *err) {
+    struct model_info info;
     const char *meant = model_ask_name(m, name);
-    if (models_find(m, usual, &info, NULL) == 0 && strcmp(info->id, meant) == 0) {
+    if (models_find(m, usual, &info, NULL) == 0 && strcmp(info.id, meant) == 0) {
         *ret_info = info;
         return 0;
     }

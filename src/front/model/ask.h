@@ -7,12 +7,12 @@
  * meant as it is. NULL stays NULL. */
 const char *model_ask_name(const struct models *m, const char *name);
 /* As models_find(). A model that is not to be had is the request's fault, not its key's. */
-int model_ask_find(struct models *m, const char *name, const struct model_info **ret_info,
+int model_ask_find(struct models *m, const char *name, struct model_info *ret_info,
                    struct err *err);
 /* The same of one that models.json lists, or that is the usual one (as models_find() takes it): for
  * clients that choose among what there is. */
 int model_ask_choose(struct models *m, const char *name, const char *usual,
-                     const struct model_info **ret_info, struct err *err);
+                     struct model_info *ret_info, struct err *err);
 /* "max_budget_usd" of the options; 0: there is none. */
 int model_ask_budget(const json_t *options, double *ret_usd, struct err *err);
 /* A budget can be held only where prices are known. */

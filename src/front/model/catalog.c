@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FILE_MAX_BYTES = 1 << 20, NAME_MAX_BYTES = 200, UNLISTED_MAX = 256 };
+enum { FILE_MAX_BYTES = 1 << 20 };
 /* Billionths of a dollar. */
 enum { PER_MILLION = 1000, PER_THOUSAND = 1000000 };
 
@@ -22,10 +22,8 @@ struct model_catalog {
     struct entry {
         struct model_info info;
         const json_t *aliases;
-        bool listed; /* by the file */
         struct entry *next;
     } * first;
-    size_t unlisted;
 };
 
 const char *model_provider_name(enum model_provider p) {
@@ -107,12 +105,11 @@ static int read_model(struct model_catalog *c, const json_t *m, struct err *err)
         rc = json_get_str(m, "provider", &provider, err);
     if (rc < 0)
         return rc;
-    if (!id || !*id || strlen(id) > NAME_MAX_BYTES)
+    if (!id || !*id || strlen(id) > MODEL_ID_BYTES)
         return err_set(err, ERR_BAD_REQUEST, "\"id\" must be a name of at most %d bytes",
-                       NAME_MAX_BYTES);
+                       MODEL_ID_BYTES);
     struct entry *e = add(c);
-    e->listed = true;
-    e->info.id = xstrdup(id);
+    (void)stpcpy(e->info.id, id);
     if (!provider || !parse_provider(provider, strlen(provider), &e->info.provider))
         return err_set(err, ERR_BAD_REQUEST, "\"provider\" must be anthropic, openai or demo");
     e->aliases = json_object_get(m, "aliases");
@@ -124,10 +121,10 @@ static int read_model(struct model_catalog *c, const json_t *m, struct err *err)
         if (!json_is_string(alias))
             return err_set(err, ERR_BAD_REQUEST, "\"aliases\" must be a list of strings");
     }
-    const json_t *extra = json_object_get(m, "extra");
+    json_t *extra = json_object_get(m, "extra");
     if (extra && !json_is_object(extra))
         return err_set(err, ERR_BAD_REQUEST, "\"extra\" must be an object");
-    e->info.extra = json_incref((json_t *)extra);
+    e->info.extra = extra;
     rc = read_prices(m, &e->info.price, err);
     if (rc == 0)
         rc = json_get_int(m, "context", 1, INT32_MAX, &e->info.context_tokens, err);
@@ -194,8 +191,6 @@ void model_catalog_destroy(struct model_catalog *c) {
     while (c->first) {
         struct entry *e = c->first;
         c->first = e->next;
-        free(e->info.id);
-        json_decref(e->info.extra);
         free(e);
     }
     json_decref(c->root);
@@ -212,12 +207,11 @@ static bool has_alias(const struct entry *e, const char *name) {
     return false;
 }
 
-/* any: by alias or by id of whatever provider, if the file lists it: what somebody has once asked
- * for with a provider's name does not stand for that name alone. Else by id of this provider. */
+/* By alias or by id; any: of whatever provider. */
 static const struct entry *lookup(const struct model_catalog *c, const char *name, bool any,
                                   enum model_provider provider) {
     for (const struct entry *e = c->first; e; e = e->next) {
-        if (any ? !e->listed : e->info.provider != provider)
+        if (!any && e->info.provider != provider)
             continue;
         if (strcmp(e->info.id, name) == 0 || has_alias(e, name))
             return e;
@@ -225,8 +219,8 @@ static const struct entry *lookup(const struct model_catalog *c, const char *nam
     return NULL;
 }
 
-int model_catalog_find(struct model_catalog *c, const char *name, enum model_provider fallback,
-                       const struct model_info **ret_info, struct err *err) {
+int model_catalog_find(const struct model_catalog *c, const char *name,
+                       enum model_provider fallback, struct model_info *ret_info, struct err *err) {
     if (!name || !*name) {
         name = c->defaults[fallback];
         if (!name && fallback != MODEL_DEMO)
@@ -236,12 +230,12 @@ int model_catalog_find(struct model_catalog *c, const char *name, enum model_pro
         if (!name)
             name = "demo";
     }
-    if (strlen(name) > NAME_MAX_BYTES)
+    if (strlen(name) > MODEL_ID_BYTES)
         return err_set(err, ERR_BAD_REQUEST, "the name of the model exceeds %d bytes",
-                       NAME_MAX_BYTES);
+                       MODEL_ID_BYTES);
     const struct entry *e = lookup(c, name, true, MODEL_DEMO);
     if (e) {
-        *ret_info = &e->info;
+        *ret_info = e->info;
         return 0;
     }
     enum model_provider provider = strncmp(name, "claude", 6) == 0 ? MODEL_ANTHROPIC : MODEL_OPENAI;
@@ -253,18 +247,13 @@ int model_catalog_find(struct model_catalog *c, const char *name, enum model_pro
     if (!*name)
         return err_set(err, ERR_BAD_REQUEST, "the name of the model is empty");
     e = lookup(c, name, false, provider);
-    if (!e && c->unlisted >= UNLISTED_MAX)
-        return err_set(err, ERR_LIMIT, "more than %d models that models.json does not list",
-                       UNLISTED_MAX);
-    if (!e) {
-        struct entry *made = add(c);
-        made->info = (struct model_info){.id = xstrdup(name),
-                                         .provider = provider,
-                                         .price.known = provider == MODEL_DEMO}; /* it is free */
-        c->unlisted++;
-        e = made;
+    if (e) {
+        *ret_info = e->info;
+        return 0;
     }
-    *ret_info = &e->info;
+    *ret_info = (struct model_info){.provider = provider,
+                                    .price.known = provider == MODEL_DEMO}; /* it is free */
+    (void)stpcpy(ret_info->id, name);
     return 0;
 }
 
@@ -274,7 +263,7 @@ bool model_catalog_lists(const struct model_catalog *c, const char *name) {
     const struct entry *e = lookup(c, name, true, MODEL_DEMO);
     if (!e && slash && parse_provider(name, (size_t)(slash - name), &provider))
         e = lookup(c, slash + 1, false, provider);
-    return e && e->listed;
+    return e != NULL;
 }
 
 static struct model_price dearest_of(const struct model_catalog *c) {

@@ -19,15 +19,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum { MODEL_ID_BYTES = 200 };
 enum model_provider { MODEL_ANTHROPIC, MODEL_OPENAI, MODEL_DEMO, MODEL_PROVIDERS };
 
 struct model_info {
-    char *id; /* the provider's name for it */
+    char id[MODEL_ID_BYTES + 1]; /* the provider's name for it */
     enum model_provider provider;
     struct model_price price;
     int64_t context_tokens;    /* 0: not known */
     int64_t max_output_tokens; /* 0: not known */
-    json_t *extra;             /* or NULL */
+    json_t *extra;             /* of the catalog, or NULL */
 };
 
 struct model_catalog;
@@ -43,9 +44,9 @@ int model_catalog_parse(const char *text, size_t len, const char *what,
 void model_catalog_destroy(struct model_catalog *c);
 /* `name` is an alias, an id or "provider/id"; NULL is the default of `fallback`. An id that the
  * file does not list goes to the provider it names, to anthropic if it begins with "claude", else
- * to openai. The answer is borrowed from the catalog. */
-int model_catalog_find(struct model_catalog *c, const char *name, enum model_provider fallback,
-                       const struct model_info **ret_info, struct err *err);
+ * to openai. */
+int model_catalog_find(const struct model_catalog *c, const char *name,
+                       enum model_provider fallback, struct model_info *ret_info, struct err *err);
 /* Whether the file lists what model_catalog_find() finds by this name. */
 bool model_catalog_lists(const struct model_catalog *c, const char *name);
 /* The file as it was read, for a page that lists the models. */

@@ -72,7 +72,7 @@ static enum err_code code_of(int status, const char *type) {
 int stream_error(struct model_stream *s, int status, const char *type, const char *message,
                  struct err *err) {
     static const char *const final[] = {"insufficient_quota", "billing_error", NULL};
-    const char *name = model_provider_name(s->info->provider);
+    const char *name = model_provider_name(s->info.provider);
     enum err_code code = code_of(status, type);
     char said[MESSAGE_MAX + 16];
     char number[32] = "";
@@ -87,7 +87,7 @@ int stream_error(struct model_stream *s, int status, const char *type, const cha
                        : code == ERR_UNAVAILABLE ? "is overloaded or failing"
                        : code == ERR_TOO_LARGE   ? "finds the conversation too long"
                                                  : "refused the request";
-    const char *advice = code == ERR_UNAUTHORIZED && s->info->provider == MODEL_ANTHROPIC
+    const char *advice = code == ERR_UNAUTHORIZED && s->info.provider == MODEL_ANTHROPIC
                              ? "; check ANTHROPIC_API_KEY"
                          : code == ERR_UNAUTHORIZED ? "; check OPENAI_API_KEY"
                                                     : "";

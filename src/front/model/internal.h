@@ -57,7 +57,7 @@ struct model_stream {
     struct models *m;
     struct model_stream *next;
     struct model_stream **link;
-    const struct model_info *info;
+    struct model_info info;
     const struct provider *provider; /* NULL: the demo */
     struct model_callbacks cb;
     void *ctx;

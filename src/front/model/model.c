@@ -79,7 +79,7 @@ int model_stream(struct models *m, const struct model_request *request,
         return rc;
     struct model_stream *s = xcalloc(1, sizeof(*s));
     s->m = m;
-    s->info = request->model;
+    s->info = *request->model;
     s->provider = providers[request->model->provider];
     s->cb = *callbacks;
     s->ctx = ctx;
@@ -90,7 +90,7 @@ int model_stream(struct models *m, const struct model_request *request,
     buf_init(&s->error_body, LIMIT_MODEL_ERROR_BYTES + 1);
     buf_init(&s->signature, m->opt.event_bytes);
     reply_init(&s->reply, &s->cb, ctx, m->opt.reply_bytes);
-    s->reply.provider = model_provider_name(s->info->provider);
+    s->reply.provider = model_provider_name(s->info.provider);
     s->reply.used_ids = s->ids;
     (void)uv_timer_init(m->loop, &s->timer);
     s->next = m->streams;
@@ -200,16 +200,16 @@ enum model_provider models_default_provider(const struct models *m) {
     return MODEL_DEMO;
 }
 
-int models_find(struct models *m, const char *name, const struct model_info **ret_info,
+int models_find(const struct models *m, const char *name, struct model_info *ret_info,
                 struct err *err) {
-    const struct model_info *info;
+    struct model_info info;
     int rc = model_catalog_find(m->catalog, name, models_default_provider(m), &info, err);
     if (rc < 0)
         return rc;
-    if (!has_access(m, info->provider))
-        return err_set(err, ERR_UNAUTHORIZED, "the model \"%.100s\" needs a key: set %s", info->id,
-                       info->provider == MODEL_ANTHROPIC ? "ANTHROPIC_API_KEY"
-                                                         : "OPENAI_API_KEY or OPENAI_BASE_URL");
+    if (!has_access(m, info.provider))
+        return err_set(err, ERR_UNAUTHORIZED, "the model \"%.100s\" needs a key: set %s", info.id,
+                       info.provider == MODEL_ANTHROPIC ? "ANTHROPIC_API_KEY"
+                                                        : "OPENAI_API_KEY or OPENAI_BASE_URL");
     *ret_info = info;
     return 0;
 }
@@ -225,7 +225,7 @@ json_t *models_list(struct models *m) {
     size_t i;
     const json_t *model;
     json_array_foreach(json_object_get(model_catalog_json(m->catalog), "models"), i, model) {
-        const struct model_info *info;
+        struct model_info info;
         _cleanup_(free) char *name =
             xasprintf("%s/%s", messages_str(model, "provider"), messages_str(model, "id"));
         if (models_find(m, name, &info, NULL) < 0)

@@ -50,8 +50,8 @@ struct models_options {
 };
 
 struct model_request {
-    const struct model_info *model; /* from models_find() */
-    const char *system;             /* or NULL */
+    const struct model_info *model;
+    const char *system; /* or NULL */
     const json_t *messages;
     const json_t *server_tools; /* the provider's own, as it names them; anthropic only; or NULL.
                                    What they gave is in the message as
@@ -108,7 +108,7 @@ void models_close(struct models *m, void (*on_closed)(void *ctx), void *ctx);
 enum model_provider models_default_provider(const struct models *m);
 /* By alias, id or "provider/id"; NULL: the default. ERR_UNAUTHORIZED, with what to do, if there is
  * no key for its provider. */
-int models_find(struct models *m, const char *name, const struct model_info **ret_info,
+int models_find(const struct models *m, const char *name, struct model_info *ret_info,
                 struct err *err);
 struct model_catalog *models_catalog(struct models *m);
 /* Those that models.json lists and that can be used, for clients to choose from: a list. */

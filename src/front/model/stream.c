@@ -293,7 +293,7 @@ static void on_data(void *ctx, const char *data, size_t len) {
 }
 
 static void fail_by_fetch(struct model_stream *s, const struct err *why) {
-    const char *name = model_provider_name(s->info->provider);
+    const char *name = model_provider_name(s->info.provider);
     struct err err = *why;
     bool retryable = why->code == ERR_UNAVAILABLE || why->code == ERR_TIMEOUT;
     /* The detail may name hosts of the operator: it is for the log alone. */
@@ -314,7 +314,7 @@ static void fail_by_fetch(struct model_stream *s, const struct err *why) {
 
 static void on_end(void *ctx, const struct err *why) {
     struct model_stream *s = ctx;
-    const char *name = model_provider_name(s->info->provider);
+    const char *name = model_provider_name(s->info.provider);
     struct err err;
     s->fetch = NULL;
     stream_enter(s);
@@ -359,7 +359,7 @@ int stream_attempt(struct model_stream *s, struct err *err) {
     s->attempt++;
     buf_init(&space, 65536);
     size_t n = 2 + s->provider->headers(m, headers + 2, &space);
-    struct fetch_options o = {.url = m->urls[s->info->provider],
+    struct fetch_options o = {.url = m->urls[s->info.provider],
                               .method = "POST",
                               .headers = headers,
                               .nheaders = n,
