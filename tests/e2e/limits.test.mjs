@@ -220,6 +220,28 @@ test('what a key used is told by day and kind, and with each run', { timeout: 12
   assert.match(shown.stdout, new RegExp(`${key.id} +sdk +2 +2 .* 4 +6 +4\\.0000\\+`));
 });
 
+test('what a key without limits used is told at once, and outlives the server', { timeout: 120_000 }, async (t) => {
+  const dataDir = tempDir(t);
+  const answers = () => Array.from({ length: 9 }, () => ({ ...say('a'), usage: { input_tokens: 3, output_tokens: 4 } }));
+  const used = async (cay, key) => (await request(cay, '/v1/usage', { headers: bearer(key.text) })).json();
+  const start = async () => (await startPriced(t, answers(), { dataDir, dies: true })).cay;
+  let cay = await start();
+  const key = await createKey(dataDir, { name: 'k' });
+  for (let i = 1; i <= 3; i++) {
+    assert.equal((await sdk(cay, key)).status, 200);
+    const { jobs, today: [day] } = await used(cay, key);
+    assert.deepEqual([jobs[0].output_tokens, jobs[0].charged_usd, day.tokens, day.charged_usd], [4 * i, 4 * i, 7 * i, 4 * i]);
+  }
+  await cay.kill9(); // what was told is kept
+  cay = await start();
+  assert.equal((await used(cay, key)).jobs[0].output_tokens, 12);
+  assert.equal((await sdk(cay, key)).status, 200);
+  await cay.stop(); // and what was not told yet, by one that stops
+  cay = await start();
+  t.after(() => cay.stop());
+  assert.equal((await used(cay, key)).jobs[0].output_tokens, 16);
+});
+
 test('a key has as many jobs at a time as it may', { timeout: 120_000 }, async (t) => {
   let release;
   const go = new Promise((resolve) => (release = resolve));

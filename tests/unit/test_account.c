@@ -11,7 +11,7 @@
 
 /* Accounts on a ledger that answers late, out of order, twice, or not at all. */
 
-enum { ASKS = 256, WAIT_MS = 100 };
+enum { ASKS = 256, SPENDS = 64, WAIT_MS = 100 };
 
 static uv_loop_t loop;
 static struct ledger *ledger;
@@ -21,13 +21,17 @@ static struct fake_ask {
     uint64_t id;
     enum ledger_op op;
     struct ledger_spend spend;
+    size_t n;
+    struct ledger_spend all[SPENDS];
 } asked[ASKS];
 static size_t nasked;
 
 static void fake_ask(void *backend, uint64_t id, const struct ledger_ask *ask) {
     (void)backend;
-    assert_true(nasked < ASKS);
-    asked[nasked++] = (struct fake_ask){.id = id, .op = ask->op, .spend = ask->spends[0]};
+    assert_true(nasked < ASKS && ask->nspends <= SPENDS);
+    struct fake_ask *a = &asked[nasked++];
+    *a = (struct fake_ask){.id = id, .op = ask->op, .spend = ask->spends[0], .n = ask->nspends};
+    memcpy(a->all, ask->spends, ask->nspends * sizeof(a->all[0]));
 }
 
 static void fake_nothing(void *backend) {
@@ -55,17 +59,21 @@ static struct ledger_key make_key(const char *id, int64_t nusd_per_day) {
     return k;
 }
 
+static void tell_keys(int64_t free_nusd, uint64_t version) {
+    struct ledger_watch w = keyring_watch(keys);
+    struct ledger_key *list = xcalloc(2, sizeof(*list));
+    list[0] = make_key("key_free", free_nusd);
+    list[1] = make_key("key_held", 1000000);
+    w.on_keys(w.ctx, list, 2, version);
+}
+
 static int setup(void **state) {
     (void)state;
     nasked = 0;
     if (uv_loop_init(&loop) != 0)
         return -1;
     keys = keyring_create(clock_mono_ms);
-    struct ledger_watch w = keyring_watch(keys);
-    struct ledger_key *list = xcalloc(2, sizeof(*list));
-    list[0] = make_key("key_free", 0);
-    list[1] = make_key("key_held", 1000000);
-    w.on_keys(w.ctx, list, 2, 1);
+    tell_keys(0, 1);
     ledger = ledger_create(&loop, &fake, NULL);
     ledger_set_wait(ledger, WAIT_MS);
     accounts = accounts_create(&(struct accounts_options){
@@ -119,11 +127,137 @@ static void test_a_key_without_limits_has_nothing_set_aside(void **state) {
     turn();
     assert_int_equal(g.n, 1);
     assert_int_equal(g.grant.max_tokens, 0);
-    assert_int_equal(nasked, 0);
     account_settle(h, &used);
-    assert_int_equal(nasked, 1);
+    assert_int_equal(nasked, 0);
+    while (nasked == 0) /* within a second */
+        (void)uv_run(&loop, UV_RUN_ONCE);
     assert_int_equal(asked[0].op, LEDGER_SETTLE);
     assert_int_equal(asked[0].spend.cost_nusd, 43);
+    answer(0, 0, 0, 0);
+    turn();
+}
+
+/* The loop does not turn, so that no second is over. */
+static void use(const char *owner) {
+    struct got g = {0};
+    account_settle(hold(owner, &model, &g), &used);
+}
+
+static void test_what_waits_is_told_together_to_who_asks(void **state) {
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        use("key_free");
+    use("");
+    account_count_job(accounts, "key_free", "sdk", true, 9);
+    assert_int_equal(nasked, 0);
+    accounts_tell(accounts);
+    assert_int_equal(nasked, 1);
+    assert_int_equal(asked[0].op, LEDGER_SETTLE);
+    assert_int_equal(asked[0].n, 2);
+    const struct ledger_spend *s = asked[0].all;
+    assert_string_equal(s[0].owner, "key_free");
+    assert_string_equal(s[0].kind, "sdk");
+    assert_int_equal(s[0].input_tokens, 9);
+    assert_int_equal(s[0].output_tokens, 12);
+    assert_int_equal(s[0].charged_nusd, 3 * 43);
+    assert_int_equal(s[0].jobs, 1);
+    assert_string_equal(s[1].owner, "");
+    assert_int_equal(s[1].charged_nusd, 43);
+    use("key_free"); /* while the ledger is asked: another row, after that one */
+    accounts_tell(accounts);
+    assert_int_equal(nasked, 2);
+    assert_string_not_equal(asked[1].spend.id, asked[0].spend.id);
+    assert_int_equal(asked[1].spend.charged_nusd, 43);
+    accounts_tell(accounts); /* nothing is told twice while it may be heard */
+    assert_int_equal(nasked, 2);
+    answer(1, 0, 0, 0);
+    answer(0, 0, 0, 0);
+    turn();
+    accounts_tell(accounts);
+    assert_int_equal(nasked, 2);
+}
+
+static void test_what_was_not_heard_is_told_again_as_it_was(void **state) {
+    (void)state;
+    use("key_free");
+    accounts_tell(accounts);
+    answer(0, ERR_UNAVAILABLE, 0, 0);
+    turn();
+    use("key_free");
+    while (nasked < 2)
+        (void)uv_run(&loop, UV_RUN_ONCE);
+    assert_int_equal(nasked, 2); /* what is new waits for it */
+    assert_string_equal(asked[1].spend.id, asked[0].spend.id);
+    assert_int_equal(asked[1].spend.charged_nusd, 43);
+    answer(1, 0, 0, 0);
+    while (nasked < 3)
+        (void)uv_run(&loop, UV_RUN_ONCE);
+    assert_string_not_equal(asked[2].spend.id, asked[0].spend.id);
+    assert_int_equal(asked[2].spend.charged_nusd, 43);
+    answer(2, 0, 0, 0);
+    turn();
+}
+
+/* What was charged by asks from the first to this one, each row once. */
+static int64_t charged_until(size_t end) {
+    int64_t nusd = 0;
+    for (size_t i = 0; i < end; i++) {
+        bool again = false;
+        for (size_t k = 0; k < i; k++)
+            again = again || strcmp(asked[k].spend.id, asked[i].spend.id) == 0;
+        if (asked[i].op == LEDGER_SETTLE && !again)
+            nusd += asked[i].spend.charged_nusd;
+    }
+    return nusd;
+}
+
+/* The ledger does asks in their order: so what waits counts for the limit. */
+static void test_a_limit_that_comes_meanwhile_counts_what_waits(void **state) {
+    (void)state;
+    struct got g[3] = {0};
+    use("key_free");
+    accounts_tell(accounts);
+    answer(0, ERR_UNAVAILABLE, 0, 0);
+    turn();
+    struct account_hold *free_one = hold("key_free", &model, &g[0]);
+    tell_keys(1000000, 2);
+    struct account_hold *first = hold("key_free", &model, &g[1]);
+    assert_int_equal(asked[nasked - 1].op, LEDGER_RESERVE);
+    assert_int_equal(charged_until(nasked - 1), 43);
+    assert_string_equal(asked[1].spend.id, asked[0].spend.id); /* it was not heard */
+    account_settle(free_one, &used);                           /* it began without limits */
+    struct account_hold *second = hold("key_free", &model, &g[2]);
+    assert_int_equal(asked[nasked - 1].op, LEDGER_RESERVE);
+    assert_int_equal(charged_until(nasked - 1), 2 * 43);
+    account_settle(first, NULL);
+    account_settle(second, NULL);
+    for (size_t i = 1; i < nasked; i++)
+        answer(i, 0, 100000, 0);
+    turn();
+}
+
+static void test_others_do_not_tell_what_waits(void **state) {
+    (void)state;
+    struct got g = {0};
+    use("key_free");
+    struct account_hold *h = hold("key_held", &model, &g);
+    assert_int_equal(nasked, 1);
+    assert_int_equal(asked[0].op, LEDGER_RESERVE);
+    answer(0, 0, 100000, 0);
+    turn();
+    account_settle(h, &used); /* of a key with limits: at once */
+    assert_string_equal(asked[nasked - 1].spend.id, asked[0].spend.id);
+    accounts_tell(accounts);
+    for (size_t i = 1; i < nasked; i++)
+        answer(i, 0, 0, 0);
+    turn();
+}
+
+static void test_a_server_that_stops_tells_what_waits(void **state) {
+    (void)state;
+    use("key_free");
+    accounts_close(accounts);
+    assert_int_equal(nasked, 1);
     answer(0, 0, 0, 0);
     turn();
 }
@@ -234,22 +368,25 @@ static void test_jobs_are_counted_together(void **state) {
     for (int i = 0; i < 10; i++)
         account_count_job(accounts, "key_free", "run", i % 2, 5);
     account_count_job(accounts, "", "run", true, 1);
-    while (nasked < 2)
+    while (nasked < 1)
         (void)uv_run(&loop, UV_RUN_ONCE);
-    assert_int_equal(asked[0].spend.jobs, 10);
-    assert_int_equal(asked[0].spend.done, 5);
-    assert_int_equal(asked[0].spend.wall_ms, 50);
-    assert_int_equal(asked[1].spend.jobs, 1);
+    assert_int_equal(asked[0].n, 2);
+    assert_int_equal(asked[0].all[0].jobs, 10);
+    assert_int_equal(asked[0].all[0].done, 5);
+    assert_int_equal(asked[0].all[0].wall_ms, 50);
+    assert_int_equal(asked[0].all[1].jobs, 1);
     answer(0, 0, 0, 0);
-    answer(1, 0, 0, 0);
+    turn();
     for (int i = 0; i < 65; i++) { /* one more than there is room for */
         char owner[ID_SIZE];
         (void)snprintf(owner, sizeof(owner), "key_%d", i);
         account_count_job(accounts, owner, "run", true, 1);
     }
-    assert_int_equal(nasked, 2 + 64);
-    for (size_t i = 2; i < nasked; i++)
-        answer(i, 0, 0, 0);
+    assert_int_equal(nasked, 2);
+    assert_int_equal(asked[1].n, 64);
+    accounts_tell(accounts);
+    answer(1, 0, 0, 0);
+    answer(2, 0, 0, 0);
     turn();
 }
 
@@ -258,6 +395,11 @@ static void test_jobs_are_counted_together(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         ACCOUNT_TEST(test_a_key_without_limits_has_nothing_set_aside),
+        ACCOUNT_TEST(test_what_waits_is_told_together_to_who_asks),
+        ACCOUNT_TEST(test_what_was_not_heard_is_told_again_as_it_was),
+        ACCOUNT_TEST(test_a_limit_that_comes_meanwhile_counts_what_waits),
+        ACCOUNT_TEST(test_others_do_not_tell_what_waits),
+        ACCOUNT_TEST(test_a_server_that_stops_tells_what_waits),
         ACCOUNT_TEST(test_the_worst_is_set_aside_and_what_was_used_is_settled),
         ACCOUNT_TEST(test_a_price_that_is_not_known_is_the_dearest),
         ACCOUNT_TEST(test_who_leaves_before_the_answer_gives_it_back),

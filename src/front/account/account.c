@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/sm.h"
+#include "front/account/tally.h"
 #include "loop/later.h"
 
 #include <stdio.h>
@@ -19,8 +20,6 @@ enum {
     JOB_LEAST_TOKENS = 4096, /* of a job, which calls the model more than once */
     TICK_MS = 1000,
     RENEW_TICKS = LEDGER_LEASE_MS / TICK_MS / 3,
-    COUNTS_MAX = 64, /* kinds of jobs of keys, until they are told */
-    KIND_SIZE = 24,
 };
 
 #define REVOKED "the key was revoked: it may spend nothing more"
@@ -48,7 +47,7 @@ struct account_hold {
     struct accounts *all;
     enum hold_state state;
     struct ledger_spend spend;
-    char kind[KIND_SIZE];
+    char kind[TALLY_KIND_SIZE];
     struct model_price price;
     bool priced;                      /* else the price is the dearest */
     int64_t input_tokens, input_nusd; /* of a call */
@@ -70,9 +69,7 @@ struct accounts {
     uv_timer_t timer;
     int handles;
     unsigned ticks;
-    struct ledger_spend counts[COUNTS_MAX]; /* jobs that have ended */
-    char kinds[COUNTS_MAX][KIND_SIZE];
-    size_t ncounts;
+    struct tally *tally;
 };
 
 static void hold_move(struct account_hold *h, enum hold_state to) {
@@ -140,10 +137,13 @@ void account_settle_as(struct account_hold *h, const struct model_usage *used, i
     s->cache_write_tokens = u->cache_write_tokens;
     s->cost_nusd = h->priced ? cost_nusd : 0;
     s->charged_nusd = cost_nusd;
-    if (asked || model_usage_tokens(u) > 0 || cost_nusd > 0)
+    if (asked) {
         tell_settled(h);
-    else
-        drop(h);
+        return;
+    }
+    if (model_usage_tokens(u) > 0 || cost_nusd > 0)
+        tally_add(h->all->tally, s);
+    drop(h);
 }
 
 void account_settle(struct account_hold *h, const struct model_usage *used) {
@@ -230,6 +230,8 @@ static void start(struct account_hold *h, account_on_held on_held, void *ctx) {
         later_post(&h->all->later, &h->later, tell_held, h);
         return;
     }
+    if (tally_has(h->all->tally, s->owner)) /* it had no limits when that was used */
+        tally_tell(h->all->tally);
     h->state = HOLD_ASKED;
     h->asks++;
     ledger_call(
@@ -301,37 +303,14 @@ const struct model_price *accounts_dearest(const struct accounts *a) {
 /* --- jobs that have ended --- */
 
 void accounts_tell(struct accounts *a) {
-    for (size_t i = 0; i < a->ncounts; i++) {
-        const struct ledger_spend *c = &a->counts[i];
-        struct account_hold *h = add(a, c->owner, a->kinds[i]);
-        h->spend.jobs = c->jobs;
-        h->spend.done = c->done;
-        h->spend.wall_ms = c->wall_ms;
-        h->state = HOLD_SETTLING;
-        tell_settled(h);
-    }
-    a->ncounts = 0;
+    tally_tell(a->tally);
 }
 
 void account_count_job(struct accounts *a, const char *owner, const char *kind, bool done,
                        int64_t wall_ms) {
-    size_t i = 0;
-    while (i < a->ncounts &&
-           (strcmp(a->counts[i].owner, owner) != 0 || strcmp(a->kinds[i], kind) != 0))
-        i++;
-    if (i == COUNTS_MAX) {
-        accounts_tell(a);
-        i = 0;
-    }
-    if (i == a->ncounts) {
-        a->counts[i] = (struct ledger_spend){0};
-        (void)snprintf(a->counts[i].owner, sizeof(a->counts[i].owner), "%s", owner);
-        (void)snprintf(a->kinds[i], sizeof(a->kinds[i]), "%s", kind);
-        a->ncounts++;
-    }
-    a->counts[i].jobs++;
-    a->counts[i].done += done;
-    a->counts[i].wall_ms += MAX(wall_ms, 0);
+    struct ledger_spend s = {.kind = kind, .jobs = 1, .done = done, .wall_ms = MAX(wall_ms, 0)};
+    (void)snprintf(s.owner, sizeof(s.owner), "%s", owner);
+    tally_add(a->tally, &s);
 }
 
 /* --- time --- */
@@ -380,7 +359,7 @@ static void check_keys(struct accounts *a) {
 
 static void on_tick(uv_timer_t *t) {
     struct accounts *a = t->data;
-    accounts_tell(a);
+    tally_tick(a->tally);
     check_keys(a);
     for (struct account_hold *h = a->list; h; h = h->next)
         if (h->state == HOLD_SETTLING && h->unsettled)
@@ -393,6 +372,7 @@ struct accounts *accounts_create(const struct accounts_options *options) {
     struct accounts *a = xcalloc(1, sizeof(*a));
     a->opt = *options;
     a->handles = 2;
+    a->tally = tally_create(options->ledger);
     later_queue_init(&a->later, options->loop);
     (void)uv_timer_init(options->loop, &a->timer);
     a->timer.data = a;
@@ -416,6 +396,7 @@ static void on_closed(uv_handle_t *handle) {
         next = h->next;
         free(h);
     }
+    tally_destroy(a->tally);
     free(a);
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 /* Accounts: what keys spend on models. Before a call of a model, or a job whose model is reached
  * from a sandbox, the worst that it may cost is set aside in the ledger; afterwards what it really
- * used is put down. A key without limits has nothing set aside, and its usage is put down all the
- * same.
+ * used is put down. A key without limits has nothing set aside; its usage is added up in memory and
+ * put down within a second (tally.h).
  *
  * A hold is one such call or job: from account_hold_*() until account_settle*(), or until on_held
  * has said that there is none. While it lasts its lease is renewed. What the ledger could not be
@@ -79,7 +79,7 @@ bool account_has_limits(struct accounts *a, const char *owner);
 /* What stands for a price that is not known. */
 const struct model_price *accounts_dearest(const struct accounts *a);
 
-/* Tells the ledger of the jobs that have ended: so who asks it next hears of them. */
+/* Tells the ledger of what was added up: so who asks it next hears of it. */
 void accounts_tell(struct accounts *a);
 /* A job has ended. */
 void account_count_job(struct accounts *a, const char *owner, const char *kind, bool done,
