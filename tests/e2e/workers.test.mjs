@@ -1,8 +1,9 @@
 // Deployed workers as a client sees them: what was put is called at once, what was deleted is not, and those of an
 // earlier version of cay are there after the update.
 import assert from 'node:assert/strict';
+import { join } from 'node:path';
 import { test } from 'node:test';
-import { bearer, createKey, request, startCay, until, withCay } from '../lib/cay.mjs';
+import { bearer, createKey, request, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
 import { withLedger, withStore } from '../lib/store.mjs';
 
 const says = (text) => `export default { fetch() { return new Response(${JSON.stringify(text)}) } }`;
@@ -128,4 +129,42 @@ test('a worker whose code does not fit in the cache is got each time', async (t)
     return answer.status !== 429 && answer;
   }, 'a place');
   for (let i = 0; i < 3; i++) for (const id of ['a', 'b']) assert.equal((await patient(id)).body, id);
+});
+
+test('what was answered is there after a kill in the midst of it', async (t) => {
+  const dataDir = join(tempDir(t), 'data');
+  const names = ['a', 'b', 'c', 'd'];
+  const known = new Map(names.map((name) => [name, null])); // what was answered last: a text, or null
+  let n = 0;
+  for (let life = 0; life < 3; life++) {
+    const cay = await startCay({ dataDir });
+    const asked = new Map();
+    let changes = 0;
+    const writers = names.map(async (name) => {
+      for (;;) {
+        const text = known.get(name) !== null && n % 3 === 0 ? null : String(++n);
+        asked.set(name, text);
+        const answer = await (text === null ? remove(cay, name) : put(cay, name, text)).catch(() => null);
+        if (!answer) return; // killed: it may or may not be so
+        assert.equal(answer.status, text === null ? 204 : 200);
+        known.set(name, text);
+        asked.delete(name);
+        changes++;
+      }
+    });
+    await until(() => changes > 20 + 7 * life, 'changes');
+    await cay.kill9();
+    await Promise.all(writers);
+    const next = await startCay({ dataDir });
+    for (const name of names) {
+      const { status, body } = await call(next, name);
+      const may = [known.get(name), ...(asked.has(name) ? [asked.get(name)] : [])];
+      const is = status === 404 ? null : body;
+      assert.ok(may.includes(is), `${name}: ${is}, not one of ${JSON.stringify(may)}`);
+      known.set(name, is);
+    }
+    const listed = (await request(next, '/v1/workers')).json().workers.map((w) => w.id);
+    assert.deepEqual(listed, names.filter((name) => known.get(name) !== null));
+    await next.stop();
+  }
 });
