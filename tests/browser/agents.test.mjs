@@ -15,6 +15,7 @@ import {
   startBrowser,
   startModel,
   startServer,
+  tell,
   until,
 } from './support.mjs';
 
@@ -94,8 +95,7 @@ const messagesOf = async (name) =>
   (await getJson(`${cay.url}/v1/agents/sandbox-agent/${name}/messages`)).messages;
 
 async function say(page, text) {
-  await box(page).fill(text);
-  await page.keyboard.press('Enter');
+  await tell(page, text);
   await page.locator('.message[data-role=user]').getByText(text, { exact: true }).last().waitFor();
   await answered(page);
 }
@@ -193,10 +193,10 @@ test('the curl beside each action of a conversation does what the action does', 
 
   // A turn that runs is stopped by its id.
   await page.goto(`${cay.url}/chat/sandbox-agent/stopped`);
-  await box(page).fill(
+  await tell(
+    page,
     'export default async () => { await new Promise(() => setTimeout(() => {}, 60_000)); }',
   );
-  await page.keyboard.press('Enter');
   await page.getByRole('region', { name: 'executeCode: running' }).waitFor();
   await perform('stop');
   await page.locator('.message-note').getByText('Stopped.').waitFor();

@@ -1,7 +1,15 @@
 // A model, a program and a database that mean harm: what they say is shown, and never happens.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { openPage, screenshot, startBrowser, startModel, startServer, until } from './support.mjs';
+import {
+  openPage,
+  screenshot,
+  startBrowser,
+  startModel,
+  startServer,
+  tell,
+  until,
+} from './support.mjs';
 
 const limit = { timeout: 90_000 };
 let model;
@@ -34,8 +42,7 @@ async function open(page, path) {
 }
 
 async function ask(page, text, answer = 1) {
-  await box(page).fill(text);
-  await page.keyboard.press('Enter');
+  await tell(page, text);
   await until('it is answered', async () => (await answers(page).count()) === answer);
   await page.getByRole('button', { name: 'Answer again' }).waitFor();
 }
@@ -218,8 +225,7 @@ test('a turn that fails says why and can be tried again', limit, async () => {
   const { context, page, problems } = await openPage(browser, cay.url);
   await open(page, newPath());
   await page.getByText(/It can be wrong\.$/).waitFor();
-  await box(page).fill('fail');
-  await page.keyboard.press('Enter');
+  await tell(page, 'fail');
   const alert = page.getByRole('alert');
   await alert.getByText('The agent could not finish this turn').waitFor();
   await screenshot(page, 'chat-failed');
@@ -244,8 +250,7 @@ test('a turn that fails says why and can be tried again', limit, async () => {
 test('a turn that has had its steps says so', limit, async () => {
   const { context, page, problems } = await openPage(browser, cay.url);
   await open(page, newPath());
-  await box(page).fill('// again\nexport default () => 1');
-  await page.keyboard.press('Enter');
+  await tell(page, '// again\nexport default () => 1');
   await page.getByText(/It stopped here: the turn has had its \d+ steps/).waitFor();
   await page.reload();
   await page.getByText(/It stopped here: the turn has had its \d+ steps/).waitFor();
@@ -260,8 +265,7 @@ test('a message is edited and sent again, and what followed makes way', limit, a
   await ask(page, 'say two', 2);
   await page.getByRole('button', { name: 'Edit' }).first().click();
   assert.equal(await box(page).inputValue(), 'say one');
-  await box(page).fill('say three');
-  await page.keyboard.press('Enter');
+  await tell(page, 'say three');
   await until('it is answered', async () => /three/.test(await answers(page).last().innerText()));
   await page.getByRole('button', { name: 'Answer again' }).waitFor();
   assert.equal(await answers(page).count(), 1);

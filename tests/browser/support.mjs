@@ -137,6 +137,13 @@ export async function startRelay(target) {
   return { url: `http://127.0.0.1:${bound}`, cut, restore: listen, stop: cut, lead };
 }
 
+/** Says it to the agent as soon as there is a line: what is sent before stays in the box. */
+export async function tell(page, text) {
+  const box = page.locator('textarea[aria-label=Message]:not([placeholder="Not connected"])');
+  await box.fill(text);
+  await page.keyboard.press('Enter');
+}
+
 export async function getJson(url, headers = {}) {
   const response = await fetch(url, { headers, signal: AbortSignal.timeout(patience) });
   assert.equal(response.status, 200, url);
