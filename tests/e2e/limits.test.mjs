@@ -253,6 +253,11 @@ test('a key has as many jobs at a time as it may', { timeout: 120_000 }, async (
   assert.equal(third.status, 429, third.body);
   assert.match(third.json().error.message, /2 jobs at a time/);
   assert.equal(third.headers['retry-after'], '1');
+  const at = `/v1/agents/sandbox-agent/${key.id}/messages`;
+  const turn = await request(cay, at, { method: 'POST', headers: { 'Content-Type': 'application/json', ...bearer(key.text) }, body: '{"text":"hello"}' });
+  assert.equal(turn.status, 429, turn.body);
+  const kept = await request(cay, at, { headers: bearer(key.text) });
+  assert.deepEqual(kept.json().messages, [], 'what was refused is not in the history');
   release();
   for (const done of await Promise.all(first)) assert.equal(done.status, 200);
   assert.equal((await sdk(cay, key)).status, 200);

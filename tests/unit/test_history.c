@@ -75,6 +75,12 @@ static void messages_keep_their_order_when_replaced(void **state) {
     assert_int_equal(put("c", "4"), 0);
     assert_int_equal(history_remove(h, "a", &e), 0);
     assert_messages("c=4");
+    json_t *found = json_array();
+    assert_int_equal(history_find(h, "c", found, &e), 0);
+    assert_int_equal(history_find(h, "a", found, &e), 0);
+    assert_int_equal(json_array_size(found), 1);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(found, 0), "text")), "4");
+    json_decref(found);
     assert_int_equal(history_remove(h, NULL, &e), 0);
     assert_messages("");
 }

@@ -119,6 +119,29 @@ static void test_scopes_and_pages(void **state) {
     assert_string_equal(got, "");
 }
 
+static void test_a_run_ends_with_what_it_used_or_not_at_all(void **state) {
+    (void)state;
+    char id[ID_SIZE];
+    struct store_run r;
+    struct store_run_end end = {.status = "done", .usage = {.input_tokens = 5, .cost_nusd = 7}};
+    begin("", id);
+    assert_int_equal(store_run_end(store, id, &end, &e), 0);
+    end.usage.input_tokens = 6;
+    assert_int_equal(store_run_end(store, id, &end, &e), -ERR_NOT_FOUND);
+    assert_int_equal(store_run_get(store, id, all, &r, &e), 0);
+    assert_true(r.has_usage);
+    assert_int_equal(r.usage.input_tokens, 5);
+    assert_int_equal(r.usage.cost_nusd, 7);
+    store_run_finish(&r);
+    begin("", id); /* nothing was left open */
+    assert_int_equal(store_run_end(store, id, &end, &e), 0);
+    store_close(store);
+    assert_int_equal(store_open(file, &store, &e), 0);
+    assert_int_equal(store_run_get(store, id, all, &r, &e), 0);
+    assert_int_equal(r.usage.input_tokens, 6);
+    store_run_finish(&r);
+}
+
 static void test_what_was_running_is_interrupted(void **state) {
     (void)state;
     char one[ID_SIZE];
@@ -1034,6 +1057,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         UNIT(test_a_run_has_a_beginning_and_one_end),
         UNIT(test_scopes_and_pages),
+        UNIT(test_a_run_ends_with_what_it_used_or_not_at_all),
         UNIT(test_what_was_running_is_interrupted),
         UNIT(test_events_are_numbered_per_run),
         UNIT(test_databases_of_others_are_left_alone),

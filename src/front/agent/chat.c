@@ -44,8 +44,8 @@ static int check_request(const struct agent *a, const json_t *messages, json_t *
 }
 
 /* The new messages of the request go into the history; what the history has already stays. */
-static int take_messages(struct agent *a, const struct agent_chat *chat, const json_t *known,
-                         struct err *err) {
+static int put_messages(struct agent *a, const struct agent_chat *chat, const json_t *known,
+                        struct err *err) {
     size_t i;
     const json_t *m;
     bool all_known = true;
@@ -78,32 +78,44 @@ static int take_messages(struct agent *a, const struct agent_chat *chat, const j
     return rc;
 }
 
-static int store_messages(struct agent *a, const struct agent_chat *chat, struct err *err) {
-    _cleanup_(json) json_t *known = NULL;
-    int rc = history_messages(a->history, &known, err);
+/* Those that the history has of the request, or all of it. */
+static int read_known(struct agent *a, const struct agent_chat *chat, json_t **ret_known,
+                      struct err *err) {
+    size_t i;
+    const json_t *m;
+    if (chat->whole)
+        return history_messages(a->history, ret_known, err);
+    _cleanup_(json) json_t *known = json_array();
+    int rc = 0;
+    json_array_foreach(chat->messages, i, m) {
+        if (rc == 0)
+            rc = history_find(a->history, id_of(m), known, err);
+    }
     if (rc == 0)
-        rc = history_begin(a->history, err);
-    if (rc < 0)
-        return rc;
-    rc = take_messages(a, chat, known, err);
-    int end = history_end(a->history, rc == 0, rc == 0 ? err : NULL);
-    return rc < 0 ? rc : end;
+        *ret_known = steal_ptr(&known);
+    return rc;
+}
+
+int agent_take_messages(struct agent *a, const struct agent_chat *chat, struct err *err) {
+    _cleanup_(json) json_t *known = NULL;
+    int rc = read_known(a, chat, &known, err);
+    return rc < 0 ? rc : put_messages(a, chat, known, err);
 }
 
 int agent_chat(struct agent *a, const struct agent_listener *from, const struct agent_chat *chat,
                struct err *err) {
     _cleanup_(json) json_t *user_ids = json_array();
-    struct turn_ask ask = {.from = from, .id = chat->turn, .user_ids = user_ids};
+    struct turn_ask ask = {.from = from, .id = chat->turn, .user_ids = user_ids, .chat = chat};
     int rc = turns_check(a, chat->turn, err);
     if (rc == 0 && chat->model && *chat->model)
         rc = turns_choose(a, chat->model, &ask.model, err);
     if (rc == 0)
         rc = check_request(a, chat->messages, user_ids, err);
     if (rc == 0)
-        rc = store_messages(a, chat, err);
+        rc = turns_add(a, &ask, err);
     if (rc < 0)
         return rc;
     agent_use(a);
     agent_tell_messages(a, from);
-    return turns_add(a, &ask, err);
+    return 0;
 }

@@ -272,13 +272,26 @@ static void on_tool_input(void *ctx, const char *id, const char *name, const jso
     }
 }
 
-/* The stream is over: what it said is in the message now. */
+static bool has_calls(const json_t *content) {
+    size_t i;
+    const json_t *c;
+    json_array_foreach(content, i, c) {
+        const char *type = json_string_value(json_object_get(c, "type"));
+        if (type && strcmp(type, "tool_call") == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The stream is over: what it said is in the message now. One without calls of tools is the last:
+ * its end saves it. */
 static void on_answer(void *ctx, const struct dialog_answer *answer) {
     struct chunks *c = ctx;
     (void)json_array_clear(c->said);
     c->open_type = NULL;
-    uimessage_add_content(c->message, json_object_get(answer->message, "content"));
-    if (answer->whole)
+    const json_t *content = json_object_get(answer->message, "content");
+    uimessage_add_content(c->message, content);
+    if (answer->whole && has_calls(content))
         save(c, c->message);
 }
 

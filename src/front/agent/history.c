@@ -14,6 +14,7 @@ enum statement {
     COMMIT,
     ROLLBACK,
     MESSAGES,
+    MESSAGE,
     PUT,
     RESERVE,
     BYTES,
@@ -34,6 +35,7 @@ static const char *const sql[STATEMENTS] = {
     [COMMIT] = "COMMIT",
     [ROLLBACK] = "ROLLBACK",
     [MESSAGES] = "SELECT json FROM messages ORDER BY seq",
+    [MESSAGE] = "SELECT json FROM messages WHERE id = ?1",
     [PUT] = "INSERT INTO messages (id, json, seq) VALUES (?1, ?2, ?3)"
             " ON CONFLICT (id) DO UPDATE SET json = ?2",
     [RESERVE] = "UPDATE sqlite_sequence SET seq ="
@@ -217,9 +219,7 @@ int history_end(struct history *h, bool keep, struct err *err) {
     return rc;
 }
 
-int history_messages(struct history *h, json_t **ret_messages, struct err *err) {
-    _cleanup_(statement) sqlite3_stmt *st = prepare(h, MESSAGES);
-    json_t *list = json_array();
+static int read_messages(const struct history *h, sqlite3_stmt *st, json_t *list, struct err *err) {
     int rc = SQLITE_ERROR;
     while (st && (rc = sqlite3_step(st)) == SQLITE_ROW) {
         json_t *m = json_loadb((const char *)sqlite3_column_text(st, 0),
@@ -227,12 +227,22 @@ int history_messages(struct history *h, json_t **ret_messages, struct err *err) 
         if (m)
             (void)json_array_append_new(list, m);
     }
-    if (rc != SQLITE_DONE) {
-        json_decref(list);
-        return db_error(h, err, "read messages");
-    }
-    *ret_messages = list;
-    return 0;
+    return rc == SQLITE_DONE ? 0 : db_error(h, err, "read messages");
+}
+
+int history_messages(struct history *h, json_t **ret_messages, struct err *err) {
+    _cleanup_(statement) sqlite3_stmt *st = prepare(h, MESSAGES);
+    _cleanup_(json) json_t *list = json_array();
+    int rc = read_messages(h, st, list, err);
+    if (rc == 0)
+        *ret_messages = steal_ptr(&list);
+    return rc;
+}
+
+int history_find(struct history *h, const char *id, json_t *list, struct err *err) {
+    _cleanup_(statement) sqlite3_stmt *st = prepare(h, MESSAGE);
+    bind(st, 1, id);
+    return read_messages(h, st, list, err);
 }
 
 int history_put_at(struct history *h, int64_t place, const json_t *message, struct err *err) {

@@ -24,6 +24,8 @@ int history_end(struct history *h, bool keep, struct err *err);
 
 /* All messages in order: an array of UIMessages. */
 int history_messages(struct history *h, json_t **ret_messages, struct err *err);
+/* Appends the message with this id, if there is one. */
+int history_find(struct history *h, const char *id, json_t *list, struct err *err);
 /* How many bytes they have. */
 int history_bytes(struct history *h, int64_t *ret_bytes, struct err *err);
 /* Adds the message at the end, or replaces the one with its id in its place. */

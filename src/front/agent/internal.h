@@ -131,7 +131,10 @@ struct turn_ask {
     const char *id;
     struct model_info model; /* without a name: the agent's, as it is when the turn starts */
     json_t *user_ids;        /* of the messages that it answers */
+    const struct agent_chat *chat;
 };
+/* Puts the messages of the request into the history, within the caller's transaction. */
+int agent_take_messages(struct agent *a, const struct agent_chat *chat, struct err *err);
 /* Whether another may be queued under this id. */
 int turns_check(const struct agent *a, const char *id, struct err *err);
 /* The model of this name, if a client may choose it. */

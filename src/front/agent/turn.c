@@ -147,8 +147,6 @@ static json_t *on_metadata(void *ctx) {
 }
 
 static void record_end(struct turn *t, const char *outcome, const char *error) {
-    struct err err;
-    struct agent *a = t->agent;
     _cleanup_(json) json_t *detail = record_detail(t);
     _cleanup_(free) char *text = json_dumps(detail, JSON_COMPACT);
     struct store_run_end end = {.status = error     ? "failed"
@@ -162,6 +160,10 @@ static void record_end(struct turn *t, const char *outcome, const char *error) {
         end.usage = dialog_usage(t->dialog);
     if (t->job)
         job_end(steal_ptr(&t->job), &end);
+}
+
+static void forget_turn(struct agent *a) {
+    struct err err;
     if (history_set(a->history, "turn", NULL, &err) < 0)
         log_error("agent.record", "error", err.message);
 }
@@ -205,10 +207,17 @@ static void unlink_turn(struct turn *t) {
     *at = t->next;
 }
 
+/* The message and that nothing runs any more are written together. */
 static void close_turn(struct turn *t, const char *outcome, const json_t *error) {
+    struct agent *a = t->agent;
+    struct err err;
     if (t->dialog)
         dialog_cancel(t->dialog); /* all that it has used is known then */
+    bool whole = history_begin(a->history, &err) == 0;
     chunks_close(t->chunks, error, outcome != NULL);
+    forget_turn(a);
+    if (whole && history_end(a->history, true, &err) < 0)
+        log_error("agent.message", "error", err.message);
     record_end(t, outcome, json_string_value(error));
 }
 
@@ -324,8 +333,9 @@ static int catch_up(struct turn *t, struct err *err) {
     return rc;
 }
 
-/* What it answers is what is in the history now, not what comes while it waits for the loop. */
-static int begin_turn(struct turn *t, struct err *err) {
+/* What it answers is what is in the history now, not what comes while it waits for the loop. chat:
+ * what is asked with it, to be stored first; or NULL. */
+static int begin_turn(struct turn *t, const struct agent_chat *chat, struct err *err) {
     struct agent *a = t->agent;
     const struct agent_limits *limits = &a->agents->opt.limits;
     turn_move(t, TURN_BEGUN);
@@ -335,7 +345,7 @@ static int begin_turn(struct turn *t, struct err *err) {
     int rc = history_begin(a->history, err);
     if (rc < 0)
         return rc;
-    rc = catch_up(t, err);
+    rc = chat ? agent_take_messages(a, chat, err) : catch_up(t, err);
     if (rc == 0)
         rc = history_reserve(a->history, &t->place, err);
     if (rc == 0)
@@ -385,7 +395,7 @@ static const char *usual_model(const struct agent *a) {
 static void start_turn(struct turn *t) {
     const struct agent *a = t->agent;
     struct err err;
-    int rc = t->state == TURN_WAITING ? begin_turn(t, &err) : 0;
+    int rc = t->state == TURN_WAITING ? begin_turn(t, NULL, &err) : 0;
     if (rc == 0 && !*t->model.id)
         rc = models_find(a->agents->opt.models, usual_model(a), &t->model, &err);
     if (rc < 0) {
@@ -419,6 +429,16 @@ int turns_choose(const struct agent *a, const char *model, struct model_info *re
     return model_ask_choose(a->agents->opt.models, model, usual_model(a), ret_info, err);
 }
 
+/* One that waits has its messages in the history all the same. */
+static int take_messages(struct agent *a, const struct agent_chat *chat, struct err *err) {
+    int rc = history_begin(a->history, err);
+    if (rc < 0)
+        return rc;
+    rc = agent_take_messages(a, chat, err);
+    int end = history_end(a->history, rc == 0, rc == 0 ? err : NULL);
+    return rc < 0 ? rc : end;
+}
+
 int turns_add(struct agent *a, const struct turn_ask *ask, struct err *err) {
     struct turn *t = xcalloc(1, sizeof(*t));
     t->agent = a;
@@ -431,16 +451,16 @@ int turns_add(struct agent *a, const struct turn_ask *ask, struct err *err) {
     while (*at)
         at = &(*at)->next;
     *at = t;
-    if (t->waited)
-        return 0;
-    int rc = begin_turn(t, err);
+    int rc = t->waited ? take_messages(a, ask->chat, err) : begin_turn(t, ask->chat, err);
     if (rc < 0) {
-        record_end(t, "error", err->message);
+        if (t->job)
+            record_end(t, "error", err->message);
         unlink_turn(t);
         free_turn(t);
         return rc;
     }
-    later_post(&a->agents->later, &a->next_turn, start_first, a);
+    if (!t->waited)
+        later_post(&a->agents->later, &a->next_turn, start_first, a);
     return 0;
 }
 

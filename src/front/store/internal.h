@@ -86,3 +86,5 @@ int store_write_record(struct store *s, const char *kind, const struct store_rec
                        struct err *err);
 /* The statement, fresh: what is bound stays the caller's until it is reset. */
 struct sqlite3_stmt *store_ready(struct store *s, enum store_subject subject, int which);
+/* The same in the middle of a transaction. */
+struct sqlite3_stmt *store_next(const struct store *s, enum store_subject subject, int which);

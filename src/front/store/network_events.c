@@ -66,11 +66,7 @@ void store_network_destroy(struct store_network *n) {
 
 /* Inside a transaction nobody is let in between, as store_ready() would. */
 static sqlite3_stmt *next(const struct store_network *n, enum statement which) {
-    sqlite3_stmt *st = n->store->statements[STORE_NETWORK][which];
-    (void)sqlite3_reset(st);
-    (void)sqlite3_clear_bindings(st);
-    errno = 0; /* for store_error() */
-    return st;
+    return store_next(n->store, STORE_NETWORK, which);
 }
 
 static int run(sqlite3_stmt *st, int64_t *ret_changes, struct err *err) {

@@ -22,6 +22,9 @@ enum {
     EVENT_LAST,
     EVENT_ADD,
     EVENT_LIST,
+    BEGIN,
+    COMMIT,
+    ROLLBACK,
 };
 
 enum { ROW_BYTES = 512, EVENT_BYTES = 64, SINCE_MARGIN_MS = 1000 };
@@ -75,6 +78,9 @@ static const char *const sql[] = {
                   " SELECT id, ?2, ?3, ?4, ?5, ?6 FROM runs WHERE id = ?1",
     [EVENT_LIST] = "SELECT seq, time_ms, type, data FROM events WHERE run_id = ?1 AND seq > ?2"
                    " ORDER BY seq LIMIT ?3",
+    [BEGIN] = "BEGIN IMMEDIATE",
+    [COMMIT] = "COMMIT",
+    [ROLLBACK] = "ROLLBACK",
 };
 
 const struct store_statements store_run_statements = {sql, ARRAY_LEN(sql)};
@@ -129,23 +135,24 @@ int store_run_begin(struct store *s, const struct store_run *run_, struct err *e
     return store_step(st, "record a run", NULL, err);
 }
 
+static bool has_usage(const struct store_run_usage *u) {
+    return u->input_tokens || u->output_tokens || u->cache_read_tokens || u->cache_write_tokens ||
+           u->cost_nusd || u->unpriced;
+}
+
 static int write_usage(struct store *s, const char *id, const struct store_run_usage *u,
                        struct err *err) {
     const int64_t values[] = {u->input_tokens,       u->output_tokens, u->cache_read_tokens,
                               u->cache_write_tokens, u->cost_nusd,     u->unpriced};
-    bool any = false;
-    sqlite3_stmt *st = store_ready(s, STORE_RUNS, RUN_USAGE);
+    sqlite3_stmt *st = store_next(s, STORE_RUNS, RUN_USAGE);
     store_bind_str(st, 1, id);
-    for (int i = 0; i < (int)ARRAY_LEN(values); i++) {
+    for (int i = 0; i < (int)ARRAY_LEN(values); i++)
         store_bind_int(st, 2 + i, values[i]);
-        any = any || values[i] != 0;
-    }
-    return any ? store_step(st, "record the usage of a run", NULL, err) : 0;
+    return store_step(st, "record the usage of a run", NULL, err);
 }
 
-int store_write_end(struct store *s, const char *id, const struct store_run_end *end,
-                    int64_t finished_ms, struct err *err) {
-    sqlite3_stmt *st = store_ready(s, STORE_RUNS, RUN_END);
+static int write_end(sqlite3_stmt *st, const char *id, const struct store_run_end *end,
+                     int64_t finished_ms, struct err *err) {
     store_bind_str(st, 1, id);
     store_bind_str(st, 2, end->status);
     store_bind_str(st, 3, end->error_code);
@@ -159,7 +166,29 @@ int store_write_end(struct store *s, const char *id, const struct store_run_end 
     int rc = store_step(st, "record the end of a run", &changes, err);
     if (rc == 0 && changes == 0)
         return err_set(err, ERR_NOT_FOUND, "there is no running run \"%.40s\"", id);
-    return rc < 0 ? rc : write_usage(s, id, &end->usage, err);
+    return rc;
+}
+
+static int next_step(struct store *s, int which, struct err *err) {
+    return store_step(store_next(s, STORE_RUNS, which), sql[which], NULL, err);
+}
+
+int store_write_end(struct store *s, const char *id, const struct store_run_end *end,
+                    int64_t finished_ms, struct err *err) {
+    struct err ignored;
+    if (!has_usage(&end->usage))
+        return write_end(store_ready(s, STORE_RUNS, RUN_END), id, end, finished_ms, err);
+    int rc = store_step(store_ready(s, STORE_RUNS, BEGIN), sql[BEGIN], NULL, err);
+    if (rc < 0)
+        return rc;
+    rc = write_end(store_next(s, STORE_RUNS, RUN_END), id, end, finished_ms, err);
+    if (rc == 0)
+        rc = write_usage(s, id, &end->usage, err);
+    if (rc == 0)
+        rc = next_step(s, COMMIT, err);
+    if (rc < 0)
+        (void)next_step(s, ROLLBACK, &ignored);
+    return rc;
 }
 
 int store_run_end(struct store *s, const char *id, const struct store_run_end *end,

@@ -278,9 +278,13 @@ void store_close(struct store *s) {
 }
 
 sqlite3_stmt *store_ready(struct store *s, enum store_subject subject, int which) {
-    sqlite3_stmt *st = s->statements[subject][which];
     if (subject != STORE_CARE)
         store_care_give_way(s);
+    return store_next(s, subject, which);
+}
+
+sqlite3_stmt *store_next(const struct store *s, enum store_subject subject, int which) {
+    sqlite3_stmt *st = s->statements[subject][which];
     (void)sqlite3_reset(st);
     (void)sqlite3_clear_bindings(st);
     errno = 0; /* for store_error() */
