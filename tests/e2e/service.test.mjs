@@ -152,7 +152,11 @@ test('the page: etag, gzip, caching, policy', async () => {
 
 test('views of the page lead to the page, files that are not there to 404', async () => {
   const page = await request(cay, '/');
-  assert.equal((await request(cay, '/runs', { headers: { Accept: 'text/html,*/*;q=0.8' } })).body, page.body);
+  const asPage = { headers: { Accept: 'text/html,*/*;q=0.8' } };
+  for (const path of ['/runs', '/nothing.js', '/chat/a/..%2F', '/%2e%2e/x', '/%zz', '/.', '/a%00b'])
+    assert.equal((await request(cay, path, asPage)).body, page.body, path);
+  for (const path of ['/v1/none', '/agents/none', '/assets/none.js', '/v1/none%2F..'])
+    assert.equal((await request(cay, path, asPage)).status, 404, path);
   assert.equal((await request(cay, '/runs')).status, 404, 'to who does not ask for a page');
   for (const path of ['/nothing.js', '/../etc/passwd.txt', '/%2e%2e/x', '/v1/none', '/%zz', '/.'])
     assert.equal((await request(cay, path)).status, 404, path);

@@ -90,10 +90,23 @@ static bool respond_file(struct http_req *req, int dirfd, const char *path) {
     return true;
 }
 
-/* A browser that opens an address says that it wants HTML; a program that mistook one does not. */
-static bool wants_page(const struct http_req *req) {
-    const char *accept = http_req_header(req, "accept");
-    return accept && strstr(accept, "text/html");
+static bool respond_path(struct http_req *req, int dirfd, const char *path) {
+    if (dirfd >= 0)
+        return respond_file(req, dirfd, path);
+    const struct asset *a = find(path);
+    if (a)
+        respond_asset(req, a);
+    return a;
+}
+
+/* A browser that opens an address says that it wants HTML; a program that mistook one does not.
+ * The page finds its way from the address, or says that it leads nowhere. */
+static bool wants_page(const struct http_req *req, const char *path) {
+    static const char *const others[] = {"/v1/", "/agents/", "/assets/"};
+    for (size_t i = 0; i < ARRAY_LEN(others); i++)
+        if (strncmp(path, others[i], strlen(others[i])) == 0)
+            return false;
+    return http_req_accepts(req, "text/html");
 }
 
 void asset_respond(struct http_req *req, int dirfd) {
@@ -102,17 +115,10 @@ void asset_respond(struct http_req *req, int dirfd) {
     const char *path = decoded ? decoded : "/."; /* malformed: no file has that name */
     if (strcmp(path, "/") == 0)
         path = "/index.html";
-    /* A view of the page, such as /status: the page finds its way from the address. */
-    if (wants_page(req) && !strchr(path, '.') && strncmp(path, "/v1/", 4) != 0 &&
-        strncmp(path, "/agents/", 8) != 0)
-        path = "/index.html";
-    if (dirfd >= 0 && respond_file(req, dirfd, path))
+    if (respond_path(req, dirfd, path))
         return;
-    const struct asset *a = dirfd < 0 ? find(path) : NULL;
-    if (a) {
-        respond_asset(req, a);
+    if (wants_page(req, path) && respond_path(req, dirfd, "/index.html"))
         return;
-    }
     struct err err;
     (void)err_set(&err, ERR_NOT_FOUND,
                   "there is nothing at this path; GET /openapi.json lists what there is");
