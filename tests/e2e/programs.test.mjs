@@ -518,6 +518,24 @@ test('hostile: timers without end, and a hundred thousand of them', async () => 
   assert.ok(r.result === 5 || /timers/.test(r.error?.message), JSON.stringify(r));
 });
 
+test('the title of a run tells it from others', async () => {
+  const head = 'export default async function (env) {';
+  const long = 'ä'.repeat(60);
+  const titles = [
+    [`${head}\n  // one\n\n\t return 1;\n}`, '// one return 1; }'],
+    [`${head}  \n${long}`, 'ä'.repeat(40)],
+    [`${head}\n ${'x'.repeat(79)}ä`, 'x'.repeat(79)],
+    [`  ${head}`, head],
+    ['// what it does\nexport default () => {\n}', '// what it does'],
+    ['export default () => 1;\n2;', 'export default () => 1;'],
+  ];
+  for (const [code, title] of titles) {
+    await request(cay, '/v1/run', { method: 'POST', body: JSON.stringify({ code }) });
+    const [run] = (await request(cay, '/v1/runs?kind=run&limit=1')).json().runs;
+    assert.equal(run.title, title);
+  }
+});
+
 test('a client that leaves takes its run along', async () => {
   const id = await new Promise((resolve) => {
     const req = http.request({ port: cay.port, host: '127.0.0.1', path: '/v1/run', method: 'POST', headers: { accept: 'text/event-stream' } }, (res) => {

@@ -10,15 +10,34 @@
 
 enum { TITLE_BYTES = 80, ASKED_MAX_BYTES = 64 << 10 };
 
-/* The first line of the code that says something, cut. */
+/* Whether a line only opens the function that every program exports. */
+static bool only_opens(const char *line, size_t n) {
+    static const char word[] = "export default";
+    while (n > 0 && strchr(" \t", line[n - 1]))
+        n--;
+    return n >= sizeof(word) && strncmp(line, word, sizeof(word) - 1) == 0 && line[n - 1] == '{';
+}
+
+/* What tells a program from others: its first line or, where that could be any program's, what
+ * comes after it, as one line. */
 static char *make_title(const struct code *c) {
+    static const char spaces[] = " \t\r\n";
     if (c->title)
         return xstrndup(c->title, utf8_floor(c->title, strlen(c->title), TITLE_BYTES));
     const char *p = c->main_code ? c->main_code : "";
-    while (*p == ' ' || *p == '\n' || *p == '\t' || *p == '\r')
-        p++;
+    p += strspn(p, spaces);
     size_t n = strcspn(p, "\r\n");
-    return xstrndup(p, utf8_floor(p, n, TITLE_BYTES));
+    const char *body = p + n + strspn(p + n, spaces);
+    if (!*body || !only_opens(p, n))
+        return xstrndup(p, utf8_floor(p, n, TITLE_BYTES));
+    char line[TITLE_BYTES + 1]; /* one more, by which it is seen where to cut */
+    size_t len = 0;
+    for (; *body && len < sizeof(line); body++)
+        if (!strchr(spaces, *body))
+            line[len++] = *body;
+        else if (len > 0 && line[len - 1] != ' ')
+            line[len++] = ' ';
+    return xstrndup(line, utf8_floor(line, len, TITLE_BYTES));
 }
 
 /* What the record keeps of the request besides the code; NULL if there is nothing, or too much. */
