@@ -108,7 +108,7 @@ export default function KeysView() {
   const rows = (data?.keys ?? []).filter((it) => revokedToo || it.revokedAt === null);
   return (
     <div className="stack view-keys">
-      <div className="page-head keys-head">
+      <div className="page-head">
         <div>
           <h1>Keys</h1>
           <p>Who may call this server, and what each of them may do.</p>
@@ -150,7 +150,7 @@ export default function KeysView() {
       )}
       {data && (
         <>
-          <div className="card keys-card">
+          <div className="card table-card">
             <DataTable
               caption="Keys, newest first"
               columns={columns}

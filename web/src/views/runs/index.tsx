@@ -174,7 +174,7 @@ function RunList({ query, onClear }: { query: RunQuery; onClear: (() => void) | 
         </Notice>
       )}
       {first.data && (runs.length > 0 || !onClear) && (
-        <div className="card runs-card">
+        <div className="card table-card">
           <RunTable runs={runs} now={now} costs />
         </div>
       )}

@@ -87,7 +87,7 @@ export default function SandboxesView() {
 
   return (
     <div className="stack view-sandboxes">
-      <div className="page-head sandboxes-head">
+      <div className="page-head">
         <div>
           <h1>Sandboxes</h1>
           <p>Linux machines of their own: no network, no files, nothing but what you hand them.</p>
@@ -115,7 +115,7 @@ export default function SandboxesView() {
         </Notice>
       )}
       {data && (
-        <div className="card sandboxes-card">
+        <div className="card table-card sandboxes-card">
           <DataTable
             caption="Sandboxes: those that live first, then newest first"
             columns={columns}
