@@ -53,7 +53,8 @@ test('500 messages are scrolled, and another is written', limit, async () => {
 });
 
 test('100,000 lines of a command are all there, and few are drawn', limit, async () => {
-  const { box } = await scenes['100,000 lines of a command'](all);
+  const { box, come } = await scenes['100,000 lines of a command'](all);
+  await come();
   const said = await box.evaluate((it) => it.textContent);
   assert.ok(said.startsWith('1\n2\n3\n') && said.endsWith('99999\n100000\n'));
   assert.equal(said.length, 588_895);
@@ -64,7 +65,8 @@ test('100,000 lines of a command are all there, and few are drawn', limit, async
 });
 
 test('100,000 lines of a program: the newest are shown', limit, async () => {
-  const { box } = await scenes['100,000 lines of a program'](all);
+  const { box, come } = await scenes['100,000 lines of a program'](all);
+  await come();
   assert.ok((await box.locator('.log-line').count()) <= 2000);
   await box.getByText('99999', { exact: true }).waitFor();
   await scroll(all.page, box);

@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from 'react';
 import { backoffMs } from './backoff.ts';
 import { ApiError } from './client.ts';
-import { readLog, type LogLine } from './program.ts';
+import { LogTail, readLog } from './program.ts';
 import { emptyCode, followRun, readCodeEvent, type CodeState } from './code.ts';
 
 type Followed<S> = { state: S; lost: boolean; error: ApiError | null };
@@ -16,7 +16,7 @@ const drawEveryMs = 40;
  */
 export function useEvents<S extends { seq: number }>(
   id: string | null,
-  empty: S,
+  empty: () => S,
   reduce: (state: S, type: string, data: unknown) => S,
   isOver: (state: S) => boolean,
 ): Followed<S> {
@@ -29,7 +29,7 @@ export function useEvents<S extends { seq: number }>(
   useEffect(() => {
     if (id === null) return;
     const abort = new AbortController();
-    let latest = empty;
+    let latest = empty();
     let timer: ReturnType<typeof setTimeout> | undefined;
     const draw = () => {
       timer = undefined;
@@ -68,17 +68,16 @@ export function useEvents<S extends { seq: number }>(
 const codeIsOver = (state: CodeState): boolean => state.run !== null;
 
 export const useCode = (id: string | null): Followed<CodeState> =>
-  useEvents(id, emptyCode, readCodeEvent, codeIsOver);
+  useEvents(id, () => emptyCode, readCodeEvent, codeIsOver);
 
-export type Printed = { seq: number; lines: LogLine[]; over: boolean };
-const nothing: Printed = { seq: 0, lines: [], over: false };
-/** More than these are not drawn either. */
-const maxLines = 2000;
+export type Printed = { seq: number; tail: LogTail; over: boolean };
+const nothing = (): Printed => ({ seq: 0, tail: new LogTail(), over: false });
 
 function readPrinted(state: Printed, type: string, data: unknown): Printed {
   if (type === 'end') return { ...state, over: true };
-  if (type !== 'log') return state;
-  return { ...state, lines: [...state.lines.slice(1 - maxLines), readLog(data)] };
+  // Each follower has its own: a copy of it for each line of a flood would cost more than the lines.
+  if (type === 'log') state.tail.add(readLog(data));
+  return state;
 }
 
 /** What a program prints while it runs. */

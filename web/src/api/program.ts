@@ -35,6 +35,41 @@ export function readLog(value: unknown): LogLine {
   return { level: text(it.level) || 'log', time: number(it.time) ?? 0, message: text(it.message) };
 }
 
+/** The server leaves out the middle of a flood and says so in a line of its own. */
+const leftOut = /^\u2026 (\d+) lines and \d+ bytes left out$/;
+
+/** How many lines of the program these stand for. */
+export function countLines(lines: readonly LogLine[]): number {
+  let count = 0;
+  for (const { level, message } of lines)
+    count += Number((level === 'warn' && leftOut.exec(message)?.[1]) || 1);
+  return count;
+}
+
+/** More than these are not drawn. */
+export const linesAtOnce = 2000;
+
+export type Newest = { lines: LogLine[]; before: number };
+
+/** The newest lines of a program, however many there are. */
+export class LogTail {
+  readonly #lines: LogLine[] = [];
+  #before = 0;
+
+  add(line: LogLine): void {
+    if (this.#lines.push(line) >= 4 * linesAtOnce)
+      this.#before += countLines(this.#lines.splice(0, 2 * linesAtOnce));
+  }
+
+  newest(): Newest {
+    const from = Math.max(0, this.#lines.length - linesAtOnce);
+    return {
+      lines: this.#lines.slice(from),
+      before: this.#before + countLines(this.#lines.slice(0, from)),
+    };
+  }
+}
+
 /** null when the value is the record of something else, such as a chat. */
 export function readProgram(value: unknown): Program | null {
   const it = object(value);

@@ -51,17 +51,40 @@ export class SseParser {
   }
 }
 
+/** How long a flood of events may keep the page from drawing and from answering its reader. */
+const turnMs = 10;
+
+/** Lets the page do what else there is; unlike a timer, it is not held back in a hidden tab. */
+const pause = (): Promise<void> =>
+  new Promise((done) => {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = () => {
+      port1.close();
+      done();
+    };
+    port2.postMessage(null);
+  });
+
 /** Yields the events of an answer until it ends; leaving the loop cancels the request. */
 export async function* serverEvents(response: Response): AsyncGenerator<ServerEvent> {
   if (!response.body) return;
   const reader = response.body.getReader();
   const decoder = new TextDecoder();
   const parser = new SseParser();
+  let turn = performance.now();
   try {
     for (;;) {
+      const asked = performance.now();
       const { done, value } = await reader.read();
       if (done) return;
-      yield* parser.push(decoder.decode(value, { stream: true }));
+      // What was waited for was a pause, too.
+      if (performance.now() - asked > 1) turn = performance.now();
+      for (const event of parser.push(decoder.decode(value, { stream: true }))) {
+        yield event;
+        if (performance.now() - turn < turnMs) continue;
+        await pause();
+        turn = performance.now();
+      }
     }
   } finally {
     await reader.cancel().catch(() => {});

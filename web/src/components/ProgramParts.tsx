@@ -1,6 +1,12 @@
 /** How a program that ran is shown: its lines, its error, its result, what it used. */
-import { memo, useLayoutEffect, useRef } from 'react';
-import type { LogLine, Program, ProgramError } from '../api/program.ts';
+import { memo, useEffect, useLayoutEffect, useRef, useState } from 'react';
+import {
+  countLines,
+  linesAtOnce,
+  type LogLine,
+  type Program,
+  type ProgramError,
+} from '../api/program.ts';
 import { formatBytes, formatDuration } from '../format.ts';
 import { Ansi } from './Ansi.tsx';
 import { plainText } from './ansi.ts';
@@ -9,9 +15,8 @@ import { Output } from './Output.tsx';
 import { Tree } from './Tree.tsx';
 import './ProgramParts.css';
 
-export const linesAtOnce = 2000;
-/** Of a flood: each draw may bring as many that are new. */
-const linesWhileLive = 400;
+/** Of a flood: each draw may bring as many that are new. When it is over, the others are drawn as many at a time. */
+const linesOfDraw = 400;
 
 const Line = memo(function Line({ line }: { line: LogLine }) {
   return (
@@ -39,11 +44,19 @@ type LinesProps = {
 export const LogLines = memo(function LogLines({ lines, before = 0, live = false }: LinesProps) {
   const box = useRef<HTMLDivElement>(null);
   const follows = useRef(true);
-  const shown = lines.slice(live ? -linesWhileLive : -linesAtOnce);
-  const first = before + lines.length - shown.length;
+  const [room, setRoom] = useState(linesOfDraw);
+  const from = Math.max(0, lines.length - room);
+  const shown = lines.slice(from);
+  const first = before + countLines(lines.slice(0, from));
   useLayoutEffect(() => {
     if (box.current && follows.current) box.current.scrollTop = box.current.scrollHeight;
-  }, [lines]);
+  }, [lines, room]);
+  useEffect(() => {
+    if (live) return setRoom(linesOfDraw);
+    if (room >= Math.min(lines.length, linesAtOnce)) return undefined;
+    const timer = setTimeout(() => setRoom(room + linesOfDraw), 0);
+    return () => clearTimeout(timer);
+  }, [live, lines, room]);
   return (
     <div
       className="log-lines"

@@ -1,4 +1,4 @@
-import { createContext, useContext, useEffect, useState } from 'react';
+import { createContext, useContext, useEffect, useMemo, useState } from 'react';
 import { api } from '../../api/client.ts';
 import { usePrinted } from '../../api/follow.ts';
 import { LogLines } from '../../components/ProgramParts.tsx';
@@ -40,5 +40,6 @@ export function LiveConsole() {
     };
   }, [title, run]);
   const { state } = usePrinted(run);
-  return state.lines.length > 0 ? <LogLines lines={state.lines} live /> : null;
+  const newest = useMemo(() => state.tail.newest(), [state]);
+  return newest.lines.length > 0 ? <LogLines {...newest} live /> : null;
 }

@@ -1,8 +1,7 @@
 import { useCallback, useEffect, useRef, useState } from 'react';
 import { ApiError, request } from '../../api/client.ts';
-import { readLog, readProgram, type LogLine, type Program } from '../../api/program.ts';
+import { LogTail, readLog, readProgram, type LogLine, type Program } from '../../api/program.ts';
 import { serverEvents } from '../../api/sse.ts';
-import { linesAtOnce } from '../../components/ProgramParts.tsx';
 
 export type Running = {
   state: 'idle' | 'running' | 'ended' | 'stopped';
@@ -43,20 +42,14 @@ export function useProgram(): {
     abort.current = mine;
     const startedAt = Date.now();
     setRun({ ...idle, state: 'running', startedAt });
-    const all: LogLine[] = [];
-    let dropped = 0;
+    const tail = new LogTail();
     let timer: ReturnType<typeof setTimeout> | undefined;
     const set = (change: Partial<Running>) => {
       if (abort.current === mine) setRun((before) => ({ ...before, ...change }));
     };
-    /** A copy of the newest: the list itself goes on growing. */
-    const newest = () => {
-      const lines = all.slice(-linesAtOnce);
-      return { lines, before: dropped + all.length - lines.length };
-    };
     const draw = () => {
       timer = undefined;
-      set(newest());
+      set(tail.newest());
     };
     let program: Program | null = null;
     let problem: string | null = null;
@@ -69,8 +62,7 @@ export function useProgram(): {
       });
       for await (const { event, data } of serverEvents(response)) {
         if (event === 'log') {
-          all.push(readLog(JSON.parse(data)));
-          if (all.length >= 4 * linesAtOnce) dropped += all.splice(0, 2 * linesAtOnce).length;
+          tail.add(readLog(JSON.parse(data)));
           timer ??= setTimeout(draw, drawEveryMs);
         } else if (event === 'result') program = readProgram(JSON.parse(data));
         else if (event === 'error') problem = String(JSON.parse(data));
@@ -81,8 +73,8 @@ export function useProgram(): {
         problem = cause instanceof ApiError ? cause.message : 'The connection was lost';
     }
     clearTimeout(timer);
-    if (mine.signal.aborted && !program) set({ state: 'stopped', ...newest() });
-    else set({ state: 'ended', ...newest(), program, problem });
+    if (mine.signal.aborted && !program) set({ state: 'stopped', ...tail.newest() });
+    else set({ state: 'ended', ...tail.newest(), program, problem });
   }, []);
 
   // Shown at once, whatever is still on its way.

@@ -235,10 +235,11 @@ function Coding({ run, tookMs }: { run: RunDetail; tookMs: number }) {
 /** A program that still runs: what it prints, as it does. */
 function Console({ id }: { id: string }) {
   const { state } = usePrinted(id);
+  const newest = useMemo(() => state.tail.newest(), [state]);
   return (
     <Section title="Output">
-      {state.lines.length > 0 ? (
-        <LogLines lines={state.lines} live />
+      {newest.lines.length > 0 ? (
+        <LogLines {...newest} live />
       ) : (
         <p className="nothing">It has printed nothing yet.</p>
       )}
