@@ -425,6 +425,26 @@ test('the keyboard alone will do', limit, async () => {
   await context.close();
 });
 
+test('what is said before the line is there is sent when it is', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url);
+  let open = () => {};
+  const held = new Promise((done) => (open = done));
+  await page.routeWebSocket(/\/agents\//, async (socket) => {
+    await held;
+    socket.connectToServer();
+  });
+  await page.goto(cay.url + newPath());
+  await ask(page, 'Count customers by tier');
+  await page.getByText('Next: Count customers by tier').waitFor();
+  assert.equal(await answers(page).count(), 0);
+  open();
+  await settled(page);
+  assert.match(await answers(page).last().innerText(), /Gold: 3/);
+  assert.equal(await page.locator('.message[data-role=user]').count(), 1);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
 test('a lost line is said to be lost, and found again', limit, async () => {
   const relay = await startRelay(cay.url);
   const { context, page, problems } = await openPage(browser, relay.url, {

@@ -10,8 +10,8 @@ type Props = {
   text: string;
   setText: (text: string) => void;
   onSend: (text: string) => void;
-  /** While a turn runs. */
-  onQueue: (text: string) => void;
+  /** While a turn runs, or the line is not there yet. Without it nothing can be said now. */
+  onQueue?: (text: string) => void;
   onStop: () => void;
   /** The call behind the button. */
   curl?: ReactNode;
@@ -39,13 +39,16 @@ export function Composer(props: Props) {
     box?.focus();
   }
 
+  const say = connected && !busy ? onSend : onQueue;
+  const canSay = say !== undefined && text.trim() !== '';
   function send() {
-    if (!connected || text.trim() === '') return;
-    if (busy) onQueue(text.trim());
-    else onSend(text.trim());
+    if (!canSay) return;
+    say(text.trim());
     setText('');
   }
 
+  const hint = busy ? 'Say what comes next' : 'Ask the agent';
+  const away = onQueue ? 'Connecting' : 'Not connected';
   return (
     <form
       className="composer"
@@ -88,7 +91,7 @@ export function Composer(props: Props) {
         rows={1}
         dir="auto"
         aria-label="Message"
-        placeholder={!connected ? 'Not connected' : busy ? 'Say what comes next' : 'Ask the agent'}
+        placeholder={connected ? hint : away}
         value={text}
         maxLength={maxMessageChars}
         enterKeyHint="send"
@@ -106,11 +109,7 @@ export function Composer(props: Props) {
           Stop
         </button>
       ) : (
-        <button
-          type="submit"
-          className="button primary"
-          disabled={!connected || text.trim() === ''}
-        >
+        <button type="submit" className="button primary" disabled={!canSay}>
           <SendIcon />
           Send
         </button>

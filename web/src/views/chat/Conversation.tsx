@@ -231,7 +231,6 @@ function Frozen(props: FootProps & { messages: readonly UIMessage[] }) {
           text={draft}
           setText={setDraft}
           onSend={() => {}}
-          onQueue={() => {}}
           onStop={() => {}}
         />
       </div>
@@ -318,7 +317,7 @@ function Chat(props: ChatProps) {
     [setDraft],
   );
 
-  // What was said while a turn ran is sent when it has ended.
+  // What was said while a turn ran, or before the line was there, is sent when it can be.
   useEffect(() => {
     if (busy || !connected || queued === null) return;
     setQueued(null);

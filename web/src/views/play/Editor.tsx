@@ -34,6 +34,8 @@ import editorStyles from './editor.css?inline';
 
 type Props = {
   value: string;
+  /** Another number: the value is not what was written here, but takes its place. */
+  turn: number;
   onChange: (text: string) => void;
   onRun: () => void;
   typescript: boolean;
@@ -85,7 +87,8 @@ function styles(): CSSStyleSheet {
   return sheet;
 }
 
-export default function Editor({ value, onChange, onRun, typescript, names, mark }: Props) {
+export default function Editor(props: Props) {
+  const { value, turn, onChange, onRun, typescript, names, mark } = props;
   const host = useRef<HTMLDivElement>(null);
   const view = useRef<EditorView | null>(null);
   const language = useRef(new Compartment());
@@ -164,11 +167,12 @@ export default function Editor({ value, onChange, onRun, typescript, names, mark
     };
   }, []);
 
+  // Not at each value: one that comes back later than the next letter would take that letter away.
   useEffect(() => {
     const editor = view.current;
     if (!editor || editor.state.doc.toString() === value) return;
     editor.dispatch({ changes: { from: 0, to: editor.state.doc.length, insert: value } });
-  }, [value]);
+  }, [turn]);
 
   useEffect(() => {
     view.current?.dispatch({

@@ -66,6 +66,7 @@ function begin(): Form {
 /** A place to write a program and see it run. */
 export default function PlayView() {
   const [form, setForm] = useState(begin);
+  const [turn, setTurn] = useState(0);
   const latest = useRef(form);
   const [wrong, setWrong] = useState<string | null>(null);
   const { run, start, stop, show } = useProgram();
@@ -79,6 +80,12 @@ export default function PlayView() {
     setForm(latest.current);
     setWrong(null);
     writeKept(draftKey, JSON.stringify(latest.current));
+  };
+
+  /** A program that takes the place of what was written. */
+  const put = (part: Partial<Form>) => {
+    change(part);
+    setTurn((before) => before + 1);
   };
 
   // A run of another view is opened here by its id.
@@ -106,7 +113,7 @@ export default function PlayView() {
       const found = program !== null && program.code !== null;
       setWrong(found ? null : 'That run has no program to load.');
       if (!found) return false;
-      change(formOf(program));
+      put(formOf(program));
       show(program);
       return true;
     } catch (cause) {
@@ -128,6 +135,7 @@ export default function PlayView() {
             <Suspense fallback={<Loading what="Loading the editor" />}>
               <Editor
                 value={form.code}
+                turn={turn}
                 onChange={(code) => change({ code })}
                 onRun={() => void runIt()}
                 typescript={form.language === 'ts'}
@@ -162,7 +170,7 @@ export default function PlayView() {
                   value=""
                   onChange={(event) => {
                     const example = examples[Number(event.target.value)];
-                    if (example) change({ language: 'js', ...example.form });
+                    if (example) put({ language: 'js', ...example.form });
                   }}
                 >
                   <option value="">Examples</option>
