@@ -253,8 +253,7 @@ test('a kept theme is there before the page’s own code runs', limit, async () 
   await context.close();
 });
 
-// What is dark is as wide as what is light; axe.test.mjs looks at both.
-for (const [name, options] of Object.entries(viewports).filter(([it]) => it !== 'dark')) {
+for (const [name, options] of Object.entries(viewports)) {
   test(`nothing sticks out sideways: ${name}`, limit, async () => {
     const { context, page, problems } = await openPage(browser, cay.url, options);
     for (const path of paths.slice(1)) {

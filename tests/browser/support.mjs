@@ -16,7 +16,6 @@ export const patience = 20_000;
 
 export const viewports = {
   light: { viewport: { width: 1200, height: 900 }, colorScheme: 'light' },
-  dark: { viewport: { width: 1200, height: 900 }, colorScheme: 'dark' },
   phone: {
     viewport: { width: 320, height: 700 },
     colorScheme: 'light',
@@ -92,9 +91,17 @@ export async function assertFits(page, what) {
   assert.ok(width <= screen, `${what}: ${width} > ${screen}`);
 }
 
+/** A picture of the page for people; of one that is called light, another in the dark. */
 export async function screenshot(page, name) {
   mkdirSync(artifacts, { recursive: true });
-  await page.screenshot({ path: `${artifacts}web-${name}.png`, fullPage: true });
+  // As JPEG: a picture is to be looked at, and PNG takes ten times as long to make.
+  const picture = (of) =>
+    page.screenshot({ path: `${artifacts}web-${of}.jpg`, quality: 85, fullPage: true });
+  await picture(name);
+  if (!name.endsWith('-light')) return;
+  await page.emulateMedia({ colorScheme: 'dark' });
+  await picture(name.replace(/light$/, 'dark'));
+  await page.emulateMedia({ colorScheme: 'light' });
 }
 
 /** A TCP relay in front of the server: cut() drops every connection and refuses new ones. */
