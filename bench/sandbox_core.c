@@ -282,11 +282,12 @@ static void gone(struct client *c, struct guest *g) {
 
 /* ---- the table ---- */
 
-enum { PLAIN, EXEC, POOLED, FULL, BWRAP, CRUN, KINDS };
+enum { PLAIN, EXEC, POOLED, FULL, COLD, BWRAP, CRUN, KINDS };
 static const char *const names[KINDS] = {"plain fork+exec",
                                          "exec in a running sandbox",
                                          "pooled: create + first command",
                                          "full: create + run + destroy",
+                                         "the same, no box made ahead",
                                          "bubblewrap (no seccomp, no limits)",
                                          "crun (no seccomp, no limits)"};
 static int64_t times[KINDS][ROUNDS_MAX];
@@ -296,16 +297,28 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static void table(struct client *pooled, struct client *cold, int rounds, bool with_data,
-                  bool crun) {
+struct launchers {
+    struct client pooled; /* has locked boxes */
+    struct client full;   /* only blank ones, as always */
+    struct client cold;   /* none */
+};
+
+static void live_in(struct client *c, bool with_data) {
+    struct guest g;
+    create(c, &g, "full");
+    exec_in(&g, with_data, true);
+    gone(c, &g);
+}
+
+static void table(struct launchers *l, int rounds, bool with_data, bool crun) {
     struct guest live, g;
-    create(cold, &live, "live");
+    create(&l->cold, &live, "live");
     for (int i = 0; i < rounds; i++) {
         for (int k = 0; k < KINDS; k++) {
             if (k == CRUN && !crun)
                 continue;
-            if (k == POOLED)
-                (void)poll(NULL, 0, 12); /* the pool fills again */
+            if (k >= POOLED)
+                (void)poll(NULL, 0, 12); /* what is made ahead is made in nobody's time */
             int64_t t = clock_mono_ns();
             switch (k) {
             case PLAIN:
@@ -315,13 +328,14 @@ static void table(struct client *pooled, struct client *cold, int rounds, bool w
                 exec_in(&live, with_data, false);
                 break;
             case POOLED:
-                create(pooled, &g, "pooled");
+                create(&l->pooled, &g, "pooled");
                 exec_in(&g, with_data, false);
                 break;
             case FULL:
-                create(cold, &g, "full");
-                exec_in(&g, with_data, true);
-                gone(cold, &g);
+                live_in(&l->full, with_data);
+                break;
+            case COLD:
+                live_in(&l->cold, with_data);
                 break;
             case BWRAP:
                 run_process(with_data ? bwrap_data : bwrap_true, with_data);
@@ -331,10 +345,10 @@ static void table(struct client *pooled, struct client *cold, int rounds, bool w
             }
             times[k][i] = clock_mono_ns() - t;
             if (k == POOLED)
-                destroy(pooled, &g);
+                destroy(&l->pooled, &g);
         }
     }
-    destroy(cold, &live);
+    destroy(&l->cold, &live);
     /* p10 is what the code costs; the others tell what a busy machine makes of it. */
     (void)printf("\n%-38s %8s %8s %8s %8s %8s\n", with_data ? "sh: write 64 KiB, wc, cat" : "true",
                  "p10 ms", "p50 ms", "p90 ms", "x plain", "at p10");
@@ -417,7 +431,7 @@ static void cpu_cost(const char *program, int rounds, bool crun) {
     for (int k = 0; k < KINDS; k++) {
         struct client c;
         struct guest g;
-        if (k == POOLED || (k == CRUN && !crun))
+        if (k == POOLED || k == COLD || (k == CRUN && !crun))
             continue;
         struct client_options o = {.program = program, .max = 4};
         double zero = cpu_ms(), start = 0;
@@ -506,29 +520,33 @@ int main(int argc, char **argv) {
     plain_data[2] = bwrap_data[ARRAY_LEN(bwrap_data) - 2] = (char *)(uintptr_t)script;
     char *program = argv[1];
     struct err err = {0};
-    struct client pooled, cold;
+    static struct launchers l;
     struct client_options o = {.program = program, .pool = 4, .max = 128};
-    if (client_start(&pooled, &o, &err) < 0)
+    if (client_start(&l.pooled, &o, &err) < 0)
         die("start", &err);
-    o = (struct client_options){.program = program, .pool = 0, .max = 256};
-    if (client_start(&cold, &o, &err) < 0)
+    o = (struct client_options){.program = program, .max = 256};
+    if (client_start(&l.full, &o, &err) < 0)
+        die("start", &err);
+    o.uids = 2 * o.max;
+    if (client_start(&l.cold, &o, &err) < 0)
         die("start", &err);
     (void)printf("as %s, cgroup v%u (controllers %u), Landlock ABI %u, %d rounds, interleaved\n",
-                 cold.features.root ? "root" : "an ordinary user", cold.features.cgroup,
-                 cold.features.controllers, cold.features.landlock, rounds);
+                 l.cold.features.root ? "root" : "an ordinary user", l.cold.features.cgroup,
+                 l.cold.features.controllers, l.cold.features.landlock, rounds);
     bool crun = make_bundle();
     (void)printf("\n");
     cpu_cost(program, rounds, crun);
-    table(&pooled, &cold, rounds, false, crun);
-    table(&pooled, &cold, rounds / 2 ? rounds / 2 : 1, true, crun);
+    table(&l, rounds, false, crun);
+    table(&l, rounds / 2 ? rounds / 2 : 1, true, crun);
     (void)printf("\n");
     for (int i = 0; i < 3; i++) {
-        burst(&cold, "burst of 100 without a pool");
+        burst(&l.full, "burst of 100 without a pool");
         burst_others();
     }
-    idle(&cold);
-    client_stop(&pooled);
-    client_stop(&cold);
+    idle(&l.full);
+    client_stop(&l.pooled);
+    client_stop(&l.full);
+    client_stop(&l.cold);
     char *remove_bundle[] = {"/bin/rm", "-rf", bundle, NULL};
     if (crun)
         run_process(remove_bundle, false);

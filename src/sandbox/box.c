@@ -636,13 +636,15 @@ static int lock(struct maker *m) {
     return rc;
 }
 
-/* A sandbox for the pool is locked before it waits, because installing the filter costs as much as
- * a fork; it takes only specs that are box_spec_is_plain(). Another is shaped first. */
+/* A box for the pool is locked before it waits, because installing the filter costs as much as a
+ * fork; it takes only specs that are box_spec_is_plain(). Another is shaped first. */
 static int set_up(struct maker *m) {
     struct wire_frame f = {0};
     m->spec = (struct sandbox_spec){.disk_bytes = SANDBOX_DEFAULT_DISK,
                                     .disk_inodes = SANDBOX_DEFAULT_INODES};
-    bool early = m->p->pooled;
+    bool early = m->p->ahead == BOX_LOCKED;
+    if (m->p->ahead == BOX_BLANK)
+        init_prepare();
     int rc = early ? shape(m, &f) : take_spec(m, &f);
     if (rc == 0 && !early)
         rc = shape(m, &f);

@@ -11,6 +11,13 @@
 
 #include <sys/types.h>
 
+/* How far a box goes by itself before it waits for its spec. */
+enum box_ahead {
+    BOX_NOW,    /* its spec is on the way */
+    BOX_BLANK,  /* as far as every spec with its root goes */
+    BOX_LOCKED, /* to its end: it will get a plain spec */
+};
+
 struct box_params {
     const struct stage *stage;
     struct netns *netns;
@@ -18,8 +25,8 @@ struct box_params {
     const struct cgroups *cgroups;
     const struct cgroup_slot *slot;
     const char *root;
-    bool pooled; /* made ahead: it will get a plain spec */
-    uid_t uid;   /* as root: the host uid (and gid) of init; the guest has the next one */
+    enum box_ahead ahead;
+    uid_t uid; /* as root: the host uid (and gid) of init; the guest has the next one */
 };
 
 struct box {
@@ -29,7 +36,7 @@ struct box {
     int mounts;  /* its mount namespace, or -1: it ends when this is closed, not with the box */
 };
 
-/* True if a sandbox from the pool will do. */
+/* True if a locked box will do. */
 bool box_spec_is_plain(const struct sandbox_spec *s);
 /* Clones the child and lets it begin. It goes on by itself until it needs INIT_SETUP. */
 int box_spawn(const struct box_params *p, struct box *ret, struct err *err);

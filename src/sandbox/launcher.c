@@ -29,8 +29,9 @@
 #include <sys/wait.h>
 
 enum {
-    REFILL_QUIET_MS = 3, /* the pool is filled when the front has been silent this long */
+    REFILL_QUIET_MS = 3, /* what is made ahead is made when nothing happened for this long */
     POOL_FAILURES = 3,   /* then the pool is given up: something is wrong that will stay wrong */
+    BLANKS = 2,          /* boxes that stand ready for any spec, whatever the pool has */
     PIDS_MARGIN = 16,    /* for init and its workers */
     SWEEP_MS = 5000,
     LEFTOVER_BYTES = 8 << 20,
@@ -40,6 +41,7 @@ enum state { STATE_FREE, STATE_WARM, STATE_LIVE, STATE_DYING };
 
 struct launched {
     enum state state;
+    enum box_ahead ahead; /* of a warm one */
     char id[SANDBOX_ID_MAX];
     struct box box;
     struct cgroup_slot slot;
@@ -60,10 +62,13 @@ struct launcher {
     struct stage stage;
     struct netns netns;
     bool netns_failed;
-    struct launched *boxes; /* config.max of them */
-    size_t nwarm;
+    struct launched *boxes;
+    size_t nboxes;                /* config.max, and places for blanks */
+    size_t nwarm[BOX_LOCKED + 1]; /* by how far they are */
+    size_t nused;                 /* all but blanks: config.max at most */
     unsigned pool_failures;
     int64_t refill_at_ms;
+    bool refill_failed;
     int janitor; /* its end says that the launcher is gone */
     pid_t janitor_pid;
 };
@@ -93,7 +98,7 @@ static void reply_failed(struct launcher *l, uint64_t id, const struct err *err)
 /* ---- sandboxes ---- */
 
 static struct launched *find(struct launcher *l, const char *id) {
-    for (size_t i = 0; i < l->config.max; i++)
+    for (size_t i = 0; i < l->nboxes; i++)
         if (l->boxes[i].state == STATE_LIVE && strcmp(l->boxes[i].id, id) == 0)
             return &l->boxes[i];
     return NULL;
@@ -107,7 +112,7 @@ static uid_t uid_of(const struct launcher *l, const struct launched *s) {
  * next one in the same group would have to pay for it. */
 static struct launched *free_place(const struct launcher *l) {
     struct launched *last = NULL;
-    for (size_t i = 0; i < l->config.max; i++) {
+    for (size_t i = 0; i < l->nboxes; i++) {
         struct launched *s = &l->boxes[i];
         if (s->state != STATE_FREE)
             continue;
@@ -118,14 +123,23 @@ static struct launched *free_place(const struct launcher *l) {
     return last;
 }
 
-static int spawn(struct launcher *l, const char *root, bool pooled, struct launched **ret,
+static int check_room(const struct launcher *l, struct err *err) {
+    return l->nused < l->config.max
+               ? 0
+               : err_set(err, ERR_LIMIT, "there are already %u sandboxes, which is the limit",
+                         l->config.max);
+}
+
+static int spawn(struct launcher *l, const char *root, enum box_ahead ahead, struct launched **ret,
                  struct err *err) {
+    int rc = ahead == BOX_BLANK ? 0 : check_room(l, err);
+    if (rc < 0)
+        return rc;
     struct launched *s = free_place(l);
     if (!s)
-        return err_set(err, ERR_LIMIT, "there are already %u sandboxes, which is the limit",
-                       l->config.max);
+        return err_set(err, ERR_LIMIT, "there is no place for a sandbox");
     if (!s->slot_open) {
-        int rc = cgroup_slot_open(&l->cgroups, (unsigned)(s - l->boxes), &s->slot, err);
+        rc = cgroup_slot_open(&l->cgroups, (unsigned)(s - l->boxes), &s->slot, err);
         if (rc < 0)
             return rc;
         s->slot_open = true;
@@ -136,13 +150,15 @@ static int spawn(struct launcher *l, const char *root, bool pooled, struct launc
                            .cgroups = &l->cgroups,
                            .slot = &s->slot,
                            .root = root,
-                           .pooled = pooled,
+                           .ahead = ahead,
                            .uid = uid_of(l, s)};
-    int rc = box_spawn(&p, &s->box, err);
+    rc = box_spawn(&p, &s->box, err);
     if (rc < 0)
         return rc;
     s->state = STATE_WARM;
-    l->nwarm++;
+    s->ahead = ahead;
+    l->nwarm[ahead]++;
+    l->nused += ahead != BOX_BLANK;
     *ret = s;
     return 0;
 }
@@ -167,10 +183,11 @@ static void on_gone(struct launcher *l, struct launched *s, int status) {
     struct sandbox_stats st = {0};
     cgroup_slot_stats(&l->cgroups, &s->slot, &st);
     if (s->state == STATE_WARM) {
-        l->nwarm--;
+        l->nwarm[s->ahead]--;
         l->pool_failures++;
         log_warn("sandbox.pool", "error", "a ready sandbox ended by itself", "status", status);
     }
+    l->nused -= s->state != STATE_WARM || s->ahead != BOX_BLANK;
     s->state = STATE_FREE;
     fd_close(&s->box.channel);
     fd_close(&s->box.pidfd);
@@ -198,7 +215,7 @@ static void reap(struct launcher *l) {
         if (pid <= 0)
             return;
         on_helper_gone(l, pid);
-        for (size_t i = 0; i < l->config.max && l->boxes; i++)
+        for (size_t i = 0; i < l->nboxes; i++)
             if (l->boxes[i].state != STATE_FREE && l->boxes[i].box.pid == pid)
                 on_gone(l, &l->boxes[i], status);
     }
@@ -206,10 +223,10 @@ static void reap(struct launcher *l) {
 
 /* Everything ends: sandboxes, then their groups. The janitor stands by in case this does not. */
 static _Noreturn void leave(struct launcher *l, int status) {
-    for (size_t i = 0; l->boxes && i < l->config.max; i++)
+    for (size_t i = 0; i < l->nboxes; i++)
         if (l->boxes[i].state != STATE_FREE)
             kill_box(l, &l->boxes[i]);
-    for (size_t i = 0; l->boxes && i < l->config.max; i++)
+    for (size_t i = 0; i < l->nboxes; i++)
         if (l->boxes[i].state != STATE_FREE)
             while (waitpid(l->boxes[i].box.pid, NULL, 0) < 0 && errno == EINTR)
                 ;
@@ -284,7 +301,7 @@ static void on_helper_gone(struct launcher *l, pid_t pid) {
 /* The first sandbox is made at once: what is wrong with this host is said at the start. */
 static int probe(struct launcher *l, struct err *err) {
     struct launched *s;
-    int rc = spawn(l, "", false, &s, err);
+    int rc = spawn(l, "", BOX_NOW, &s, err);
     if (rc < 0)
         return rc;
     struct buf b;
@@ -309,7 +326,8 @@ static int probe(struct launcher *l, struct err *err) {
     kill_box(l, s);
     while (waitpid(s->box.pid, NULL, 0) < 0 && errno == EINTR)
         ;
-    l->nwarm--;
+    l->nwarm[BOX_NOW]--;
+    l->nused--;
     s->state = STATE_FREE;
     fd_close(&s->box.channel);
     fd_close(&s->box.pidfd);
@@ -364,8 +382,11 @@ static int configure(struct launcher *l, struct unpack *u, char *why, size_t why
         return rc;
     open_cgroups(l, why, why_size);
     cgroups_sweep_stale(&l->cgroups);
-    l->boxes = xcalloc(c->max, sizeof(*l->boxes));
-    for (size_t i = 0; i < c->max; i++)
+    l->nboxes = c->max + BLANKS;
+    if (geteuid() == 0)
+        l->nboxes = MIN(l->nboxes, (size_t)c->uid_count / 2);
+    l->boxes = xcalloc(l->nboxes, sizeof(*l->boxes));
+    for (size_t i = 0; i < l->nboxes; i++)
         l->boxes[i].box = (struct box){.pidfd = -1, .channel = -1, .mounts = -1};
     if (l->cgroups.version != SANDBOX_CGROUP_NONE)
         rc = start_janitor(l, err);
@@ -411,11 +432,29 @@ static void on_config(struct launcher *l, struct wire_frame *f, struct unpack *u
 
 /* ---- requests ---- */
 
-static struct launched *take_warm(struct launcher *l) {
-    for (size_t i = 0; i < l->config.max; i++)
-        if (l->boxes[i].state == STATE_WARM)
+static struct launched *find_warm(struct launcher *l, enum box_ahead ahead) {
+    for (size_t i = 0; l->nwarm[ahead] > 0 && i < l->nboxes; i++)
+        if (l->boxes[i].state == STATE_WARM && l->boxes[i].ahead == ahead)
             return &l->boxes[i];
     return NULL;
+}
+
+/* The one that is furthest: locked, blank, or made now. */
+static int take_box(struct launcher *l, const struct sandbox_spec *spec, struct launched **ret,
+                    struct err *err) {
+    struct launched *s = box_spec_is_plain(spec) ? find_warm(l, BOX_LOCKED) : NULL;
+    int rc = 0;
+    if (!s && *spec->root == 0 && (s = find_warm(l, BOX_BLANK))) {
+        rc = check_room(l, err);
+        l->nused += rc == 0;
+    } else if (!s) {
+        rc = spawn(l, spec->root, BOX_NOW, &s, err);
+    }
+    if (rc < 0)
+        return rc;
+    l->nwarm[s->ahead]--;
+    *ret = s;
+    return 0;
 }
 
 static int clone_binds(struct launcher *l, const struct launched *s,
@@ -467,12 +506,11 @@ static int create(struct launcher *l, struct wire_frame *f, const struct sandbox
         return err_set(err, ERR_CONFLICT, "sandbox '%s' exists", spec->id);
     if (strlen(spec->hostname) > 63)
         return err_set(err, ERR_BAD_REQUEST, "a host name has at most 63 bytes");
-    struct launched *s = box_spec_is_plain(spec) ? take_warm(l) : NULL;
-    int rc = s ? 0 : spawn(l, spec->root, false, &s, err);
+    struct launched *s;
+    int rc = take_box(l, spec, &s, err);
     if (rc < 0)
         return rc;
     rc = hand_out(l, s, spec, f, err);
-    l->nwarm--;
     s->state = STATE_DYING;
     s->destroy_asked = false;
     memcpy(s->id, spec->id, n + 1);
@@ -576,20 +614,48 @@ static void on_frame(struct launcher *l, struct wire_frame *f) {
 
 /* ---- the loop ---- */
 
-static bool pool_is_short(const struct launcher *l) {
-    return l->configured && l->nwarm < l->config.pool && l->pool_failures < POOL_FAILURES;
+/* What is made ahead, the most wanted first. */
+enum need { NEED_NOTHING, NEED_BLANK_NOW, NEED_LOCKED, NEED_BLANK, NEED_NETNS };
+
+static enum need next_need(const struct launcher *l) {
+    bool boxes = l->configured && l->pool_failures < POOL_FAILURES;
+    bool blank = boxes && l->nwarm[BOX_BLANK] < l->nboxes - l->config.max;
+    if (blank && l->nwarm[BOX_BLANK] + l->nwarm[BOX_LOCKED] == 0 && !l->refill_failed)
+        return NEED_BLANK_NOW;
+    if (boxes && l->nwarm[BOX_LOCKED] < l->config.pool && l->nused < l->config.max)
+        return NEED_LOCKED;
+    if (blank)
+        return NEED_BLANK;
+    bool netns = l->configured && !l->netns_failed && netns_is_short(&l->netns);
+    return netns ? NEED_NETNS : NEED_NOTHING;
 }
 
-static void refill(struct launcher *l) {
+/* Later, while something happens: whatever runs has the processors first. But where nothing is left
+ * one is made beside what runs, for whoever makes sandboxes one after the other. */
+static int need_timeout(const struct launcher *l, enum need need) {
+    if (need == NEED_NOTHING)
+        return -1;
+    int64_t left = need == NEED_BLANK_NOW ? 0 : l->refill_at_ms - clock_mono_ms();
+    return left > 0 ? (int)left : 0;
+}
+
+static void delay_refill(struct launcher *l, int ms) {
+    int64_t at = clock_mono_ms() + ms;
+    if (l->refill_at_ms < at)
+        l->refill_at_ms = at;
+}
+
+static void refill(struct launcher *l, enum box_ahead ahead) {
     struct launched *s;
     struct err err;
-    if (spawn(l, "", true, &s, &err) < 0) {
-        if (err.code != ERR_LIMIT) {
-            l->pool_failures++;
-            log_warn("sandbox.pool", "error", err.message);
-        }
-        l->refill_at_ms = clock_mono_ms() + 1000;
+    l->refill_failed = spawn(l, "", ahead, &s, &err) < 0;
+    if (!l->refill_failed)
+        return;
+    if (err.code != ERR_LIMIT) {
+        l->pool_failures++;
+        log_warn("sandbox.pool", "error", err.message);
     }
+    delay_refill(l, 1000);
 }
 
 static void stock(struct launcher *l) {
@@ -598,6 +664,13 @@ static void stock(struct launcher *l) {
         l->netns_failed = true; /* then each sandbox makes its own, and says why it cannot */
         log_warn("sandbox.netns", "error", err.message);
     }
+}
+
+static void meet(struct launcher *l, enum need need) {
+    if (need == NEED_NETNS)
+        stock(l);
+    else if (need != NEED_NOTHING)
+        refill(l, need == NEED_LOCKED ? BOX_LOCKED : BOX_BLANK);
 }
 
 static void drain(struct launcher *l) {
@@ -610,9 +683,7 @@ static void drain(struct launcher *l) {
         log_error("sandbox.control", "error", err.message);
         leave(l, 1);
     }
-    int64_t quiet = clock_mono_ms() + REFILL_QUIET_MS;
-    if (l->refill_at_ms < quiet)
-        l->refill_at_ms = quiet;
+    delay_refill(l, REFILL_QUIET_MS);
 }
 
 static int prepare(struct launcher *l) {
@@ -647,6 +718,7 @@ static void on_signals(struct launcher *l) {
         if (si[i].ssi_signo != SIGCHLD)
             leave(l, 0);
     reap(l);
+    delay_refill(l, REFILL_QUIET_MS);
 }
 
 int launcher_run(int control) {
@@ -660,21 +732,12 @@ int launcher_run(int control) {
     for (;;) {
         struct pollfd p[2] = {{.fd = control, .events = POLLIN},
                               {.fd = l.signals, .events = POLLIN}};
-        int timeout = -1;
-        bool netns_short = l.configured && !l.netns_failed && netns_is_short(&l.netns);
-        if (netns_short) {
-            timeout = 0;
-        } else if (pool_is_short(&l)) {
-            int64_t left = l.refill_at_ms - clock_mono_ms();
-            timeout = left > 0 ? (int)left : 0;
-        }
-        int n = poll(p, 2, timeout);
+        enum need need = next_need(&l);
+        int n = poll(p, 2, need_timeout(&l, need));
         if (n < 0 && errno != EINTR)
             leave(&l, 1);
-        if (n == 0 && netns_short)
-            stock(&l);
-        else if (n == 0 && pool_is_short(&l))
-            refill(&l);
+        if (n == 0)
+            meet(&l, need);
         if (n > 0 && p[1].revents)
             on_signals(&l);
         struct err err;

@@ -74,7 +74,7 @@ int client_start(struct client *c, const struct client_options *o, struct err *e
     struct sandbox_config config = {.pool = o->pool,
                                     .max = o->max ? o->max : 64,
                                     .uid_base = 200000,
-                                    .uid_count = 65536,
+                                    .uid_count = o->uids ? o->uids : 65536,
                                     .state_dir = (char *)(uintptr_t)o->state_dir,
                                     .roots = o->roots,
                                     .nroots = o->nroots};

@@ -13,6 +13,7 @@ struct client_options {
     const char *program;
     uid_t uid; /* 0: as the caller; else the launcher runs as this ordinary user */
     uint32_t pool, max;
+    uint32_t uids; /* that the launcher may give away; 2 * max leave none for boxes made ahead */
     const char *without; /* CAY_SANDBOX_WITHOUT */
     char *const *env;    /* more environment for the launcher */
     struct sandbox_root *roots;

@@ -1051,6 +1051,80 @@ static void too_many_sandboxes_are_refused_by_name(void **state) {
     client_stop(&c);
 }
 
+enum { BLANKS = 2 };
+
+/* The boxes of a launcher: those of its children that are the first of a pid namespace. */
+static size_t boxes_of(pid_t launcher, pid_t *out, size_t max) {
+    char path[64], text[4096];
+    size_t n = 0;
+    (void)snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)launcher, (int)launcher);
+    _cleanup_(buf) struct buf list;
+    buf_init(&list, 65536);
+    if (fd_read_file(AT_FDCWD, path, &list, NULL) < 0 || !buf_add_char(&list, 0))
+        return 0;
+    for (char *p = list.data, *end; *p && n < max; p = *end == ' ' ? end + 1 : end) {
+        long pid = strtol(p, &end, 10);
+        (void)snprintf(path, sizeof(path), "/proc/%ld/status", pid);
+        _cleanup_(close) int fd = open(path, O_RDONLY | O_CLOEXEC);
+        ssize_t k = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+        text[k > 0 ? k : 0] = 0;
+        int outer = 0, inner = 0;
+        const char *ns = strstr(text, "NSpid:");
+        if (ns && sscanf(ns, "NSpid: %d %d", &outer, &inner) == 2 && inner == 1)
+            out[n++] = (pid_t)pid;
+    }
+    return n;
+}
+
+static void boxes_are(pid_t launcher, size_t want, pid_t *out, size_t max) {
+    size_t n = 0;
+    for (int i = 0; i < 1000 && (n = boxes_of(launcher, out, max)) != want; i++)
+        (void)poll(NULL, 0, 10);
+    assert_int_equal(n, want);
+}
+
+static pid_t pid_of(const struct guest *g) {
+    char path[64];
+    (void)snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", g->pidfd);
+    _cleanup_(buf) struct buf b;
+    buf_init(&b, 4096);
+    OK(fd_read_file(AT_FDCWD, path, &b, &err));
+    assert_true(buf_add_char(&b, 0));
+    return (pid_t)number_after(b.data, "\nPid:");
+}
+
+static void a_blank_box_takes_any_spec_and_no_place(void **state) {
+    (void)state;
+    struct client c;
+    start_client(&c, (struct client_options){.max = 2});
+    struct guest g[3];
+    pid_t blanks[8];
+    boxes_are(c.pid, BLANKS, blanks, 8);
+    struct sandbox_spec spec = {.id = "a", .hostname = "other", .disk_bytes = 3 * MIB};
+    OK(client_create(&c, &spec, NULL, &g[0], &err));
+    assert_true(pid_of(&g[0]) == blanks[0] || pid_of(&g[0]) == blanks[1]);
+    assert_string_equal(
+        sh(&g[0], "hostname; df --output=size -BM /work | tail -1 | tr -d ' '", NULL), "other\n3M");
+    spec.id = "b";
+    OK(client_create(&c, &spec, NULL, &g[1], &err));
+    boxes_are(c.pid, 2 + BLANKS, blanks, 8);
+    spec.id = "c";
+    assert_int_equal(client_create(&c, &spec, NULL, &g[2], &err), -ERR_LIMIT);
+    assert_non_null(strstr(err.message, "2 sandboxes"));
+    OK(client_destroy(&c, &g[0], &err));
+    OK(client_create(&c, &spec, NULL, &g[2], &err));
+    for (size_t i = 0; i < 2 + BLANKS; i++) /* a blank that is killed is made again */
+        if (blanks[i] != pid_of(&g[1]) && blanks[i] != pid_of(&g[2])) {
+            (void)kill(blanks[i], SIGKILL);
+            break;
+        }
+    boxes_are(c.pid, 2 + BLANKS, blanks, 8);
+    assert_string_equal(sh(&g[1], "echo well", NULL), "well");
+    guest_close(&g[1]);
+    guest_close(&g[2]);
+    client_stop(&c);
+}
+
 static void a_paused_sandbox_stands_still(void **state) {
     (void)state;
     struct guest g = make((struct sandbox_spec){0});
@@ -1758,12 +1832,20 @@ static void no_descriptor_or_process_leaks_in_the_launcher(void **state) {
     char path[64];
     (void)snprintf(path, sizeof(path), "/proc/%d/fd", (int)client.pid);
     int first = 0;
+    pid_t blanks[16];
+    struct guest some[4]; /* a place that was used once keeps the descriptors of its groups */
+    for (size_t i = 0; i < ARRAY_LEN(some); i++)
+        some[i] = make((struct sandbox_spec){.id = (char *[]){"a", "b", "c", "d"}[i]});
+    boxes_are(client.pid, ARRAY_LEN(some) + BLANKS, blanks, 16);
+    for (size_t i = 0; i < ARRAY_LEN(some); i++)
+        done(&some[i]);
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < 40; i++) {
             struct guest g = make((struct sandbox_spec){.egress = i % 2 == 0});
             (void)sh(&g, "true", NULL);
             done(&g);
         }
+        boxes_are(client.pid, BLANKS, blanks, 16);
         if (round == 0)
             first = count_entries(path);
     }
@@ -1919,6 +2001,7 @@ int main(int argc, char **argv) {
         T(a_root_file_system_can_be_a_folder_or_an_archive),
         T(a_pool_gives_the_same_sandbox_sooner),
         T(too_many_sandboxes_are_refused_by_name),
+        T(a_blank_box_takes_any_spec_and_no_place),
         T(a_paused_sandbox_stands_still),
         T(what_a_sandbox_used_is_told),
         T(a_fork_bomb_hits_its_limit),
