@@ -267,6 +267,8 @@ static int warm_up(struct maker *m, int tree) {
     int keep[] = {m->channel, tree};
     if (rc == 0)
         rc = keep_only(m, keep, 2);
+    if (rc == 0)
+        rc = lockdown_bounding(&m->err); /* while the launcher maps the ids */
     struct wire_frame f;
     if (rc == 0)
         rc = wait_frame(m, INIT_GO, &f);
@@ -279,8 +281,6 @@ static int warm_up(struct maker *m, int tree) {
         rc = build_world(m, tree);
     if (rc == 0)
         rc = null_streams(m);
-    if (rc == 0)
-        rc = lockdown_bounding(&m->err);
     static const char *const writable[] = {"/work", "/tmp", "/var/tmp", "/home", "/dev/shm"};
     if (rc == 0)
         rc = lockdown_ruleset(m->p->lockdown, writable, ARRAY_LEN(writable), &m->ruleset, &m->err);

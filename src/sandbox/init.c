@@ -64,7 +64,7 @@ struct init {
     const struct init_options *o;
     struct init_command commands[SANDBOX_EXECS_MAX];
     size_t ncommands;
-    struct result *results; /* one for each place in commands */
+    struct result *results; /* one for each place in commands, from the first file worker on */
     int signals;
     int timer;
     struct watch *watch;
@@ -173,7 +173,7 @@ static void command_ended(struct init *in, struct init_command *j, int status,
     if (j->start >= 0)
         look_at_start(in, j); /* all ends of the pipe are closed now: it has its answer */
     struct init_command was = *j;
-    struct result *r = &in->results[j - in->commands];
+    const size_t at = (size_t)(j - in->commands);
     start_free(steal_ptr(&j->from));
     j->pid = 0;
     in->ncommands--;
@@ -186,10 +186,11 @@ static void command_ended(struct init *in, struct init_command *j, int status,
         (void)err_set(&err, ERR_CANCELLED, "the file operation was killed");
         reply_error(in, was.id, &err);
     } else if (WEXITSTATUS(status) != 0) {
+        struct result *r = &in->results[at];
         r->err.message[sizeof(r->err.message) - 1] = 0;
         reply_error(in, was.id, &r->err);
     } else {
-        reply_ok(in, was.id, r->value);
+        reply_ok(in, was.id, in->results[at].value);
     }
 }
 
@@ -703,11 +704,23 @@ static void on_signal(struct init *in, struct wire_frame *f, struct unpack *u) {
 
 /* ---- files ---- */
 
+static bool map_results(struct init *in, struct err *err) {
+    if (in->results)
+        return true;
+    void *p = mmap(NULL, SANDBOX_EXECS_MAX * sizeof(struct result), PROT_READ | PROT_WRITE,
+                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        (void)err_sys(err, "start a file worker");
+    else
+        in->results = p;
+    return in->results != NULL;
+}
+
 /* Work that may take long runs in a process of its own, as the guest. */
 static pid_t fork_worker(struct init *in, uint64_t id, struct result **ret) {
     struct err err = {0};
     struct init_command *j = find_command(in, id) ? NULL : free_place(in, &err);
-    if (!j) {
+    if (!j || !map_results(in, &err)) {
         if (!err.code)
             (void)err_set(&err, ERR_CONFLICT, "this id is running");
         reply_error(in, id, &err);
@@ -989,8 +1002,7 @@ static int rehearse(void *arg) {
     return 0;
 }
 
-void init_prepare(void) {
-    struct init *in = &instance;
+static void take_signals(struct init *in) {
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
@@ -998,13 +1010,15 @@ void init_prepare(void) {
     sigaddset(&set, SIGUSR2);
     struct sigaction ignore = {.sa_handler = SIG_IGN};
     (void)sigaction(SIGPIPE, &ignore, NULL);
-    in->results = mmap(NULL, SANDBOX_EXECS_MAX * sizeof(struct result), PROT_READ | PROT_WRITE,
-                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     in->signals = sigprocmask(SIG_SETMASK, &set, NULL) < 0
                       ? -1
                       : signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (in->results == MAP_FAILED || in->signals < 0)
+    if (in->signals < 0)
         _exit(1);
+}
+
+void init_prepare(void) {
+    take_signals(&instance);
     /* The first child of a new process pays for pages that are touched the first time. Whoever
      * prepares ahead lets nobody pay. */
     static _Alignas(16) char stack[4096];
@@ -1037,7 +1051,7 @@ static void on_starts(struct init *in) {
 _Noreturn void init_run(const struct init_options *o) {
     struct init *in = &instance;
     if (in->signals < 0)
-        init_prepare();
+        take_signals(in);
     in->o = o;
     if (fd_set_nonblock(o->channel, true) < 0)
         _exit(1);

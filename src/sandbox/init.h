@@ -20,7 +20,7 @@ struct init_options {
     bool no_suid;         /* a host folder is bound writable */
 };
 
-/* What can be done before the spec is known. */
+/* What can be done before the spec is known, by a box that is made ahead. */
 void init_prepare(void);
 _Noreturn void init_run(const struct init_options *o);
 

@@ -46,6 +46,7 @@ struct launched {
     struct box box;
     struct cgroup_slot slot;
     bool slot_open;
+    bool leftover; /* there was something in its group after its end */
     bool frozen;
     uint64_t destroy_id; /* the request that waits for the end */
     bool destroy_asked;
@@ -116,7 +117,7 @@ static struct launched *free_place(const struct launcher *l) {
         struct launched *s = &l->boxes[i];
         if (s->state != STATE_FREE)
             continue;
-        if (!s->slot_open || cgroup_slot_memory(&l->cgroups, &s->slot) < LEFTOVER_BYTES)
+        if (!s->leftover || cgroup_slot_memory(&l->cgroups, &s->slot) < LEFTOVER_BYTES)
             return s;
         last = s;
     }
@@ -203,6 +204,7 @@ static void on_gone(struct launcher *l, struct launched *s, int status) {
             reply(l, SANDBOX_DONE, s->destroy_id, NULL);
     }
     let_go(l, &s->box.mounts);
+    s->leftover = st.memory_bytes >= LEFTOVER_BYTES;
     cgroup_slot_reset(&l->cgroups, &s->slot, &st);
 }
 
