@@ -62,7 +62,6 @@ struct launcher {
     struct lockdown lockdown;
     struct stage stage;
     struct netns netns;
-    bool netns_failed;
     struct launched *boxes;
     size_t nboxes;                /* config.max, and places for blanks */
     size_t nwarm[BOX_LOCKED + 1]; /* by how far they are */
@@ -235,6 +234,7 @@ static _Noreturn void leave(struct launcher *l, int status) {
     cgroups_sweep_own(&l->cgroups, SWEEP_MS);
     fd_close(&l->janitor);
     fd_close(&l->stage.binder);
+    fd_close(&l->netns.maker);
     while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
         ;
     _exit(status);
@@ -284,14 +284,16 @@ static int start_janitor(struct launcher *l, struct err *err) {
     return 0;
 }
 
-/* The janitor is made again. The binder cannot be: it sees mounts that the launcher has left
- * behind. So the next launcher takes over, rather than one that can bind nothing. */
+/* The janitor and the maker are made again. The binder cannot be: it sees mounts that the launcher
+ * has left behind. So the next launcher takes over, rather than one that can bind nothing. */
 static void on_helper_gone(struct launcher *l, pid_t pid) {
     struct err err;
     if (pid == l->stage.binder_pid) {
         log_error("sandbox.binder", "error", "it was killed: the launcher starts again");
         leave(l, 1);
     }
+    if (pid == l->netns.maker_pid && netns_start_maker(&l->netns, &err) < 0)
+        log_warn("sandbox.netns", "error", err.message);
     if (pid != l->janitor_pid)
         return;
     fd_close(&l->janitor);
@@ -617,7 +619,7 @@ static void on_frame(struct launcher *l, struct wire_frame *f) {
 /* ---- the loop ---- */
 
 /* What is made ahead, the most wanted first. */
-enum need { NEED_NOTHING, NEED_BLANK_NOW, NEED_LOCKED, NEED_BLANK, NEED_NETNS };
+enum need { NEED_NOTHING, NEED_BLANK_NOW, NEED_LOCKED, NEED_BLANK };
 
 static enum need next_need(const struct launcher *l) {
     bool boxes = l->configured && l->pool_failures < POOL_FAILURES;
@@ -626,10 +628,7 @@ static enum need next_need(const struct launcher *l) {
         return NEED_BLANK_NOW;
     if (boxes && l->nwarm[BOX_LOCKED] < l->config.pool && l->nused < l->config.max)
         return NEED_LOCKED;
-    if (blank)
-        return NEED_BLANK;
-    bool netns = l->configured && !l->netns_failed && netns_is_short(&l->netns);
-    return netns ? NEED_NETNS : NEED_NOTHING;
+    return blank ? NEED_BLANK : NEED_NOTHING;
 }
 
 /* Later, while something happens: whatever runs has the processors first. But where nothing is left
@@ -658,21 +657,6 @@ static void refill(struct launcher *l, enum box_ahead ahead) {
         log_warn("sandbox.pool", "error", err.message);
     }
     delay_refill(l, 1000);
-}
-
-static void stock(struct launcher *l) {
-    struct err err;
-    if (netns_refill(&l->netns, &err) < 0) {
-        l->netns_failed = true; /* then each sandbox makes its own, and says why it cannot */
-        log_warn("sandbox.netns", "error", err.message);
-    }
-}
-
-static void meet(struct launcher *l, enum need need) {
-    if (need == NEED_NETNS)
-        stock(l);
-    else if (need != NEED_NOTHING)
-        refill(l, need == NEED_LOCKED ? BOX_LOCKED : BOX_BLANK);
 }
 
 static void drain(struct launcher *l) {
@@ -725,7 +709,8 @@ static void on_signals(struct launcher *l) {
 
 int launcher_run(int control) {
     static struct launcher l;
-    l = (struct launcher){.control = control, .janitor = -1, .stage = {.binder = -1}};
+    l = (struct launcher){
+        .control = control, .janitor = -1, .stage = {.binder = -1}, .netns = {.maker = -1}};
     wire_reader_init(&l.reader, SANDBOX_CONTROL_MAX);
     if (prepare(&l) < 0) {
         log_error("sandbox.start", "error", strerror(errno));
@@ -738,8 +723,8 @@ int launcher_run(int control) {
         int n = poll(p, 2, need_timeout(&l, need));
         if (n < 0 && errno != EINTR)
             leave(&l, 1);
-        if (n == 0)
-            meet(&l, need);
+        if (n == 0 && need != NEED_NOTHING)
+            refill(&l, need == NEED_LOCKED ? BOX_LOCKED : BOX_BLANK);
         if (n > 0 && p[1].revents)
             on_signals(&l);
         struct err err;
