@@ -408,6 +408,9 @@ test('roots and binds are handed out by name', async (t) => {
   await box.end();
   assert.equal((await call(cay, 'POST', '/v1/sandboxes', { binds: [{ name: 'shared', path: '/mnt/s', mode: 'rw' }] })).status, 403);
   assert.equal((await call(cay, 'POST', '/v1/sandboxes', { binds: [{ name: 'shared', path: '/mnt/s' }] }, key)).status, 403);
+  // A file is on its way before the box is there: what keeps the box from coming is what is said.
+  const nowhere = await call(cay, 'POST', '/v1/sandboxes', { files: [{ path: '/work/a', content: 'x' }], binds: [{ name: 'shared', path: '/usr/none/x' }] });
+  assert.match(nowhere.json.error.message, /^bind path '\/usr\/none\/x'/);
 });
 
 test('kill -9 of the server: nothing runs on, the next start says interrupted', async (t) => {

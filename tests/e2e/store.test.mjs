@@ -119,6 +119,32 @@ test('a full disk is said, with what to do, and the server goes on when there is
   assert.ok(record.duration_ms < 10_000);
 });
 
+test('a sandbox that a full disk has no room to write down is neither there nor remembered', { skip: notRoot }, async (t) => {
+  const { cay, fill, free } = await withSmallDisk(t);
+  const made = [];
+  const make = async () => {
+    const answer = await request(cay, '/v1/sandboxes', { method: 'POST', body: JSON.stringify({ env: { FILLS: 'x'.repeat(20_000) } }) });
+    if (answer.status === 201) made.push(answer.json().id);
+    return answer;
+  };
+  const running = async () => (await request(cay, '/v1/status')).json().sandboxes.running;
+  await make();
+  fill();
+  const refused = await until(async () => {
+    const answer = await make();
+    return answer.status !== 201 && answer;
+  }, 'a full log');
+  assert.equal(refused.status, 507, refused.body);
+  await until(async () => (await running()) === made.length, 'the boxes that were told of, and no other');
+  const first = `/v1/sandboxes/${made[0]}`;
+  assert.equal((await request(cay, first, { method: 'DELETE' })).status, 204);
+  free();
+  await until(async () => (await make()).status === 201, 'a sandbox when there is room');
+  await until(async () => (await request(cay, first)).json().status === 'stopped', 'an end that is written down late, after all before it');
+  const known = (await request(cay, '/v1/sandboxes?limit=100')).json().sandboxes.map((s) => s.id);
+  assert.deepEqual(known.sort(), made.sort());
+});
+
 test('a database of a program on a full disk does not blame its own limit', { skip: notRoot }, async (t) => {
   const { cay, fill, free } = await withSmallDisk(t);
   const code = `export default async (env) => { try { await env.db.execute("CREATE TABLE IF NOT EXISTS t (x)");

@@ -121,7 +121,8 @@ static int teardown(void **state) {
 }
 
 static struct sandbox_box *make(struct seen *s, const char *how) {
-    static const struct sandbox_box_callbacks callbacks = {on_ready, on_failed, on_exited};
+    static const struct sandbox_box_callbacks callbacks = {
+        .on_ready = on_ready, .on_failed = on_failed, .on_exited = on_exited};
     struct sandbox_spec spec = {.id = (char *)(uintptr_t)how};
     struct err err;
     *s = (struct seen){0};
@@ -293,7 +294,8 @@ static void an_init_that_does_not_answer_is_ended(void **state) {
         &err));
     must_be_ended(&s, 9);
     assert_int_equal(s.answer.code, ERR_TIMEOUT);
-    static const struct sandbox_box_callbacks callbacks = {on_ready, on_failed, on_exited};
+    static const struct sandbox_box_callbacks callbacks = {
+        .on_ready = on_ready, .on_failed = on_failed, .on_exited = on_exited};
     struct sandbox_spec spec = {.id = (char *)"mute"}; /* not even a greeting */
     s = (struct seen){0};
     assert_non_null(sandbox_box_create(host, &spec, NULL, &callbacks, &s, &err));
@@ -344,7 +346,8 @@ static void errors_have_codes_for_guests(void **state) {
 
 static void why_it_failed_is_heard_though_its_end_comes_first(void **state) {
     (void)state;
-    static const struct sandbox_box_callbacks callbacks = {on_ready, on_failed, on_exited};
+    static const struct sandbox_box_callbacks callbacks = {
+        .on_ready = on_ready, .on_failed = on_failed, .on_exited = on_exited};
     struct seen first;
     sandbox_box_destroy(make(&first, "fine")); /* it listens */
     turn(&first.over, &first.over);

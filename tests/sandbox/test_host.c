@@ -95,7 +95,8 @@ static void on_exited(void *ctx, const struct sandbox_stats *stats, const struct
         s->err = *err;
 }
 
-static const struct sandbox_box_callbacks box_callbacks = {on_ready, on_failed, on_exited};
+static const struct sandbox_box_callbacks box_callbacks = {
+    .on_ready = on_ready, .on_failed = on_failed, .on_exited = on_exited};
 
 static struct sandbox_box *ask(struct seen *s, struct sandbox_spec spec) {
     struct err err;

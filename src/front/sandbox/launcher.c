@@ -464,6 +464,8 @@ static void on_created(struct sandbox_launcher *h, struct wire_frame *f) {
     if (b->destroying || b->err.code) {
         b->destroying = false;
         sandbox_box_destroy(b);
+    } else if (b->callbacks.on_coming) {
+        b->callbacks.on_coming(b->ctx);
     }
 }
 
@@ -663,7 +665,7 @@ struct sandbox_box *sandbox_box_create(struct sandbox_launcher *h, const struct 
 
 bool box_send(struct sandbox_box *b, uint16_t type, uint64_t id, const struct buf *payload,
               const int *fds, size_t nfds) {
-    return b->state == BOX_READY && !b->destroying && b->channel && !payload->full &&
+    return b->state != BOX_ASKED && !b->destroying && b->channel && !payload->full &&
            channel_send(b->channel, &(struct wire_out){.type = type,
                                                        .id = id,
                                                        .pieces = {{payload->data, payload->len}},

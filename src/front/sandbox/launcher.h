@@ -55,6 +55,8 @@ struct sandbox_box_callbacks {
     /* It was ready and has ended, however that came: err NULL if it was asked to. stats are zero
      * when the launcher ended too. The pointer is dead afterwards. */
     void (*on_exited)(void *ctx, const struct sandbox_stats *stats, const struct err *err);
+    /* It takes requests, and answers them when it is ready; may be NULL. */
+    void (*on_coming)(void *ctx);
 };
 
 /* NULL with err if it cannot even be asked for; no callback comes before this has returned.

@@ -40,6 +40,7 @@ struct setup {
     json_t *files; /* list, or NULL */
     size_t file;   /* the next */
     char *content; /* of the file that is being written */
+    bool begun;    /* the box was ready */
     size_t len, at;
     int snapshot; /* an archive to restore, or -1 */
     struct sandbox_command *restore;
@@ -69,7 +70,9 @@ void sandbox_request_finish(struct sandbox_request *p);
 
 /* --- setup.c --- */
 
-/* The box is there: listener as sandbox_box_callbacks has it. */
+/* The box is coming, and takes a file meanwhile. */
+void setup_ahead(struct sandbox *s);
+/* It is there: listener as sandbox_box_callbacks has it. */
 void setup_begin(struct sandbox *s, int listener);
 void setup_free(struct setup *u);
 /* What it takes to be made ready did not work: it ends. */

@@ -116,7 +116,7 @@ static void bury(struct sandbox *s, const struct err *why) {
     if (err.code)
         (void)json_object_set_new(s->doc, "error", error_object(&err));
     struct err ignored;
-    if (record_put(s, status, clock_wall_ms(), &ignored) < 0)
+    if (!s->unwritten && record_put(s, status, clock_wall_ms(), &ignored) < 0)
         log_error("sandbox.record", "sandbox", s->id, "error", ignored.message);
     s->all->ended++;
     struct sandbox **at = &all->list;
@@ -144,6 +144,10 @@ static void bury(struct sandbox *s, const struct err *why) {
 
 static void on_box_ready(void *ctx, int listener) {
     setup_begin(ctx, listener);
+}
+
+static void on_box_coming(void *ctx) {
+    setup_ahead(ctx);
 }
 
 static void on_box_failed(void *ctx, const struct err *err) {
@@ -188,6 +192,14 @@ void sandbox_drop_maker(struct sandbox *s) {
     sandbox_give_up(s, &err);
 }
 
+/* Nobody was told of it. */
+static void abandon(struct sandbox *s, const struct err *err) {
+    if (s->box)
+        (void)sandbox_end(s, NULL, NULL);
+    else
+        bury(s, err);
+}
+
 static int check_room(const struct sandboxes *all, const char *owner, struct err *err) {
     const struct sandbox_settings *set = all->opt.settings;
     size_t own = 0;
@@ -207,8 +219,10 @@ static int check_room(const struct sandboxes *all, const char *owner, struct err
 
 struct sandbox *sandboxes_make(struct sandboxes *all, const struct sandbox_ask *ask,
                                sandbox_made made, void *ctx, struct err *err) {
-    static const struct sandbox_box_callbacks callbacks = {on_box_ready, on_box_failed,
-                                                           on_box_exited};
+    static const struct sandbox_box_callbacks callbacks = {.on_ready = on_box_ready,
+                                                           .on_failed = on_box_failed,
+                                                           .on_exited = on_box_exited,
+                                                           .on_coming = on_box_coming};
     struct sandbox_request p = {.snapshot = -1};
     int rc = sandbox_request_read(all, ask, &p, err);
     if (rc == 0)
@@ -229,12 +243,6 @@ struct sandbox *sandboxes_make(struct sandboxes *all, const struct sandbox_ask *
     s->env = json_incref(json_object_get(ask->body, "env"));
     s->created_ms = clock_wall_ms();
     s->expires_ms = s->created_ms + p.timeout_s * 1000;
-    /* Before it starts: what is not written down is not made. */
-    if (record_put_living(s, err) < 0) {
-        free_sandbox(s);
-        sandbox_request_finish(&p);
-        return NULL;
-    }
     s->next = all->list;
     all->list = s;
     all->live++;
@@ -248,14 +256,20 @@ struct sandbox *sandboxes_make(struct sandboxes *all, const struct sandbox_ask *
                                .snapshot = steal_fd(&p.snapshot)};
     p.policy = (struct egress_policy){0};
     s->box = sandbox_box_create(all->host, &p.spec, p.bind_fds, &callbacks, s, err);
-    if (!s->box) {
-        s->setup->made = NULL;
-        bury(s, err);
-        s = NULL;
-    } else {
-        all->created_total++;
+    struct err unwritten;
+    /* Beside the launcher's work, but before anything can run in it. */
+    if (record_put_living(s, &unwritten) < 0) {
+        s->unwritten = true;
+        *err = unwritten;
     }
     sandbox_request_finish(&p);
+    if (s->box && !s->unwritten) {
+        all->created_total++;
+    } else {
+        s->setup->made = NULL;
+        abandon(s, err);
+        s = NULL;
+    }
     update_timer(all);
     return s;
 }

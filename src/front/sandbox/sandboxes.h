@@ -75,6 +75,7 @@ struct sandbox {
     struct sandbox_stats stats;
     struct err err; /* why it ends, if nobody asked for it */
     bool expired;
+    bool unwritten;      /* the store could not take it: there is no record of it */
     struct setup *setup; /* while it is being made ready */
     struct sandbox_waiter *waiters;
 };

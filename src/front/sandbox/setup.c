@@ -27,6 +27,8 @@ static void on_written(void *ctx, struct sandbox_reply *reply, const struct err 
     struct sandbox *s = ctx;
     struct setup *u = s->setup;
     (void)reply;
+    if (err && !u->begun)
+        return; /* there is no box, and that is said next */
     if (err) {
         struct err e = *err;
         const json_t *f = json_array_get(u->files, u->file);
@@ -221,8 +223,18 @@ static void next_step(struct sandbox *s) {
         made(ctx, s, NULL);
 }
 
+/* Its answer cannot come before the box is ready: one waking less on either side. */
+void setup_ahead(struct sandbox *s) {
+    struct setup *u = s->setup;
+    if (u && u->snapshot < 0 && json_array_size(u->files) > 0)
+        begin_file(s);
+}
+
 void setup_begin(struct sandbox *s, int listener) {
+    struct setup *u = s->setup;
+    u->begun = true;
     if (listener >= 0)
-        s->line = network_open(s->all->network, s->id, listener, &s->setup->policy);
-    next_step(s);
+        s->line = network_open(s->all->network, s->id, listener, &u->policy);
+    if (!u->content) /* else it goes on when that is written */
+        next_step(s);
 }
