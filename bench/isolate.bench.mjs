@@ -359,15 +359,20 @@ export async function subject(build) {
   const fresh = new Cay('cay fresh');
   const reset = new Cay('cay reset', 'reset');
   fresh.client = reset.client = new Client(server.port);
-  await fresh.run(`export default async (env) => { await env.db.execute("CREATE TABLE IF NOT EXISTS ${table}"); }`);
+  await fresh.run(`export default async (env) => { await env.db.execute("CREATE TABLE IF NOT EXISTS ${table}");
+    await env.db.execute("CREATE TABLE IF NOT EXISTS notes (id INTEGER PRIMARY KEY, text TEXT)"); }`);
   await new Promise((r) => setTimeout(r, 7000)); // as in main()
   const p50 = async (n, concurrency, one) => at((await series(fresh, n, concurrency, one)).ms.sort((a, b) => a - b), 0.5);
+  const loop = (n, method, statement) =>
+    `export default async (env) => { for (let i = 0; i < ${n}; i++) await env.db.${method}(${JSON.stringify(statement)}); return ${counter++}; }`;
   const calls = async (method, statement) => {
     const n = 300;
-    const body = `export default async (env) => { for (let i = 0; i < ${n}; i++) await env.db.${method}(${JSON.stringify(statement)}); return ${counter++}; }`;
-    const r = await fresh.run(body);
+    const r = await fresh.run(loop(n, method, statement));
     return ((r.ms - (await fresh.run(`export default async (env) => ${counter++}`)).ms) / n) * 1000;
   };
+  const query = 'SELECT id, name, tier FROM customers WHERE id = 3';
+  const insert = "INSERT INTO customers (name, email, tier, region) VALUES ('x', 'y', 'Gold', 'West')";
+  const together = async (method, statement) => 16 / (await series(fresh, 16, 8, () => fresh.run(loop(1000, method, statement)))).seconds;
   const same = program();
   return {
     figures: [
@@ -375,8 +380,10 @@ export async function subject(build) {
       { name: 'cold, reset', unit: 'ms', once: () => p50(20, 1, () => reset.run(program())) },
       { name: 'cold, 8 at once', unit: '/s', more: true, once: async () => 40 / (await series(fresh, 40, 8, () => fresh.run(program()))).seconds },
       { name: 'warm by id', unit: 'ms', once: () => p50(60, 1, () => fresh.run(same, 'bench-warm')) },
-      { name: 'env.db.query', unit: 'us', once: () => calls('query', 'SELECT id, name, tier FROM customers WHERE id = 3') },
-      { name: 'insert', unit: 'us', once: () => calls('execute', "INSERT INTO customers (name, email, tier, region) VALUES ('x', 'y', 'Gold', 'West')") },
+      { name: 'env.db.query', unit: 'us', once: () => calls('query', query) },
+      { name: 'insert', unit: 'us', once: () => calls('execute', insert) },
+      { name: '8 programs of 1,000 queries', unit: '/s', more: true, once: () => together('query', query) },
+      { name: '8 programs of 1,000 inserts', unit: '/s', more: true, once: () => together('execute', "INSERT INTO notes (text) VALUES ('x')") },
     ],
     stop: () => (fresh.client.close(), server.stop()),
   };

@@ -35,7 +35,17 @@ enum {
     WATCH_GRACE_MS = 2000,
     MOVE_NS = 250000, /* between two moves to other processors */
     TRAY_WAIT_NS = 50000,
-    LOOK_NS = 2000000,   /* between two looks whether processors are short */
+    LOOKS = 8,           /* between two looks at the clock */
+    QUIET_MAX = 8,       /* sleeps without a call of one who talked */
+    CROWD_NS = 10000000, /* since another called */
+    CROWD_WAIT_NS = 20000,
+    SPARED_MAX = 32,
+    SHARE_NS = 4000000,
+    CALL_NS = 2000, /* what a call takes beside its own time, about */
+    BUSY_NOW = 8,   /* its calls took this part of the time, */
+    BUSY_STILL = 10,
+    LOOK_NS = 2000000, /* between two looks whether processors are short, */
+    CROWD_LOOK_NS = 20000000,
     HELD_UP_NS = 200000, /* by what is usual */
     SHORT_MIN_MS = 100,
     SHORT_MAX_MS = 10000,
@@ -59,6 +69,9 @@ struct grant {
     bool ready;         /* a whole frame may be waiting */
     struct tray *tray;  /* NULL: it was not asked for */
     bool asked_tray;
+    bool talks;         /* its tray is watched while the facet is awake */
+    bool watched;       /* now */
+    unsigned quiet;     /* times that the facet went to sleep since it asked */
     const char *doomed; /* the reason why it is cut off at the end of this turn */
 };
 _Static_assert(FACET_METHODS_MAX + DB_METHOD_NAMED <= 64, "a method is a bit");
@@ -78,19 +91,24 @@ struct server {
     struct buf reply;
     struct grant *grants[FACET_GRANTS_MAX];
     size_t ngrants;
-    struct grant *talker; /* whose tray is watched */
-    bool others;          /* have called since it was */
-    int64_t short_ms;     /* so long processors were thought to be short, the last time */
+    bool awake; /* it waits awake for one who talks, or has a processor to serve several from */
+    bool busy;  /* its calls took a good share of the time */
+    unsigned spared, to_spare; /* waits for several, since one was in vain */
+    const struct grant *caller;
+    int64_t crowd_ns; /* when another called than before */
+    int64_t share_ns; /* since when its work is added up, */
+    int64_t work_ns;  /* to this */
+    int64_t short_ms; /* so long processors were thought to be short, the last time */
     int64_t short_until_ns;
     int64_t held_up_ns;    /* as it was */
     int64_t looked_ns;     /* then */
     struct grant *current; /* whose call runs */
     struct db_call call;
     unsigned call_method;
+    bool interrupt;
     uint64_t call_id;
     int64_t call_ns;
     int64_t call_wall_ms;
-    bool interrupt;
     struct buf audit;
     unsigned naudit;
     int64_t audit_ms; /* when the first record came */
@@ -198,9 +216,10 @@ static void audit_flush(struct server *s) {
     s->naudit = 0;
 }
 
-/* Also called by the signal handler: allocates nothing, because the buffer has its full size. */
-static void audit_put(struct server *s, const struct grant *g, const char *method,
-                      size_t method_len, const char *code) {
+/* Returns the nanoseconds that the call took. Also called by the signal handler: allocates nothing,
+ * because the buffer has its full size. */
+static int64_t audit_put(struct server *s, const struct grant *g, const char *method,
+                         size_t method_len, const char *code) {
     const struct db_call *c = &s->call;
     int64_t ns = clock_mono_ns() - s->call_ns;
     struct facet_audit a = {.grant = g->id,
@@ -218,6 +237,7 @@ static void audit_put(struct server *s, const struct grant *g, const char *metho
     facet_audit_encode(&s->audit, &a);
     if (s->naudit++ == 0)
         s->audit_ms = clock_mono_ms();
+    return ns;
 }
 
 static void report_death(struct server *s) {
@@ -231,7 +251,7 @@ static void report_death(struct server *s) {
     struct wire_out fail = {.type = FACET_FAIL, .id = s->call_id, .pieces = {{json, (size_t)n}}};
     (void)wire_try_send(g->fd, &fail);
     const char *method = db_method_name(s->db, s->call_method);
-    audit_put(s, g, method, strlen(method), "LIMIT_TIME");
+    (void)audit_put(s, g, method, strlen(method), "LIMIT_TIME");
     struct wire_out audit = {.type = FACET_AUDIT, .pieces = {{s->audit.data, s->audit.len}}};
     (void)wire_try_send(s->control, &audit);
 }
@@ -278,8 +298,8 @@ static void reap(struct server *s) {
         s->grants[i] = s->grants[--s->ngrants];
         if (s->whose == g && s->near > 0)
             come_home(s);
-        if (s->talker == g)
-            s->talker = NULL;
+        if (s->caller == g)
+            s->caller = NULL;
         grant_destroy(g);
     }
 }
@@ -406,6 +426,10 @@ static bool admit(struct server *s, struct grant *g, const char *name, size_t le
     return true;
 }
 
+static bool is_crowd(const struct server *s) {
+    return s->call_ns - s->crowd_ns < CROWD_NS;
+}
+
 /* Comes to the processor where a holder waits, or leaves it to the holder alone, or is free again
  * when another asks. A holder that calls it here and there moves it four thousand times a
  * second at most. */
@@ -419,8 +443,6 @@ static void come_near(struct server *s, const struct grant *g, uint64_t hint) {
         come_home(s);
         return;
     }
-    if (cpu >= CPU_SETSIZE || !CPU_ISSET(cpu, &all_processors))
-        return;
     cpu_set_t set;
     CPU_ZERO(&set);
     CPU_SET(cpu, &set);
@@ -481,31 +503,72 @@ static void make_tray(struct grant *g) {
     g->asked_tray = false;
 }
 
-/* A holder that talks gets a tray, and is waited for awake: one at a time, from another processor,
- * and none while processors are short. */
-static void begin_talk(struct server *s, struct grant *g) {
-    if (!g->asked_tray)
-        make_tray(g);
-    if (!g->tray || g->doomed)
+/* Once: what is there already would be lost. */
+static void watch_tray(struct grant *g) {
+    if (!g->watched)
+        tray_watch(g->tray, TRAY_CALL);
+    g->watched = true;
+}
+
+/* One who talks is waited for awake, from another processor, unless processors are short. */
+static void talk_with_one(struct server *s, struct grant *g, uint64_t hint) {
+    bool can = s->call_ns >= s->short_until_ns;
+    if (!can)
+        hint &= ~(uint64_t)FACET_APART;
+    come_near(s, g, hint);
+    bool awake = g->tray && hint & FACET_APART && s->near == hint && s->whose == g;
+    if (awake && !s->awake)
+        begin_look(s);
+    s->awake = awake;
+    if (g->tray)
+        tray_set_where(g->tray, can ? TRAY_ANYWHERE : TRAY_NOWHERE);
+}
+
+/* Several who talk run where the kernel wants them, and it does too. But if they do little else
+ * than ask, it has a processor for itself: nobody is woken then, nor driven out by one who was. */
+static void talk_with_many(struct server *s, struct grant *g) {
+    uint32_t here = 1 + (uint32_t)sched_getcpu();
+    bool alone = s->busy && s->call_ns >= s->short_until_ns;
+    if (alone && !s->awake)
+        begin_look(s);
+    s->awake = alone;
+    if (!alone || s->near == 0 || s->near & FACET_APART)
+        come_near(s, g, alone ? here : 0);
+    if (g->tray)
+        tray_set_where(g->tray, TRAY_CROWD | (alone ? TRAY_KEEP_OFF : 0) | here);
+}
+
+static void add_work(struct server *s, int64_t ns) {
+    s->work_ns += CALL_NS + ns;
+    int64_t span = s->call_ns - s->share_ns;
+    if (span < SHARE_NS)
         return;
-    s->talker = g;
-    s->others = false;
-    begin_look(s);
-    tray_set_open(g->tray, true);
-    tray_watch(g->tray, TRAY_CALL);
+    s->busy = s->work_ns > span / (s->busy ? BUSY_STILL : BUSY_NOW);
+    s->share_ns = s->call_ns;
+    s->work_ns = 0;
+}
+
+static bool is_place(uint64_t hint) {
+    size_t cpu = (hint & ~(uint64_t)FACET_APART) - 1;
+    return cpu < CPU_SETSIZE && CPU_ISSET(cpu, &all_processors) && CPU_COUNT(&all_processors) > 1;
 }
 
 static void go_where_asked(struct server *s, struct grant *g, uint64_t hint) {
-    s->others |= g != s->talker;
-    bool apart = hint & FACET_APART;
-    bool can = s->call_ns >= s->short_until_ns && (!s->talker || s->talker == g);
-    if (apart && !can)
-        hint &= ~(uint64_t)FACET_APART;
-    come_near(s, g, hint);
-    if (apart && !can && g->tray)
-        tray_set_open(g->tray, false);
-    else if (apart && !s->talker && s->near == hint && s->whose == g)
-        begin_talk(s, g);
+    if (!is_place(hint))
+        hint = 0;
+    if (s->caller && s->caller != g)
+        s->crowd_ns = s->call_ns;
+    s->caller = g;
+    if ((hint & FACET_APART || (hint && is_crowd(s))) && !g->asked_tray)
+        make_tray(g);
+    g->quiet = 0;
+    g->talks = hint && g->tray;
+    if (g->talks)
+        watch_tray(g);
+    if (is_crowd(s))
+        talk_with_many(s, g);
+    else
+        talk_with_one(s, g, hint);
 }
 
 static void on_call(struct server *s, struct grant *g, const struct wire_frame *f) {
@@ -541,7 +604,7 @@ static void on_call(struct server *s, struct grant *g, const struct wire_frame *
         g->rowid = c->rowid;
     }
     s->failed += !c->ok;
-    audit_put(s, g, method, method_len, c->code);
+    add_work(s, audit_put(s, g, method, method_len, c->code));
     answer(s, g, f->id, c->ok);
     if (s->naudit >= AUDIT_CALLS)
         audit_flush(s);
@@ -607,6 +670,7 @@ static void on_input(struct server *s, struct grant *g, int rc) {
 static bool read_tray(struct server *s, struct grant *g, bool last) {
     struct err err;
     int rc = tray_take(g->tray, TRAY_CALL, last, &g->in, &err);
+    g->watched = !last;
     on_input(s, g, rc);
     return rc != 0;
 }
@@ -614,7 +678,7 @@ static bool read_tray(struct server *s, struct grant *g, bool last) {
 static void on_readable(struct server *s, struct grant *g) {
     struct err err;
     /* What is in the tray came before what the socket has, of which there may be a part. */
-    if (s->talker == g && read_tray(s, g, false) && (g->doomed || g->out.len > 0))
+    if (g->watched && read_tray(s, g, false) && (g->doomed || g->out.len > 0))
         return;
     on_input(s, g, wire_recv(&g->in, g->fd, &err));
 }
@@ -822,35 +886,98 @@ static int on_time(struct server *s) {
     return (int)MIN(wait, (int64_t)3600000);
 }
 
-static bool end_talk(struct server *s) {
-    struct grant *g = s->talker;
-    s->talker = NULL;
-    if (is_short(s))
-        tray_set_open(g->tray, false);
-    return read_tray(s, g, true);
+static void end_talk(struct server *s) {
+    if (!s->awake || is_crowd(s))
+        return;
+    s->awake = false;
+    (void)is_short(s);
 }
 
-/* Talks with the holder that is watched. True while it goes on. */
-static bool talk(struct server *s) {
-    struct grant *g = s->talker;
-    if (!g)
-        return false;
-    for (int i = 0; i < TURN_CALLS; i++) {
-        bool idle = !g->doomed && g->out.len == 0 && !g->ready;
-        if (!idle || !tray_wait(g->tray, TRAY_CALL, s->others ? 0 : TRAY_WAIT_NS))
-            return end_talk(s);
-        read_tray(s, g, false);
+static bool can_run(const struct grant *g) {
+    return !g->doomed && g->out.len == 0 && !g->ready;
+}
+
+/* Takes what is in the trays; before it sleeps for the last time. */
+static unsigned read_trays(struct server *s, bool last) {
+    unsigned came = 0;
+    for (size_t i = 0; i < s->ngrants; i++) {
+        struct grant *g = s->grants[i];
+        if (g->watched && (last || can_run(g)))
+            came += read_tray(s, g, last);
     }
-    s->others = false;
-    bool look = s->call_ns - s->looked_ns > LOOK_NS;
-    return look && is_short(s) ? end_talk(s) : true;
+    return came;
+}
+
+static unsigned look_for(struct server *s, int64_t ns) {
+    unsigned came = 0;
+    for (int64_t until = clock_mono_ns() + ns; came == 0 && clock_mono_ns() < until;)
+        for (int i = 0; i < LOOKS && came == 0; i++) {
+            came = read_trays(s, false);
+            tray_rest();
+        }
+    return came;
+}
+
+static bool is_watching(const struct server *s) {
+    for (size_t i = 0; i < s->ngrants; i++)
+        if (s->grants[i]->watched)
+            return true;
+    return false;
+}
+
+/* For several it waits no longer than it takes to wake it, and not again where that was in vain. */
+static unsigned wait_for_many(struct server *s) {
+    if (!is_watching(s) || s->spared++ < s->to_spare)
+        return 0;
+    s->spared = 0;
+    unsigned came = look_for(s, CROWD_WAIT_NS);
+    s->to_spare = came ? 0 : MIN(2 * s->to_spare + 1, (unsigned)SPARED_MAX);
+    return came;
+}
+
+static unsigned wait_awake(struct server *s) {
+    bool crowd = is_crowd(s);
+    int64_t due_ns = s->looked_ns + (crowd ? CROWD_LOOK_NS : LOOK_NS);
+    if (s->awake && clock_mono_ns() > due_ns && is_short(s))
+        return 0;
+    if (crowd)
+        return wait_for_many(s);
+    return s->awake ? look_for(s, TRAY_WAIT_NS) : 0;
+}
+
+/* Serves those who talk, while they do. True if it should not sleep now. */
+static bool talk(struct server *s) {
+    for (unsigned n = 0; n < TURN_CALLS;) {
+        unsigned came = read_trays(s, false);
+        if (came == 0)
+            came = wait_awake(s);
+        if (came == 0) {
+            end_talk(s);
+            return read_trays(s, true) > 0;
+        }
+        n += came;
+    }
+    return true;
+}
+
+/* Again, after a sleep; not of those who have not asked for some time. */
+static void watch_trays(struct server *s) {
+    for (size_t i = 0; i < s->ngrants; i++) {
+        struct grant *g = s->grants[i];
+        if (!g->talks || g->watched)
+            continue;
+        g->talks = ++g->quiet < QUIET_MAX;
+        if (g->talks)
+            watch_tray(g);
+    }
 }
 
 static void turn(struct server *s) {
     struct epoll_event events[32];
-    bool talks = talk(s);
+    bool awake = talk(s);
     int wait = on_time(s);
-    int n = epoll_wait(s->epoll, events, ARRAY_LEN(events), talks ? 0 : wait);
+    int n = epoll_wait(s->epoll, events, ARRAY_LEN(events), awake ? 0 : wait);
+    watch_trays(s);
     for (int i = 0; i < n; i++) {
         struct grant *g = events[i].data.ptr;
         if (!g)

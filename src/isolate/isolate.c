@@ -29,7 +29,7 @@ static struct isolate *self;
 
 enum {
     CRASH_STACK = 65536,
-    TRAY_WAIT_NS = 100000,
+    TRAY_SLEEP_NS = 500000,
     TRAY_TURNS = 32, /* answers in a tray before the sockets are looked at */
 };
 /* Room above the memory limit before the kernel refuses addresses: the check after a collection
@@ -413,13 +413,13 @@ uint32_t isolate_pending(const struct isolate *iso) {
 
 /* Only if nothing is on its way: answers come in the order of their calls. */
 static bool put_in_tray(struct isolate *iso, struct isolate_socket *b, size_t before) {
-    if (!stay_is_apart() || before > 0 || isolate_pending(iso) > 0)
+    if (!b->tray || !stay_is_talking() || before > 0 || isolate_pending(iso) > 0)
         return false;
-    b->awaits_tray = b->tray && tray_is_open(b->tray);
-    if (b->awaits_tray)
-        tray_watch(b->tray, TRAY_ANSWER);
+    b->awaits_tray = true;
+    stay_told(tray_where(b->tray));
+    tray_watch(b->tray, TRAY_ANSWER);
     struct wire_piece frame = {b->out.data, b->out.len};
-    if (b->awaits_tray && tray_put(b->tray, TRAY_CALL, &frame, 1))
+    if (tray_put(b->tray, TRAY_CALL, &frame, 1))
         return true;
     stay_missed();
     return false;
@@ -753,7 +753,29 @@ static void read_binding(struct isolate *iso, size_t i) {
     take_frames(iso, i, wire_recv(&iso->bindings[i].reader, iso->bindings[i].fd, &err));
 }
 
-/* Waits awake for an answer in a tray, if one is due there: true if it came. After this none comes
+static int wait_ms(const struct isolate *iso, int max_wait_ms) {
+    if (iso->timer_at_ms < 0)
+        return max_wait_ms;
+    double left = iso->timer_at_ms - mono_ms();
+    int ms = left <= 0 ? 0 : left > 1e6 ? 1000000 : (int)left + 1;
+    return max_wait_ms >= 0 ? MIN(ms, max_wait_ms) : ms;
+}
+
+/* Awake, if the facet does as much; else asleep, but not for long, because only the tray is heard
+ * meanwhile. */
+static bool await_tray(const struct isolate *iso, struct tray *t) {
+    if (!stay_is_talking())
+        return tray_wait(t, TRAY_ANSWER, 0);
+    int64_t awake_ns = stay_awake_ns();
+    bool came = awake_ns > 0 && tray_wait(t, TRAY_ANSWER, awake_ns);
+    if (awake_ns > 0)
+        stay_waited(!came);
+    if (came)
+        return true;
+    return !stay_is_apart() && wait_ms(iso, 1) > 0 && tray_sleep(t, TRAY_ANSWER, TRAY_SLEEP_NS);
+}
+
+/* Waits for an answer in a tray, if one is due there: true if it came. After this none comes
  * there, so that what the sockets have is later than it. */
 static bool read_trays(struct isolate *iso) {
     struct err err;
@@ -761,7 +783,7 @@ static bool read_trays(struct isolate *iso) {
         struct isolate_socket *b = &iso->bindings[i];
         if (!b->awaits_tray)
             continue;
-        if (!tray_wait(b->tray, TRAY_ANSWER, stay_is_apart() ? TRAY_WAIT_NS : 0))
+        if (!await_tray(iso, b->tray))
             stay_missed();
         b->awaits_tray = false;
         int rc = tray_take(b->tray, TRAY_ANSWER, true, &b->reader, &err);
@@ -791,14 +813,6 @@ static bool can_progress(const struct isolate *iso) {
 static void run_timers(struct isolate *iso) {
     for (int i = 0; i < 64 && iso->timer_at_ms >= 0 && iso->timer_at_ms <= mono_ms(); i++)
         isolate_prelude(iso, ENGINE_TICK, 0, NULL, NULL);
-}
-
-static int wait_ms(const struct isolate *iso, int max_wait_ms) {
-    if (iso->timer_at_ms < 0)
-        return max_wait_ms;
-    double left = iso->timer_at_ms - mono_ms();
-    int ms = left <= 0 ? 0 : left > 1e6 ? 1000000 : (int)left + 1;
-    return max_wait_ms >= 0 ? MIN(ms, max_wait_ms) : ms;
 }
 
 bool isolate_step(struct isolate *iso, int max_wait_ms) {

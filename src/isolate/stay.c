@@ -3,6 +3,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "wire/facet.h"
+#include "wire/tray.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -19,13 +20,16 @@ enum {
     SLOW_NS = 1000000,   /* a turn in which others ran */
     PATIENCE_MIN = 16,   /* windows together before the next try, */
     PATIENCE_MAX = 1024,
+    APART_NS = 100000, /* it waits awake for an answer, at most, */
+    CROWD_NS = 40000,  /* or so long if the facet serves others: about what it takes to wake it */
+    SPARED_MAX = 32,
 };
 
 static struct {
     cpu_set_t all;
     bool possible;
     bool apart;
-    volatile sig_atomic_t bound;
+    volatile sig_atomic_t bound; /* to a processor, its number plus one; negative: to the others */
     volatile sig_atomic_t turns; /* in a row */
     sig_atomic_t ticked;         /* turns at the last tick */
     int64_t woke_ns;             /* when it began to run last */
@@ -37,6 +41,8 @@ static struct {
     unsigned bad;        /* windows in a row that were slower apart */
     int64_t together_ns; /* a turn's time, of late, 0: not known */
     unsigned patience, waits;
+    uint32_t where;            /* the facet's word, tray_where() */
+    unsigned spared, to_spare; /* waits among others, since one was in vain */
 } stay;
 
 void stay_init(void) {
@@ -45,8 +51,12 @@ void stay_init(void) {
     stay.patience = PATIENCE_MIN;
 }
 
+bool stay_is_talking(void) {
+    return stay.turns >= TURNS;
+}
+
 uint64_t stay_hint(void) {
-    int cpu = stay.turns >= TURNS ? sched_getcpu() : -1;
+    int cpu = stay_is_talking() ? sched_getcpu() : -1;
     if (cpu < 0 || cpu >= FACET_APART - 1)
         return 0;
     uint64_t where = (uint64_t)cpu + 1;
@@ -55,6 +65,23 @@ uint64_t stay_hint(void) {
 
 bool stay_is_apart(void) {
     return stay.apart;
+}
+
+static uint32_t facet_processor(void) {
+    return (stay.where & TRAY_NOWHERE) - 1;
+}
+
+int64_t stay_awake_ns(void) {
+    if (!(stay.where & TRAY_CROWD))
+        return stay.apart && stay.where != TRAY_NOWHERE ? APART_NS : 0;
+    if (facet_processor() == (uint32_t)sched_getcpu() || stay.spared++ < stay.to_spare)
+        return 0;
+    stay.spared = 0;
+    return CROWD_NS;
+}
+
+void stay_waited(bool in_vain) {
+    stay.to_spare = in_vain ? MIN(2 * stay.to_spare + 1, (unsigned)SPARED_MAX) : 0;
 }
 
 static void tick(long every_us) {
@@ -77,18 +104,40 @@ void stay_on_tick(int sig) {
     stay.ticked = stay.turns;
 }
 
+static void bind_to(sig_atomic_t where, const cpu_set_t *set) {
+    if (CPU_COUNT(set) == 0 || sched_setaffinity(0, sizeof(*set), set) < 0)
+        return;
+    stay.bound = where;
+    stay.ticked = stay.turns;
+    tick(TICK_US);
+}
+
 static void stay_here(void) {
     int cpu = sched_getcpu();
     cpu_set_t here;
     CPU_ZERO(&here);
-    if (cpu < 0 || stay.bound)
+    if (cpu < 0 || stay.bound > 0)
         return;
     CPU_SET((size_t)cpu, &here);
-    if (sched_setaffinity(0, sizeof(here), &here) < 0)
+    bind_to(cpu + 1, &here);
+}
+
+static void keep_off(uint32_t cpu) {
+    cpu_set_t others = stay.all;
+    if (cpu >= CPU_SETSIZE || stay.bound == -(sig_atomic_t)cpu - 1)
         return;
-    stay.bound = true;
-    stay.ticked = stay.turns;
-    tick(TICK_US);
+    CPU_CLR(cpu, &others);
+    bind_to(-(sig_atomic_t)cpu - 1, &others);
+}
+
+void stay_told(uint32_t where) {
+    stay.where = where;
+    if (where & TRAY_KEEP_OFF)
+        keep_off(facet_processor());
+    else if (where & TRAY_CROWD)
+        stay_leave();
+    else if (where == TRAY_NOWHERE)
+        stay.misses++;
 }
 
 /* ---- together or apart ---- */
@@ -137,9 +186,9 @@ static void count_turn(int64_t now) {
     int64_t spent = now - stay.window_ns;
     if (stay.window_turns < WINDOW_TURNS || spent < (stay.together_ns ? WINDOW_NS : FIRST_NS))
         return;
-    if (stay.apart)
+    if (stay.apart && (!stay.slow || stay.misses > 0))
         judge_apart(spent / stay.window_turns, now);
-    else if (!stay.slow)
+    else if (!stay.apart && !stay.slow)
         judge_together(spent / stay.window_turns);
     begin_window(now);
 }
@@ -156,12 +205,15 @@ void stay_or_leave(bool for_answer) {
     int64_t now = clock_mono_ns();
     bool turn = stay.possible && for_answer && now - stay.woke_ns < TURN_NS;
     stay.turns = turn ? stay.turns + 1 : 0;
-    if (stay.turns > TURNS) {
+    if (stay.turns > TURNS && !(stay.where & TRAY_CROWD)) {
         stay_here();
         count_turn(now);
-    } else {
-        stay_leave();
-        stay.apart = false;
-        begin_window(now);
+        return;
     }
+    if (!turn) {
+        stay_leave();
+        stay.where = TRAY_ANYWHERE;
+    }
+    stay.apart = false;
+    begin_window(now);
 }

@@ -40,7 +40,7 @@ enum facet_msg {
                           FACET_NEAR for the frame id */
     FACET_RESULT,      /* facet -> holder: JSON */
     FACET_FAIL,        /* facet -> holder: JSON {"name","message","code"} */
-    FACET_TRAY,        /* facet -> holder that asked for it (FACET_APART): one descriptor, see
+    FACET_TRAY,        /* facet -> holder that talks (FACET_NEAR_SHIFT), once: one descriptor, see
                           wire/tray.h */
 };
 
@@ -61,7 +61,8 @@ enum facet_exit {
 /* The upper bits of a call's frame id may say on which processor its holder waits (its number plus
  * one): the facet then comes there. The answer carries the same id. */
 #define FACET_NEAR_SHIFT 48
-/* With this bit: the facet runs elsewhere, stays awake for a while, and offers a tray. */
+/* With this bit: the facet runs elsewhere, stays awake for a while, and offers a tray. If several
+ * say where they wait, each is offered one. */
 #define FACET_APART 0x8000
 
 enum facet_kind { FACET_KIND_QUERY = 0, FACET_KIND_EXECUTE = 1 };

@@ -5,11 +5,14 @@
 #include "base/fd.h"
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
-enum tray_state { TRAY_UNWATCHED, TRAY_WATCHED, TRAY_FULL };
+enum tray_state { TRAY_UNWATCHED, TRAY_WATCHED, TRAY_FULL, TRAY_ASLEEP };
 
 enum {
     SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
@@ -68,15 +71,15 @@ void tray_watch(struct tray *t, enum tray_side side) {
     atomic_store_explicit(&place_of(t, side).at->state, TRAY_WATCHED, memory_order_release);
 }
 
-void tray_set_open(struct tray *t, bool open) {
-    atomic_store_explicit(&t->call.closed, !open, memory_order_relaxed);
+void tray_set_where(struct tray *t, uint32_t where) {
+    atomic_store_explicit(&t->call.where, where, memory_order_relaxed);
 }
 
-bool tray_is_open(struct tray *t) {
-    return !atomic_load_explicit(&t->call.closed, memory_order_relaxed);
+uint32_t tray_where(struct tray *t) {
+    return atomic_load_explicit(&t->call.where, memory_order_relaxed);
 }
 
-static void rest(void) {
+void tray_rest(void) {
 #ifdef __x86_64__
     __builtin_ia32_pause();
 #endif
@@ -89,10 +92,19 @@ bool tray_wait(struct tray *t, enum tray_side side, int64_t ns) {
         for (int i = 0; i < LOOKS; i++) {
             if (atomic_load_explicit(state, memory_order_relaxed) == TRAY_FULL)
                 return true;
-            rest();
+            tray_rest();
         }
     while (clock_mono_ns() < until);
     return false;
+}
+
+bool tray_sleep(struct tray *t, enum tray_side side, int64_t ns) {
+    _Atomic uint32_t *state = &place_of(t, side).at->state;
+    uint32_t was = TRAY_WATCHED;
+    struct timespec at_most = {.tv_nsec = (long)MIN(ns, (int64_t)999999999)};
+    if (atomic_compare_exchange_strong(state, &was, TRAY_ASLEEP))
+        (void)syscall(SYS_futex, state, FUTEX_WAIT, TRAY_ASLEEP, &at_most, NULL, 0);
+    return atomic_load_explicit(state, memory_order_relaxed) == TRAY_FULL;
 }
 
 int tray_take(struct tray *t, enum tray_side side, bool last, struct wire_reader *r,
@@ -112,9 +124,14 @@ int tray_take(struct tray *t, enum tray_side side, bool last, struct wire_reader
     return rc < 0 ? rc : 1;
 }
 
+static bool is_watched(uint32_t state) {
+    return state == TRAY_WATCHED || state == TRAY_ASLEEP;
+}
+
 bool tray_put(struct tray *t, enum tray_side side, const struct wire_piece *pieces, size_t n) {
     struct place p = place_of(t, side);
-    if (atomic_load_explicit(&p.at->state, memory_order_acquire) != TRAY_WATCHED)
+    uint32_t was = atomic_load_explicit(&p.at->state, memory_order_acquire);
+    if (!is_watched(was))
         return false;
     size_t len = 0;
     for (size_t i = 0; i < n; i++) {
@@ -125,6 +142,11 @@ bool tray_put(struct tray *t, enum tray_side side, const struct wire_piece *piec
         len += pieces[i].len;
     }
     atomic_store_explicit(&p.at->len, (uint32_t)len, memory_order_relaxed);
-    uint32_t watched = TRAY_WATCHED;
-    return atomic_compare_exchange_strong(&p.at->state, &watched, TRAY_FULL);
+    /* The reader may fall asleep meanwhile: once, if it is honest. */
+    bool put =
+        atomic_compare_exchange_strong(&p.at->state, &was, TRAY_FULL) ||
+        (was == TRAY_ASLEEP && atomic_compare_exchange_strong(&p.at->state, &was, TRAY_FULL));
+    if (put && was == TRAY_ASLEEP)
+        (void)syscall(SYS_futex, &p.at->state, FUTEX_WAKE, 1, NULL, NULL, 0);
+    return put;
 }

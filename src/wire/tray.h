@@ -1,8 +1,8 @@
 #pragma once
 /* Memory that a facet shares with one holder: a place for one call and a place for one answer. A
- * frame may be put into a place only while the other side watches it, awake; so it costs no system
- * call and no switch of tasks. In every other case, and for every larger frame, there is the
- * socket: a side that sleeps waits there alone.
+ * frame may be put into a place only while the other side watches it: awake, so that it costs no
+ * system call and no switch of tasks, or asleep, for a short while, and is woken. In every other
+ * case, and for every larger frame, there is the socket.
  *
  * The facet makes it, sealed so that it can never shrink under the other. Neither side believes
  * what it finds: a frame is copied once, within its bound, and read from the copy. What a side
@@ -25,7 +25,7 @@ enum {
 struct tray_place {
     _Alignas(64) _Atomic uint32_t state; /* enum tray_state */
     _Atomic uint32_t len;
-    _Atomic uint32_t closed; /* of the call's place alone */
+    _Atomic uint32_t where; /* of the call's place alone */
 };
 
 struct tray {
@@ -45,14 +45,23 @@ void tray_close(struct tray *t);
 
 /* Reader. From here on the other may put a frame there. */
 void tray_watch(struct tray *t, enum tray_side side);
+/* Between two looks at a place. */
+void tray_rest(void);
 /* Reader. Waits awake for a frame, at most so long: true if one is there. */
 bool tray_wait(struct tray *t, enum tray_side side, int64_t ns);
+/* Reader. The same asleep: who puts a frame there wakes it. It may wake before. */
+bool tray_sleep(struct tray *t, enum tray_side side, int64_t ns);
 /* Reader. Takes the frame that is there, if one is: 1, 0 or negative as wire_recv(). With `last` it
  * watches no longer. */
 int tray_take(struct tray *t, enum tray_side side, bool last, struct wire_reader *r,
               struct err *err);
-/* The facet's word whether it has a processor to watch its place from, now and then. */
-void tray_set_open(struct tray *t, bool open);
-bool tray_is_open(struct tray *t);
+/* The facet's word to one who talks alone: whether it is awake, or has no processor for that; to
+ * one of several: on which it runs (its number plus one), and whether it needs that for itself. */
+#define TRAY_ANYWHERE 0u
+#define TRAY_NOWHERE  0xffffu
+#define TRAY_CROWD    0x10000u
+#define TRAY_KEEP_OFF 0x20000u
+void tray_set_where(struct tray *t, uint32_t where);
+uint32_t tray_where(struct tray *t);
 /* Writer. Puts a frame there; false if nobody watches, or it is too large. */
 bool tray_put(struct tray *t, enum tray_side side, const struct wire_piece *pieces, size_t n);

@@ -95,7 +95,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             tray_watch(tray, side);
             break;
         case 1:
-            (void)tray_wait(tray, side, 0);
+            (void)(op >> 4 & 1 ? tray_sleep(tray, side, 1) : tray_wait(tray, side, 0));
             break;
         case 2:
         case 3:
@@ -105,8 +105,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             put(side, data + at, n);
             break;
         case 5:
-            tray_set_open(tray, op >> 4 & 1);
-            (void)tray_is_open(tray);
+            tray_set_where(tray, op >> 4);
+            (void)tray_where(tray);
             break;
         default:
             at += scribble(data + at, size - at);

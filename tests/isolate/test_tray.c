@@ -26,7 +26,7 @@ enum { ENOUGH = 20, LATER = 300, WALL_MS = 30000, SCRIBBLE_NS = 200000000 };
     "const [r] = await env.db.query('SELECT'); if (r.id === 2) return 'told'; "                    \
     "if (Date.now() - t > 20000) return 'late'; } } };"
 
-enum lie { NONE, LENGTH, KIND, ID, SCRIBBLE };
+enum lie { NONE, LENGTH, KIND, ID, SCRIBBLE, PLACE, MUTE };
 
 static struct {
     enum lie lie;
@@ -85,12 +85,45 @@ static void scribble(void) {
         atomic_store(&facet.tray->answer.len, seed >> 24 & 1 ? seed >> 8 : seed >> 17);
         memset(facet.tray->answer_frame + (seed >> 19), (int)(seed >> 12), seed >> 8 & 63);
         atomic_store(&facet.tray->call.state, seed >> 26 & 3);
+        tray_set_where(facet.tray, seed >> 14);
     }
+}
+
+/* Says that it runs anywhere, wants it for itself, is short, all in turns and beyond. */
+static void lie_about_place(void) {
+    static const uint32_t words[] = {
+        TRAY_ANYWHERE,
+        TRAY_CROWD | 1,
+        TRAY_CROWD | TRAY_KEEP_OFF | 1,
+        TRAY_CROWD | TRAY_KEEP_OFF | 2,
+        TRAY_CROWD | TRAY_KEEP_OFF,
+        TRAY_CROWD | TRAY_KEEP_OFF | 0xfffe,
+        TRAY_KEEP_OFF | 1,
+        TRAY_NOWHERE,
+        UINT32_MAX,
+    };
+    tray_set_where(facet.tray, words[facet.taken % ARRAY_LEN(words)]);
+}
+
+/* The answer is there, but who sleeps is not woken. */
+static void answer_mutely(uint64_t id) {
+    struct tray *t = facet.tray;
+    const char *json = rows();
+    wire_head_encode((uint8_t *)t->answer_frame, FACET_RESULT, id, strlen(json), 0);
+    memcpy(t->answer_frame + WIRE_HEAD_SIZE, json, strlen(json));
+    atomic_store(&t->answer.len, (uint32_t)(WIRE_HEAD_SIZE + strlen(json)));
+    while (atomic_load(&t->answer.state) == 1)
+        (void)usleep(50); /* until it sleeps, if it does */
+    uint32_t asleep = 3;
+    if (!atomic_compare_exchange_strong(&t->answer.state, &asleep, 2))
+        reply(FACET_RESULT, id);
 }
 
 static void answer_by_tray(uint64_t id) {
     struct tray *t = facet.tray;
     facet.taken++;
+    if (facet.lie == PLACE)
+        lie_about_place();
     uint32_t watched = 1;
     if (facet.lie == LENGTH) {
         atomic_store(&t->answer.len, TRAY_ANSWER_MAX - 64 + 1);
@@ -98,6 +131,8 @@ static void answer_by_tray(uint64_t id) {
             reply(FACET_RESULT, id); /* nobody looks: again */
     } else if (facet.lie == SCRIBBLE) {
         scribble();
+    } else if (facet.lie == MUTE) {
+        answer_mutely(id);
     } else {
         reply(facet.lie == KIND ? FACET_CALL : FACET_RESULT, facet.lie == ID ? id + 1 : id);
     }
@@ -226,6 +261,24 @@ static void what_a_facet_scribbles_breaks_its_calls_alone(void **state) {
     kit_expect_alive();
 }
 
+/* Where a facet says that it runs is advice: the program goes on whatever it is told. */
+static void a_facet_that_lies_about_its_place_is_answered(void **state) {
+    (void)state;
+    FACET(facet.lie = PLACE);
+    (void)run(false);
+    kit_expect_result("\"told\"");
+    assert_true(facet.taken >= ENOUGH);
+}
+
+/* It wakes by itself, soon: the front may have something to say. */
+static void one_that_is_not_woken_finds_its_answer(void **state) {
+    (void)state;
+    FACET(facet.lie = MUTE);
+    (void)run(false);
+    kit_expect_result("\"told\"");
+    assert_true(facet.taken >= ENOUGH);
+}
+
 /* ---- offers that are none ---- */
 
 static int memory(off_t size, int seals) {
@@ -274,6 +327,8 @@ int main(void) {
         cmocka_unit_test(a_reset_lets_go_of_it),
         cmocka_unit_test(a_lie_in_it_ends_the_binding),
         cmocka_unit_test(what_a_facet_scribbles_breaks_its_calls_alone),
+        cmocka_unit_test(a_facet_that_lies_about_its_place_is_answered),
+        cmocka_unit_test(one_that_is_not_woken_finds_its_answer),
         cmocka_unit_test(what_is_no_tray_is_left_alone),
         cmocka_unit_test(an_offer_comes_once_and_with_its_descriptor),
     };

@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { MEMFD = MFD_CLOEXEC | MFD_ALLOW_SEALING, ROUNDS = 20000 };
+enum { MEMFD = MFD_CLOEXEC | MFD_ALLOW_SEALING, ROUNDS = 20000, ASLEEP_NS = 500000000 };
 
 static struct tray *facet, *holder;
 static struct wire_reader in;
@@ -74,6 +74,17 @@ static void a_frame_needs_somebody_who_watches(void **state) {
     assert_int_equal(take(facet, TRAY_CALL, true), 0);
 }
 
+static void one_who_sleeps_watches_too(void **state) {
+    (void)state;
+    tray_watch(facet, TRAY_CALL);
+    assert_false(tray_sleep(facet, TRAY_CALL, 1000));
+    assert_true(put(holder, TRAY_CALL, 1, 10));           /* until it says that it does not */
+    assert_true(tray_sleep(facet, TRAY_CALL, INT64_MAX)); /* what is there is no reason to sleep */
+    assert_int_equal(take(facet, TRAY_CALL, true), 1);
+    assert_false(tray_sleep(facet, TRAY_CALL, INT64_MAX)); /* nor is what will not come */
+    assert_false(put(holder, TRAY_CALL, 2, 10));
+}
+
 static void the_places_are_two(void **state) {
     (void)state;
     tray_watch(facet, TRAY_CALL);
@@ -82,9 +93,9 @@ static void the_places_are_two(void **state) {
     assert_true(put(facet, TRAY_ANSWER, 2, 24000));
     assert_int_equal(take(facet, TRAY_CALL, true), 1);
     assert_int_equal(take(holder, TRAY_ANSWER, true), 2);
-    assert_true(tray_is_open(holder));
-    tray_set_open(facet, false);
-    assert_false(tray_is_open(holder));
+    assert_int_equal(tray_where(holder), TRAY_ANYWHERE);
+    tray_set_where(facet, TRAY_NOWHERE);
+    assert_int_equal(tray_where(holder), TRAY_NOWHERE);
 }
 
 static void what_is_too_large_goes_elsewhere(void **state) {
@@ -212,7 +223,9 @@ static uint64_t ask(const struct talk *k, uint64_t id) {
         assert_int_equal(write(k->calls[1], &id, sizeof(id)), sizeof(id));
     uint64_t got = 0;
     if (watches) {
-        (void)tray_wait(holder, TRAY_ANSWER, (int64_t)(id % 11) * 1000);
+        /* Asleep for so long that the test would never end if it were not woken. */
+        if (id % 3 || !tray_sleep(holder, TRAY_ANSWER, ASLEEP_NS))
+            (void)tray_wait(holder, TRAY_ANSWER, (int64_t)(id % 11) * 1000);
         got = take(holder, TRAY_ANSWER, true);
     }
     if (got == 0)
@@ -241,6 +254,7 @@ static void nothing_is_lost_and_nothing_comes_twice(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         UNIT(a_frame_needs_somebody_who_watches),
+        UNIT(one_who_sleeps_watches_too),
         UNIT(the_places_are_two),
         UNIT(what_is_too_large_goes_elsewhere),
         UNIT(a_length_that_lies_is_found),
