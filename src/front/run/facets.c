@@ -467,6 +467,13 @@ bool facets_is_lost(const struct facets *all, uint64_t life) {
     return false;
 }
 
+bool facets_is_over(const struct facets *all, uint64_t life) {
+    for (const struct facet *f = all->list; f; f = f->next)
+        if (f->life == life)
+            return f->dying || (f->control && channel_peer_is_gone(f->control));
+    return true;
+}
+
 void facet_op_cancel(struct facet_op *op) {
     if (op)
         op->cancelled = true;

@@ -49,6 +49,8 @@ uint64_t facet_op_life(const struct facet_op *op);
 /* Whether that life was cut off by the machine: what was granted then is worth nothing, and nobody
  * who held it is to blame. */
 bool facets_is_lost(const struct facets *all, uint64_t life);
+/* Whether it has ended, for whatever reason. */
+bool facets_is_over(const struct facets *all, uint64_t life);
 /* done will not be called. */
 void facet_op_cancel(struct facet_op *op);
 /* Ends the process of a database at once: its capabilities are dead. */

@@ -847,6 +847,13 @@ size_t guest_active_calls(const struct guest *g) {
     return n;
 }
 
+bool guest_lacks_database(const struct guest *g) {
+    for (size_t i = 0; i < g->nbindings; i++)
+        if (g->bindings[i].life != 0 && facets_is_over(g->runner->facets, g->bindings[i].life))
+            return true;
+    return false;
+}
+
 void guest_let_go(struct guest *g) {
     g->on_end = NULL;
 }

@@ -91,6 +91,8 @@ bool guest_call_input(struct guest_call *c, const void *data, size_t len, bool l
 /* Ends the call: its on_done comes with ERR_CANCELLED. A one-shot guest ends with it. */
 void guest_call_cancel(struct guest_call *c);
 size_t guest_active_calls(const struct guest *g);
+/* A database of its env has ended: what it calls there fails, until it is started again. */
+bool guest_lacks_database(const struct guest *g);
 /* Forgets one that takes no more calls: it ends by itself, and on_end is not called. */
 void guest_let_go(struct guest *g);
 /* Ends a guest; its calls fail. on_end is not called, and the pointer is dead. */

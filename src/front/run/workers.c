@@ -95,8 +95,11 @@ static void on_guest_end(void *ctx) {
     k->guest = NULL;
 }
 
-/* The guest that takes calls, or NULL. */
+/* The guest that takes calls, or NULL. One whose database has died is of no use any more: it goes
+ * as soon as nothing runs in it. */
 static struct guest *warm_guest(struct worker *k) {
+    if (k->guest && guest_active_calls(k->guest) == 0 && guest_lacks_database(k->guest))
+        cool(k);
     if (k->guest && !guest_takes_calls(k->guest)) {
         guest_let_go(k->guest);
         k->guest = NULL;
