@@ -1,7 +1,7 @@
 // Programs that talk with a facet by shared memory (docs/ARCHITECTURE.md, Taking turns), while either side, or the client,
 // is stopped, killed or gone.
 import assert from 'node:assert/strict';
-import { readFileSync, readdirSync } from 'node:fs';
+import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { test } from 'node:test';
 import { request, slow, until, withCay } from '../lib/cay.mjs';
 
@@ -44,6 +44,8 @@ async function start(t) {
     await until(() => processes(cay, 'cay-facet').some((p) => p.pid === facet.pid && p.ran > facet.ran + ms * 1e6), 'the talk');
     return facet.pid;
   };
+  /** Programs hear of a facet's end by their sockets, the server when it has buried it. */
+  cay.buried = (pid) => until(() => !existsSync(`/proc/${pid}`), 'the end of the facet');
   return cay;
 }
 
@@ -74,13 +76,15 @@ test('a facet that is killed in the middle of talks: told, nothing acknowledged 
   for (const programs of [1, 4]) {
     const before = await cay.ask('SELECT count(*) AS n FROM rows');
     const runs = Array.from({ length: programs }, (_, i) => cay.run(`const who = ${i}; ${INSERT}`));
-    process.kill(await cay.talking(), 'SIGKILL');
+    const facet = await cay.talking();
+    process.kill(facet, 'SIGKILL');
     let acknowledged = 0;
     for (const r of await Promise.all(runs)) {
-      assert.equal(r.status, 'done', JSON.stringify(r.error));
-      assert.match(r.result.told ?? 'nothing', /env\.db was withdrawn/);
-      acknowledged += r.result.n;
+      // One of several may not have begun to talk.
+      assert.match(r.result?.told ?? r.error?.message ?? 'nothing', programs > 1 ? /env\.db was withdrawn|process ended/ : /env\.db was withdrawn/);
+      acknowledged += r.result?.n ?? 0;
     }
+    await cay.buried(facet);
     const kept = (await cay.ask('SELECT count(*) AS n FROM rows')) - before;
     assert.ok(kept >= acknowledged && kept <= acknowledged + programs, `${acknowledged} acknowledged, ${kept} kept`);
   }
@@ -119,9 +123,11 @@ test('a worker whose facet died talks with the next one', async (t) => {
   const call = () => cay.run(talk, { id: 'talker' });
   assert.equal((await call()).result.n, 300);
   const dying = cay.run(`const who = "worker"; ${INSERT}`, { id: 'longer' });
-  process.kill(await cay.talking(), 'SIGKILL');
+  const facet = await cay.talking();
+  process.kill(facet, 'SIGKILL');
   const { result } = await dying;
   assert.match(result.told, /env\.db was withdrawn/);
+  await cay.buried(facet);
   // What it held is worth nothing any more: it is started again, with a grant of the next one.
   const again = await call();
   assert.equal(again.result?.n, 300, JSON.stringify(again.result ?? again.error));
