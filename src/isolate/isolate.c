@@ -30,7 +30,8 @@ static struct isolate *self;
 enum {
     CRASH_STACK = 65536,
     TRAY_SLEEP_NS = 500000,
-    TRAY_TURNS = 32, /* answers in a tray before the sockets are looked at */
+    TRAY_TURNS = 32,     /* answers in a tray before the sockets are looked at */
+    HELD_MAX_US = 20000, /* of computing */
 };
 /* Room above the memory limit before the kernel refuses addresses: the check after a collection
  * should find the program first, because it can say what happened. */
@@ -78,24 +79,39 @@ static bool send_bytes(int fd, const void *data, size_t n) {
     return true;
 }
 
-/* A small frame goes out in one call; a large one is not copied. */
-static void send_frame(int fd, uint16_t type, uint64_t id, const void *head, size_t head_len,
-                       const void *body, size_t body_len) {
-    char small[4096];
-    uint8_t *at = (uint8_t *)small;
-    wire_head_encode(at, type, id, head_len + body_len, 0);
-    size_t n = WIRE_HEAD_SIZE;
-    if (head_len > 0)
-        memcpy(small + n, head, head_len);
-    n += head_len;
-    bool fits = n + body_len <= sizeof(small);
-    if (fits && body_len > 0)
-        memcpy(small + n, body, body_len);
-    bool ok = send_bytes(fd, small, fits ? n + body_len : n);
-    if (ok && !fits)
-        ok = send_bytes(fd, body, body_len);
-    if (!ok)
+/* Frames that wait for the next ones of the same turn: each send() would wake the front. */
+static struct {
+    size_t len;
+    char data[4096];
+} held;
+
+static void send_held(void) {
+    size_t n = held.len;
+    held.len = 0;
+    if (n > 0 && !send_bytes(self->channel, held.data, n))
         _exit(ISOLATE_EXIT_OK); /* the front is gone, or done with us */
+}
+
+/* What others follow as a rule waits for them, all else goes out at once. A large frame is not
+ * copied. */
+static void send_frame(uint16_t type, uint64_t id, const void *head, size_t head_len,
+                       const void *body, size_t body_len) {
+    size_t n = WIRE_HEAD_SIZE + head_len + body_len;
+    if (n > sizeof(held.data) - held.len)
+        send_held();
+    bool fits = n <= sizeof(held.data);
+    char *at = held.data + held.len;
+    wire_head_encode((uint8_t *)at, type, id, head_len + body_len, 0);
+    if (head_len > 0)
+        memcpy(at + WIRE_HEAD_SIZE, head, head_len);
+    if (fits && body_len > 0)
+        memcpy(at + WIRE_HEAD_SIZE + head_len, body, body_len);
+    held.len += fits ? n : n - body_len;
+    bool waits = type == ISOLATE_LOG || type == ISOLATE_RESULT || type == ISOLATE_ERROR;
+    if (!fits || !waits)
+        send_held();
+    if (!fits && !send_bytes(self->channel, body, body_len))
+        _exit(ISOLATE_EXIT_OK);
 }
 
 static void stop_now(int status) __attribute__((noreturn));
@@ -113,7 +129,7 @@ static void sending_end(void) {
 static void send_message(uint16_t type, uint64_t id, const void *head, size_t head_len,
                          const void *body, size_t body_len) {
     sending_begin();
-    send_frame(self->channel, type, id, head, head_len, body, body_len);
+    send_frame(type, id, head, head_len, body, body_len);
     sending_end();
 }
 
@@ -121,7 +137,7 @@ static void emit_line(void *arg, uint8_t level, double time_ms, const char *text
     const struct isolate_call *call = arg;
     uint8_t head[9] = {level};
     memcpy(head + 1, &time_ms, sizeof(time_ms)); /* little endian, as pack_f64() */
-    send_frame(self->channel, ISOLATE_LOG, call->id, head, sizeof(head), text, len);
+    send_frame(ISOLATE_LOG, call->id, head, sizeof(head), text, len);
 }
 
 static void send_done(const struct isolate_call *call) {
@@ -137,7 +153,7 @@ static void send_done(const struct isolate_call *call) {
     pack_u32(&b, call->binding_calls);
     pack_u64(&b, call->output.written_bytes);
     pack_u64(&b, call->output.dropped_bytes);
-    send_frame(self->channel, ISOLATE_DONE, call->id, b.data, b.len, NULL, 0);
+    send_frame(ISOLATE_DONE, call->id, b.data, b.len, NULL, 0);
 }
 
 /* ---- ends that JavaScript cannot see ---- */
@@ -168,12 +184,12 @@ static void stop_now(int status) {
     if (!iso || iso->channel < 0 || !iso->started)
         _exit(status);
     self->sending = true;
-    send_frame(iso->channel, ISOLATE_ENDING, 0, NULL, 0, NULL, 0);
+    send_frame(ISOLATE_ENDING, 0, NULL, 0, NULL, 0);
     for (struct isolate_call *call = iso->calls; call; call = call->next) {
         char text[512];
         int n = end_text(text, sizeof(text), status, call, call == iso->current);
         output_flush(&call->output);
-        send_frame(iso->channel, ISOLATE_ERROR, call->id, NULL, 0, text, (size_t)n);
+        send_frame(ISOLATE_ERROR, call->id, NULL, 0, text, (size_t)n);
         send_done(call);
     }
     _exit(status);
@@ -220,9 +236,10 @@ static void after_gc(void *arg) {
         stop_soon(ISOLATE_EXIT_MEMORY);
 }
 
-static void set_cpu_timer(uint64_t us) {
-    struct itimerval t = {
-        .it_value = {.tv_sec = (time_t)(us / 1000000), .tv_usec = (suseconds_t)(us % 1000000)}};
+/* 0: none. It comes before the limit too: what is held goes out before the isolate waits for
+ * anything, but a program may compute for long before it does. */
+static void set_cpu_timer(uint64_t left_us) {
+    struct itimerval t = {.it_value.tv_usec = (suseconds_t)MIN(left_us, (uint64_t)HELD_MAX_US)};
     (void)setitimer(ITIMER_PROF, &t, NULL);
 }
 
@@ -249,6 +266,8 @@ static void on_cpu_limit(int sig) {
         return;
     uint64_t used = call->cpu_us + cpu_us() - self->turn_us;
     uint64_t limit = (uint64_t)call->cpu_ms * 1000;
+    if (!self->sending)
+        send_held();
     if (used < limit)
         set_cpu_timer(limit - used);
     else
@@ -832,6 +851,9 @@ bool isolate_step(struct isolate *iso, int max_wait_ms) {
         p[1 + i] = (struct pollfd){.fd = b->fd,
                                    .events = (short)(b->out.len > 0 ? POLLIN | POLLOUT : POLLIN)};
     }
+    sending_begin();
+    send_held();
+    sending_end();
     int n = poll(p, 1 + iso->nbindings, came ? 0 : wait_ms(iso, max_wait_ms));
     stay_woke();
     if (n <= 0)
@@ -903,6 +925,7 @@ void isolate_close(struct isolate *iso) {
         iso->calls = call->next;
         free_call(call);
     }
+    held.len = 0;
     struct engine engine = iso->engine;
     *iso = (struct isolate){.engine = engine, .channel = -1, .statm_fd = -1, .timer_at_ms = -1};
 }

@@ -165,6 +165,29 @@ static void a_killed_flood_keeps_its_tail(void **state) {
     kit_expect_log("bytes left out");
 }
 
+/* What is said waits for what follows, but not for the end of a computation. */
+static void a_line_comes_while_the_program_computes(void **state) {
+    (void)state;
+    struct front *front = kit_front();
+    struct front_isolate iso;
+    front_want(front, 1);
+    front_take(front, &iso);
+    front_send_run(&iso, 1,
+                   &(struct front_run){.program =
+                                           "(async function (builtins) { return { default: () => {"
+                                           " console.log('here'); for (;;) {} } }; })",
+                                       .spec = "{}",
+                                       .limits = {.cpu_ms = 3000}});
+    struct wire_frame f;
+    struct err err;
+    assert_int_equal(wire_read(&iso.reader, iso.channel, &f, &err), 1);
+    assert_int_equal(f.type, ISOLATE_LOG);
+    wire_frame_finish(&f);
+    front_drop(&iso);
+    /* Long before the limit of its time. */
+    assert_true(front_wait_exit(front, iso.number).cpu_us < 2000000);
+}
+
 static void replaced_intrinsics_neither_break_nor_hijack(void **state) {
     (void)state;
     (void)kit_main(
@@ -276,6 +299,7 @@ int main(void) {
         cmocka_unit_test(deep_recursion_is_a_range_error),
         cmocka_unit_test(output_is_bounded_and_says_so),
         cmocka_unit_test(a_killed_flood_keeps_its_tail),
+        cmocka_unit_test(a_line_comes_while_the_program_computes),
         cmocka_unit_test(replaced_intrinsics_neither_break_nor_hijack),
         cmocka_unit_test(polluted_prototypes_stay_the_programs_own),
         cmocka_unit_test(proxies_as_arguments_do_no_harm),
