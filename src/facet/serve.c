@@ -317,7 +317,8 @@ static void watch_fd(struct server *s, struct grant *g, uint32_t events, int op)
         doom(g, "epoll");
 }
 
-static int make_grant(struct server *s, const struct facet_grant *m, int *ret_fd, struct err *err) {
+/* *fd: our end of the capability, or -1: both are made here, and *fd is the holder's. */
+static int make_grant(struct server *s, const struct facet_grant *m, int *fd, struct err *err) {
     if (m->grant == 0 || grant_find(s, m->grant))
         return err_set(err, ERR_CONFLICT, "grant %" PRIu64 " is open already, or 0", m->grant);
     if (s->ngrants == FACET_GRANTS_MAX)
@@ -329,8 +330,8 @@ static int make_grant(struct server *s, const struct facet_grant *m, int *ret_fd
             return err_set(err, ERR_BAD_REQUEST, "the facet has no method '%.64s'", m->methods[i]);
         methods |= UINT64_C(1) << k;
     }
-    int pair[2];
-    if (fd_pair(pair, err) < 0)
+    int pair[2] = {*fd, -1};
+    if (*fd < 0 && fd_pair(pair, err) < 0)
         return -(int)err->code;
     struct grant *g = xcalloc(1, sizeof(*g));
     *g = (struct grant){.id = m->grant,
@@ -345,7 +346,7 @@ static int make_grant(struct server *s, const struct facet_grant *m, int *ret_fd
     (void)fd_set_nonblock(g->fd, true);
     watch_fd(s, g, EPOLLIN, EPOLL_CTL_ADD);
     s->grants[s->ngrants++] = g;
-    *ret_fd = pair[1];
+    *fd = pair[1];
     return 0;
 }
 
@@ -725,13 +726,12 @@ static int on_grant(struct server *s, struct wire_frame *f, struct err *err) {
     struct facet_grant m;
     if (facet_grant_decode(f->data, f->len, &m, err) < 0)
         return -(int)err->code;
-    int fd = -1;
+    _cleanup_(close) int fd = f->nfds > 0 ? wire_frame_take_fd(f, 0) : -1;
     int rc = make_grant(s, &m, &fd, err);
-    if (rc == 0) {
+    if (rc == 0 && fd >= 0) {
         struct buf *b = reply(s);
         pack_u64(b, m.grant);
         tell(s, FACET_GRANTED, f->id, b, &fd, 1);
-        fd_close(&fd);
     }
     facet_grant_finish(&m);
     return rc;

@@ -24,7 +24,8 @@
 
 enum facet_msg {
     FACET_OPEN = 1,    /* struct facet_open; the first frame, once */
-    FACET_GRANT,       /* struct facet_grant; the answer carries the capability's descriptor */
+    FACET_GRANT,       /* struct facet_grant; the answer carries the capability's descriptor. With
+                          one descriptor, the facet's end of it: no answer but ERROR */
     FACET_REVOKE,      /* u64 grant */
     FACET_EXPORT,      /* one descriptor: a regular file or memfd, which gets the whole database */
     FACET_STATS,       /* empty; the answer is struct facet_stats */

@@ -557,6 +557,40 @@ static void idleness_is_told(void **state) {
     assert_int_equal(client_expect(&c, FACET_IDLE, 5000, &f), 1);
 }
 
+/* Our end of a capability whose other end goes along with the GRANT. */
+static struct holder bring(uint64_t grant) {
+    int ends[2];
+    assert_int_equal(fd_pair(ends, &c.err), 0);
+    struct buf b;
+    buf_init(&b, 4096);
+    facet_grant_encode(&b, &(struct facet_grant){.grant = grant, .all = true});
+    struct wire_out out = {
+        .type = FACET_GRANT, .id = grant, .pieces = {{b.data, b.len}}, .fds = &ends[1], .nfds = 1};
+    assert_int_equal(wire_send(c.control, &out), 0);
+    buf_finish(&b);
+    close(ends[1]);
+    struct holder ours = {.fd = ends[0], .grant = grant};
+    wire_reader_init(&ours.in, 1 << 20);
+    buf_init(&ours.out, 1 << 20);
+    return ours;
+}
+
+static void a_capability_that_is_brought_needs_no_answer(void **state) {
+    (void)state;
+    struct wire_frame f;
+    struct holder ours = bring(77);
+    assert_true(holder_query(&ours, "SELECT 1") && ours.ok); /* sent before it was heard of */
+    struct holder again = bring(77);
+    assert_string_equal(holder_query(&again, "SELECT 1"), ""); /* refused: it is let go */
+    assert_int_equal(client_expect(&c, FACET_ERROR, 5000, &f), 1);
+    assert_int_equal(f.id, 77);
+    wire_frame_finish(&f);
+    assert_int_equal(client_expect(&c, FACET_GRANTED, 100, &f), 0);
+    assert_true(holder_query(&ours, "SELECT 1") && ours.ok);
+    holder_finish(&again);
+    holder_finish(&ours);
+}
+
 static void a_revoked_capability_is_gone(void **state) {
     (void)state;
     struct wire_frame f;
@@ -892,6 +926,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup_teardown(stats_are_told, setup_open, teardown),
         cmocka_unit_test_setup_teardown(export_is_the_whole_database, setup_open, teardown),
         cmocka_unit_test_setup_teardown(idleness_is_told, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_capability_that_is_brought_needs_no_answer, setup_open,
+                                        teardown),
         cmocka_unit_test_setup_teardown(a_revoked_capability_is_gone, setup_open, teardown),
         cmocka_unit_test_setup_teardown(a_running_call_can_be_stopped, setup_open, teardown),
         cmocka_unit_test_setup_teardown(exports_wait_for_a_running_call, setup_open, teardown),

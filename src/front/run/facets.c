@@ -248,7 +248,7 @@ static void on_control(void *ctx, struct wire_frame *frame) {
         op = take_op(f, frame->id, false);
         if (op) {
             finish_op(op, -1, false, NULL, 0, &err);
-        } else { /* it could not be opened */
+        } else { /* it could not be opened, or did not grant what it cannot but grant */
             end_facet(f);
             fail_all(f, &err);
         }
@@ -257,7 +257,7 @@ static void on_control(void *ctx, struct wire_frame *frame) {
         log_audit(f, frame);
         break;
     case FACET_IDLE:
-        if (!f->ops)
+        if (!f->ops && f->grants == 0) /* it may not have heard of the last */
             end_facet(f);
         break;
     default:
@@ -435,6 +435,44 @@ struct facet_op *facets_grant(struct facets *all, const struct facet_ref *ref,
     facet_grant_encode(&op->payload, &g);
     pump(f);
     return op;
+}
+
+/* Every method can be granted as long as there is room, with our own capability in it. The facet
+ * says when one is closed, so that it has no more than are counted here. */
+static bool cannot_refuse(const struct facet *f, const struct facet_grant *grant) {
+    size_t n = f->grants + 1;
+    for (const struct facet_op *op = f->ops; op; op = op->next)
+        n += op->kind == OP_GRANT;
+    return f->open && grant->all && n < FACET_GRANTS_MAX;
+}
+
+int facets_grant_now(struct facets *all, const struct facet_ref *ref,
+                     const struct facet_grant *grant, uint64_t *ret_life) {
+    struct facet *f = find(all, ref->dir);
+    struct err err;
+    int ends[2];
+    if (!f || !cannot_refuse(f, grant) || fd_pair(ends, &err) < 0)
+        return -1;
+    struct facet_grant g = *grant;
+    g.grant = ++f->next_id;
+    _cleanup_(buf) struct buf b;
+    buf_init(&b, 65536);
+    facet_grant_encode(&b, &g);
+    struct wire_out out = {.type = FACET_GRANT,
+                           .id = g.grant,
+                           .pieces = {{b.data, b.len}},
+                           .fds = &ends[1],
+                           .nfds = 1};
+    bool sent = channel_send(f->control, &out);
+    fd_close(&ends[1]);
+    if (!sent) {
+        fd_close(&ends[0]);
+        return -1;
+    }
+    f->grants++;
+    f->used_ms = clock_mono_ms();
+    *ret_life = f->life;
+    return ends[0];
 }
 
 struct facet_op *facets_call(struct facets *all, const struct facet_ref *ref, const char *method,

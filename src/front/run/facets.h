@@ -40,6 +40,10 @@ struct facets *facets_create(const struct facets_options *options);
 struct facet_op *facets_grant(struct facets *all, const struct facet_ref *ref,
                               const struct facet_grant *grant, facet_granted done, void *ctx,
                               struct err *err);
+/* The capability at once, where the database is open and cannot but grant it: it hears of it before
+ * the first call. -1: it has to be asked. */
+int facets_grant_now(struct facets *all, const struct facet_ref *ref,
+                     const struct facet_grant *grant, uint64_t *ret_life);
 /* A call by the owner itself, with every method. */
 struct facet_op *facets_call(struct facets *all, const struct facet_ref *ref, const char *method,
                              const char *args_json, facet_answered done, void *ctx,

@@ -662,17 +662,18 @@ static int start_bindings(struct guest *g, const struct env *env, struct err *er
             b->fd = steal_fd(&item->fd);
             continue;
         }
-        g->granting++;
-        b->op = facets_grant(
-            g->runner->facets,
-            &(struct facet_ref){.dir = item->facet_dir,
+        struct facet_ref ref = {.dir = item->facet_dir,
                                 .owner = g->owner,
-                                .open = item->facet_open ? item->facet_open : env->facet_open},
-            &(struct facet_grant){.label = g->label,
-                                  .all = item->methods == NULL,
-                                  .methods = item->methods,
-                                  .nmethods = nmethods},
-            on_granted, b, err);
+                                .open = item->facet_open ? item->facet_open : env->facet_open};
+        struct facet_grant grant = {.label = g->label,
+                                    .all = item->methods == NULL,
+                                    .methods = item->methods,
+                                    .nmethods = nmethods};
+        b->fd = facets_grant_now(g->runner->facets, &ref, &grant, &b->life);
+        if (b->fd >= 0)
+            continue;
+        g->granting++;
+        b->op = facets_grant(g->runner->facets, &ref, &grant, on_granted, b, err);
         if (!b->op)
             return -(int)err->code;
         b->life = facet_op_life(b->op);
