@@ -618,7 +618,7 @@ static int rehearse_all(struct zygote *z, struct err *err) {
         struct err why;
         int rc = lever_pages_create(&z->pages, &why);
         if (rc == 0)
-            rc = rehearse(z, TO_LEARN_PAGES, isolate_short_js, &why);
+            rc = rehearse(z, TO_LEARN_PAGES, isolate_plain_js, &why);
         if (rc < 0 || lever_pages_count(z->pages) == 0)
             z->pages = NULL;
         lever_done(z, ISOLATE_LEVER_POPULATE, rc, &why);

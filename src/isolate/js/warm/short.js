@@ -1,5 +1,5 @@
-// What most programs do: a query, a line of output, a turn of the event loop, a result. The pages this writes are
-// those that a waiting isolate has ready; what a program needs beyond them comes by a page fault.
+// What most programs do: a query, a line of output, a turn of the event loop, a result. It fills the holes that a
+// collection left in the zygote's heap.
 import { WorkerEntrypoint } from "cloudflare:workers";
 
 async function main(env) {
