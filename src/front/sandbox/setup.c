@@ -59,10 +59,14 @@ static void write_piece(struct sandbox *s) {
                               .fd = -1};
     struct err err;
     u->at += n;
-    if (!sandbox_box_write(s->box, &put, on_written, s)) {
-        (void)err_set(&err, ERR_UNAVAILABLE, "the sandbox takes no files now");
-        sandbox_give_up(s, &err);
+    if (sandbox_box_write(s->box, &put, on_written, s))
+        return;
+    if (!u->begun) { /* it failed already, and why is still to be read; or it is written later */
+        free(steal_ptr(&u->content));
+        return;
     }
+    (void)err_set(&err, ERR_UNAVAILABLE, "the sandbox takes no files now");
+    sandbox_give_up(s, &err);
 }
 
 static void begin_file(struct sandbox *s) {
