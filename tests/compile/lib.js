@@ -47,6 +47,8 @@ export const jscrun = path.join(out, "jscrun");
 const nodeCompiler = vm.createContext({});
 vm.runInContext(compileSource, nodeCompiler, { filename: "compile.js" });
 
+export const compileText = (request) => nodeCompiler.__compile(request);
+
 export function compile(modules, mainModule = Object.keys(modules)[0], more = {}) {
   return JSON.parse(nodeCompiler.__compile(JSON.stringify({ mainModule, modules, ...more })));
 }
