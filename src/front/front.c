@@ -22,6 +22,7 @@
 #include "front/ledger/db.h"
 #include "front/lock.h"
 #include "front/reload.h"
+#include "front/run/intake.h"
 #include "front/run/tails.h"
 #include "front/run/workers.h"
 #include "front/sandbox/sandboxes.h"
@@ -220,6 +221,7 @@ static int open_runner(struct front_server *s, struct err *err) {
                                                .joins = s->isolates.joins,
                                                .njoins = s->isolates.njoins,
                                                .facet_fd = s->siblings.fds[SIBLING_FACET]});
+    f->intake = intake_create(&s->loop);
     f->jobs = jobs_create(&s->loop, f->store);
     f->tails = tails_create(&s->loop, f->store, s->config->tail_origins, s->config->ntail_origins);
     return workers_create(&(struct workers_options){.facet_open = &f->facet_open,
@@ -452,6 +454,7 @@ static void on_sandboxes_closed(void *ctx) {
 static void on_drained(void *ctx) {
     struct front_server *s = ctx;
     http_server_destroy(s->front.http);
+    intake_destroy(s->front.intake);
     tasks_end_jobs(s->front.tasks);
     agents_destroy(s->front.agents);
     reload_close(s->front.reload);

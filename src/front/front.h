@@ -38,6 +38,7 @@ struct front {
     struct sessions *sessions;
     struct features features;
     struct runner *runner;
+    struct intake *intake; /* of large bodies */
     struct workers *workers;
     struct tails *tails;
     struct models *models;

@@ -1,8 +1,10 @@
 #include "base/cleanup.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "front/api/api.h"
 #include "front/run/ask.h"
+#include "front/run/intake.h"
 #include "front/run/tails.h"
 #include "front/run/workers.h"
 
@@ -84,24 +86,19 @@ static void on_gone(void *ctx) {
     run_cancel(w->run);
 }
 
-static void run_request(struct http_req *req, void *ctx) {
-    struct front *f = ctx;
+static void start_run(struct front *f, struct http_req *req, struct run_asked *asked) {
     struct err err;
-    _cleanup_(json) json_t *json = NULL;
     const struct identity *who = front_identity(req);
     _cleanup_(json) json_t *grants = who && *who->grants ? json_loads(who->grants, 0, NULL) : NULL;
-    const json_t *tails = NULL;
-    int rc = http_req_json(req, &json, &err);
-    if (rc == 0)
-        rc = tails_check(f->tails, tails = json_object_get(json, "tails"), &err);
-    if (rc < 0) {
+    json_t *tails = json_object_get(asked->body, "tails");
+    if (tails_check(f->tails, tails, &err) < 0) {
         http_respond_err(req, &err);
         return;
     }
     struct run_wait *w = xcalloc(1, sizeof(*w));
     w->front = f;
     w->req = req;
-    w->tails = json_incref((json_t *)(uintptr_t)tails);
+    w->tails = json_incref(tails);
     w->stream = http_req_accepts(req, "text/event-stream");
     (void)snprintf(w->owner, sizeof(w->owner), "%s", owner_of(req));
     w->run = run_ask_start(&(struct run_ask){.runner = f->runner,
@@ -110,7 +107,8 @@ static void run_request(struct http_req *req, void *ctx) {
                                              .facet_open = &f->facet_open,
                                              .owner = w->owner,
                                              .grants = grants,
-                                             .body = json,
+                                             .body = asked->body,
+                                             .code = &asked->code,
                                              .callbacks = {.on_log = on_log, .on_done = on_done},
                                              .ctx = w},
                            &err);
@@ -124,6 +122,67 @@ static void run_request(struct http_req *req, void *ctx) {
         http_stream_begin(req, 200, "text/event-stream");
     }
     http_req_on_gone(req, on_gone, w);
+}
+
+/* --- a body that is read beside the loop --- */
+
+struct read_wait {
+    struct front *front;
+    struct http_req *req;
+    struct intake_item *item;
+};
+
+static void on_read(void *ctx, struct run_asked *asked, const struct err *err) {
+    struct read_wait *w = ctx;
+    if (asked) {
+        start_run(w->front, w->req, asked);
+        run_asked_finish(asked);
+    } else {
+        http_respond_err(w->req, err);
+    }
+    free(w);
+}
+
+static void on_reader_gone(void *ctx) {
+    struct read_wait *w = ctx;
+    intake_cancel(w->item);
+    http_respond_empty(w->req, 499);
+    free(w);
+}
+
+static void read_apart(struct front *f, struct http_req *req) {
+    struct err err;
+    struct read_wait *w = xcalloc(1, sizeof(*w));
+    *w = (struct read_wait){.front = f, .req = req};
+    w->item = intake_start(f->intake,
+                           &(struct intake_ask){.owner = owner_of(req),
+                                                .body = http_req_take_body(req),
+                                                .max = &f->runner->config.limits},
+                           on_read, w, &err);
+    if (!w->item) {
+        http_respond_err(req, &err);
+        free(w);
+        return;
+    }
+    http_req_on_gone(req, on_reader_gone, w);
+}
+
+static void run_request(struct http_req *req, void *ctx) {
+    struct front *f = ctx;
+    struct err err;
+    struct run_asked asked;
+    size_t len;
+    const char *body = http_req_body(req, &len);
+    if (len > LIMIT_RUN_AT_ONCE_BYTES) {
+        read_apart(f, req);
+        return;
+    }
+    if (run_ask_read(body, len, &f->runner->config.limits, &asked, &err) < 0) {
+        http_respond_err(req, &err);
+        return;
+    }
+    start_run(f, req, &asked);
+    run_asked_finish(&asked);
 }
 
 /* --- workers --- */

@@ -179,13 +179,21 @@ const char *http_req_body(const struct http_req *req, size_t *ret_len) {
 /* A tree is many times as large as its text: what one request can make of its bytes is bounded. */
 enum { JSON_VALUES_MAX = 1000000 };
 
-int http_req_json(const struct http_req *req, json_t **ret_json, struct err *err) {
-    if (req->body.len == 0)
+int http_read_json(const char *body, size_t len, json_t **ret_json, struct err *err) {
+    if (len == 0)
         return err_set(err, ERR_BAD_REQUEST, "the request body is empty; send a JSON object");
-    if (json_has_more_values(req->body.data, req->body.len, JSON_VALUES_MAX))
+    if (json_has_more_values(body, len, JSON_VALUES_MAX))
         return err_set(err, ERR_TOO_LARGE, "the request body has more than %d JSON values",
                        JSON_VALUES_MAX);
-    return json_parse(req->body.data, req->body.len, "the request body", ret_json, err);
+    return json_parse(body, len, "the request body", ret_json, err);
+}
+
+int http_req_json(const struct http_req *req, json_t **ret_json, struct err *err) {
+    return http_read_json(req->body.data, req->body.len, ret_json, err);
+}
+
+struct buf *http_req_take_body(struct http_req *req) {
+    return &req->body;
 }
 
 void http_req_set_user(struct http_req *req, void *user, void (*free_user)(void *)) {

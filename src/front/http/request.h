@@ -69,6 +69,10 @@ const char *http_req_id(const struct http_req *req);
 const char *http_req_body(const struct http_req *req, size_t *ret_len);
 /* The body as JSON; an empty body is an error. */
 int http_req_json(const struct http_req *req, json_t **ret_json, struct err *err);
+/* The same of any text; in any thread. */
+int http_read_json(const char *body, size_t len, json_t **ret_json, struct err *err);
+/* The body itself, for one who takes it over and leaves an empty one. */
+struct buf *http_req_take_body(struct http_req *req);
 /* What the guard may set (the caller's identity). */
 void http_req_set_user(struct http_req *req, void *user, void (*free_user)(void *));
 void *http_req_user(const struct http_req *req);

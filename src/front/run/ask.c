@@ -3,7 +3,7 @@
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "front/run/code.h"
+#include "front/http/request.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +61,35 @@ int run_ask_check(const struct run_ask *ask, struct err *err) {
     return rc;
 }
 
-static struct run *start(const struct run_ask *ask, const struct code *code, const struct env *env,
+/* What may be large is in the code then, and goes where it was read. */
+static void drop_taken(json_t *body) {
+    static const char *const keys[] = {"code", "modules", "args", "props"};
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+        (void)json_object_del(body, keys[i]);
+}
+
+int run_ask_read(const char *text, size_t len, const struct run_limits *max,
+                 struct run_asked *ret_asked, struct err *err) {
+    struct run_asked a = {0};
+    int rc = http_read_json(text, len, &a.body, err);
+    if (rc == 0)
+        rc = code_read(&a.code, a.body, max, err);
+    if (rc < 0) {
+        json_decref(a.body);
+        return rc;
+    }
+    drop_taken(a.body);
+    *ret_asked = a;
+    return 0;
+}
+
+void run_asked_finish(struct run_asked *a) {
+    code_finish(&a->code);
+    json_decref(a->body);
+    *a = (struct run_asked){0};
+}
+
+static struct run *start(const struct run_ask *ask, struct code *code, const struct env *env,
                          struct err *err) {
     _cleanup_(free) char *title = make_title(code);
     _cleanup_(json) json_t *asked = asked_with(ask->body);
@@ -76,6 +104,7 @@ static struct run *start(const struct run_ask *ask, const struct code *code, con
                             .asked = asked,
                             .spec = code->spec.data,
                             .spec_len = code->spec.len,
+                            .own_spec = code->id ? NULL : &code->spec,
                             .env = env,
                             .domain = domain,
                             .limits = code->limits,
@@ -86,20 +115,27 @@ static struct run *start(const struct run_ask *ask, const struct code *code, con
                     : run_start(ask->runner, ask->jobs, &q, err);
 }
 
-struct run *run_ask_start(const struct run_ask *ask, struct err *err) {
-    struct code code;
+static struct run *start_code(const struct run_ask *ask, struct code *code, struct err *err) {
     struct env env = {0};
     struct run *run = NULL;
-    if (code_read(&code, ask->body, &ask->runner->config.limits, err) < 0)
-        return NULL;
     _cleanup_(free) char *facets = workers_facets_dir(ask->workers, ask->owner);
     struct env_scope scope = {
         .facets_dir = facets, .owner = ask->owner, .workers = ask->workers, .grants = ask->grants};
-    if (code_read_env(code.env, &scope, &env, err) == 0) {
+    if (code_read_env(code->env, &scope, &env, err) == 0) {
         env.facet_open = ask->facet_open;
-        run = start(ask, &code, &env, err);
+        run = start(ask, code, &env, err);
         env_finish(&env);
     }
+    return run;
+}
+
+struct run *run_ask_start(const struct run_ask *ask, struct err *err) {
+    struct code code;
+    if (ask->code)
+        return start_code(ask, ask->code, err);
+    if (code_read(&code, ask->body, &ask->runner->config.limits, err) < 0)
+        return NULL;
+    struct run *run = start_code(ask, &code, err);
     code_finish(&code);
     return run;
 }

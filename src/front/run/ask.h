@@ -1,8 +1,15 @@
 #pragma once
 /* A run as it is asked for: the body of POST /v1/run, or of a task, made into a run. */
 
+#include "front/run/code.h"
 #include "front/run/run.h"
 #include "front/run/workers.h"
+
+/* A body that was read. */
+struct run_asked {
+    json_t *body; /* without the members that the code has taken over */
+    struct code code;
+};
 
 struct run_ask {
     struct runner *runner;
@@ -13,11 +20,16 @@ struct run_ask {
     const char *owner;
     const json_t *grants; /* of the key, or NULL */
     const json_t *body;
+    struct code *code; /* of the body, if it was read already: its spec is taken; or NULL */
     bool stores_events;
     struct run_callbacks callbacks;
     void *ctx;
 };
 
+/* Reads the text of a body; in any thread. */
+int run_ask_read(const char *text, size_t len, const struct run_limits *max,
+                 struct run_asked *ret_asked, struct err *err);
+void run_asked_finish(struct run_asked *a);
 /* Whether the body describes a program. */
 int run_ask_check(const struct run_ask *ask, struct err *err);
 /* As run_start(). */

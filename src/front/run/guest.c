@@ -551,28 +551,30 @@ static void on_taken(void *ctx, struct pool_isolate *isolate, const struct err *
     }
 }
 
-/* "{...}" of the first call with the env put before it; NULL: the program is only loaded. */
-static void write_run_spec(struct guest *g, const struct guest_call *c, struct buf *out) {
-    (void)buf_add_str(out, "{\"env\":");
+/* "{...}" of the first call with the env put before it; NULL: the program is only loaded. What may
+ * be large, the rest of the call's own, is not copied: it follows as a piece of the frame. */
+static struct wire_piece write_run_spec(struct guest *g, const struct guest_call *c,
+                                        struct buf *out) {
+    struct wire_piece rest = {NULL, 0};
+    if (c && c->spec.len > 2)
+        rest = (struct wire_piece){c->spec.data + 1, c->spec.len - 1};
+    const char *end = !c ? ",\"main\":false}" : rest.len > 0 ? "," : "}";
+    static const char begin[] = "{\"env\":";
+    pack_u32(out, (uint32_t)(strlen(begin) + g->env.len + strlen(end) + rest.len));
+    (void)buf_add_str(out, begin);
     (void)buf_add(out, g->env.data, g->env.len);
-    if (!c)
-        (void)buf_add_str(out, ",\"main\":false}");
-    else if (c->spec.len > 2) {
-        (void)buf_add_char(out, ',');
-        (void)buf_add(out, c->spec.data + 1, c->spec.len - 1);
-    } else {
-        (void)buf_add_char(out, '}');
-    }
+    (void)buf_add_str(out, end);
+    return rest;
 }
 
 static void start_running(struct guest *g) {
     /* RUN has no place for a body: such a call follows the loading. */
     struct guest_call *first = g->calls && g->calls->body.len > 0 ? NULL : g->calls;
     _cleanup_(buf) struct buf head;
-    _cleanup_(buf) struct buf spec;
+    _cleanup_(buf) struct buf tail;
     buf_init(&head, 256);
-    buf_init(&spec, ISOLATE_FRAME_MAX);
-    write_run_spec(g, first, &spec);
+    buf_init(&tail, ISOLATE_FRAME_MAX);
+    struct wire_piece rest = write_run_spec(g, first, &tail);
     pack_u32(&head, g->warm ? ISOLATE_RUN_WARM : g->domain ? ISOLATE_RUN_RESET : 0);
     pack_u32(&head, g->limits.cpu_ms);
     pack_u64(&head, g->limits.memory_bytes);
@@ -581,9 +583,6 @@ static void start_running(struct guest *g) {
     pack_u32(&head, 0);
     pack_u32(&head, 0);
     pack_u32(&head, (uint32_t)g->program->len);
-    _cleanup_(buf) struct buf tail;
-    buf_init(&tail, ISOLATE_FRAME_MAX);
-    pack_bytes(&tail, spec.data, spec.len);
     int fds[ENV_BINDINGS_MAX];
     for (size_t i = 0; i < g->nbindings; i++)
         fds[i] = g->bindings[i].fd;
@@ -591,14 +590,16 @@ static void start_running(struct guest *g) {
                            .id = first ? first->id : 0,
                            .pieces = {{head.data, head.len},
                                       {g->program->data, g->program->len},
-                                      {tail.data, tail.len}},
+                                      {tail.data, tail.len},
+                                      rest},
                            .fds = fds,
                            .nfds = g->nbindings};
     guest_move(g, GUEST_RUNNING);
     int64_t cpu_from_ns = isolate_allow(g->isolate, 1);
     if (first)
         first->cpu_from_ns = cpu_from_ns;
-    bool sent = !tail.full && !spec.full && isolate_send(g->isolate, &out);
+    bool fits = !tail.full && tail.len + rest.len <= ISOLATE_FRAME_MAX;
+    bool sent = fits && isolate_send(g->isolate, &out);
     for (size_t i = 0; i < g->nbindings; i++)
         fd_close(&g->bindings[i].fd);
     program_unref(g->program);
@@ -683,7 +684,13 @@ static int start_bindings(struct guest *g, const struct env *env, struct err *er
 }
 
 static void keep(struct guest_call *c, const struct guest_request *r) {
-    (void)buf_add(&c->spec, r->spec, r->spec_len);
+    if (r->own_spec) {
+        buf_finish(&c->spec);
+        c->spec = *r->own_spec;
+        *r->own_spec = (struct buf){0};
+    } else {
+        (void)buf_add(&c->spec, r->spec, r->spec_len);
+    }
     (void)buf_add(&c->body, r->body, r->body_len);
 }
 

@@ -57,6 +57,7 @@ struct guest_spec {
 struct guest_request {
     const char *spec; /* JSON of src/wire/isolate.h without "env" and "main" */
     size_t spec_len;
+    struct buf *own_spec; /* where it is, if it may be taken instead of copied; or NULL */
     const void *body;
     size_t body_len;
     uint32_t wall_ms;

@@ -296,6 +296,7 @@ static struct run *create(struct jobs *jobs, const struct run_request *q, struct
 static struct guest_request call_of(struct run *run, const struct run_request *q) {
     return (struct guest_request){.spec = q->spec,
                                   .spec_len = q->spec_len,
+                                  .own_spec = q->own_spec,
                                   .wall_ms = q->limits.wall_ms,
                                   .limits = &q->limits,
                                   .callbacks = {.on_log = on_log,

@@ -28,6 +28,7 @@ struct run_request {
         *asked;       /* what it was asked with besides, for whoever runs it again; may be NULL */
     const char *spec; /* JSON of the call; see guest.h */
     size_t spec_len;
+    struct buf *own_spec; /* where it is, if it may be taken; or NULL */
     const struct env *env;
     const char *domain; /* see guest.h; NULL: a fresh isolate */
     struct run_limits limits;
