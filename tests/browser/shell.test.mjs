@@ -56,6 +56,30 @@ test('the page is served under a policy without inline code, and keeps to it', l
   await context.close();
 });
 
+test('a request that the API does not describe would be told of', limit, async () => {
+  const { context, page, problems } = await openPage(browser, cay.url, { expected: [/status of/] });
+  await page.goto(`${cay.url}/runs`);
+  await settled(page);
+  assert.deepEqual(problems, []);
+  await page.evaluate(async () => {
+    await fetch('/v1/nothing');
+    await fetch('/v1/runs?limit=1&strange=1');
+    await fetch('/health', { method: 'DELETE' });
+    const socket = new WebSocket(`${location.origin.replace('http', 'ws')}/v1/socket`);
+    await new Promise((done) => (socket.onclose = done));
+  });
+  const told = problems
+    .filter((it) => it.startsWith('not in openapi.json: '))
+    .map((it) => it.slice(21));
+  assert.deepEqual(told.sort(), [
+    'DELETE /health',
+    'GET /v1/nothing',
+    'GET /v1/runs?strange',
+    'GET /v1/socket',
+  ]);
+  await context.close();
+});
+
 test('assets are cached for good, the page itself is asked for anew', limit, async () => {
   const html = await fetch(`${cay.url}/`);
   assert.doesNotMatch(html.headers.get('cache-control') ?? '', /immutable|max-age=[1-9]/);
@@ -113,6 +137,14 @@ test('an address that does not exist says so and leads back', limit, async () =>
   await page.getByRole('heading', { name: 'Not found' }).waitFor();
   await page.getByRole('link', { name: 'See the status' }).click();
   await page.getByRole('heading', { level: 1, name: 'Status' }).waitFor();
+  // What is malformed is an address, too.
+  for (const path of ['/no/such.page', '/%zz', '/runs/%zz', '/chat/sandbox-agent/a%00b']) {
+    await page.goto(cay.url + path);
+    await page.getByRole('heading', { name: 'Not found' }).waitFor();
+    await page.getByText(`Nothing is known of ${path}`).waitFor();
+  }
+  await page.goto(`${cay.url}/chat/a/..%2F`);
+  await page.getByText('There is no such agent').waitFor();
   await context.close();
   // What asks for no page is told so by the status.
   for (const Accept of ['application/json', '*/*', 'image/png']) {

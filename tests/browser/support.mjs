@@ -1,7 +1,7 @@
 // What the browser tests share: a server, a browser, a page that remembers its errors, and a relay
 // whose line can be cut.
 import assert from 'node:assert/strict';
-import { existsSync, mkdirSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync } from 'node:fs';
 import { createServer as createHttpServer } from 'node:http';
 import { connect, createServer } from 'node:net';
 import { fileURLToPath } from 'node:url';
@@ -51,9 +51,38 @@ export function startBrowser() {
   });
 }
 
+const { paths, components } = JSON.parse(
+  readFileSync(at('../../src/front/api/openapi.json'), 'utf8'),
+);
+const resolve = (it) => (it.$ref ? components.parameters[it.$ref.split('/').at(-1)] : it);
+const described = Object.entries(paths).map(([path, { parameters = [], ...operations }]) => ({
+  pattern: new RegExp(`^${path.replaceAll('.', '\\.').replace(/\{[^}]*\}/g, '[^/]+')}$`),
+  operations,
+  shared: parameters,
+}));
+
+/** What of a request openapi.json does not know; '' if it describes it. */
+function undescribed(method, url) {
+  const found = described.find(
+    ({ pattern, operations }) => pattern.test(url.pathname) && operations[method.toLowerCase()],
+  );
+  if (!found) return `${method} ${url.pathname}`;
+  const own = found.operations[method.toLowerCase()].parameters ?? [];
+  const known = [...found.shared, ...own]
+    .map(resolve)
+    .filter((it) => it.in === 'query')
+    .map(({ name }) => name);
+  const strange = [...url.searchParams.keys()].filter((name) => !known.includes(name));
+  return strange.length > 0 ? `${method} ${url.pathname}?${strange}` : '';
+}
+
+/** Whether a request is the page's own doing, and not a part of the page. */
+const isCall = (request, { pathname }) =>
+  pathname.startsWith('/v1/') || ['fetch', 'xhr'].includes(request.resourceType());
+
 /**
  * A page in a fresh profile. `problems` gathers errors and warnings of the console, uncaught
- * exceptions, broken policy and requests to any other server; `expected` says which are part of the
+ * exceptions, broken policy, requests to any other server and such as openapi.json does not describe; `expected` says which are part of the
  * test, such as the line a browser logs about every 401.
  */
 export async function openPage(browser, origin, options = {}) {
@@ -74,6 +103,12 @@ export async function openPage(browser, origin, options = {}) {
   page.on('request', (request) => {
     const url = new URL(request.url());
     if (url.protocol !== 'data:' && url.origin !== origin) note(`request to ${url.origin}`);
+    const strange = isCall(request, url) ? undescribed(request.method(), url) : '';
+    if (strange && url.origin === origin) note(`not in openapi.json: ${strange}`);
+  });
+  page.on('websocket', (socket) => {
+    const strange = undescribed('GET', new URL(socket.url()));
+    if (strange) note(`not in openapi.json: ${strange}`);
   });
   await page.exposeFunction('noteViolation', note);
   await page.addInitScript(() => {

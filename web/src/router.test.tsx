@@ -14,6 +14,7 @@ test('a pattern refuses other lengths, other words and broken escapes', () => {
   expect(matchPath('/runs/:id', '/runs/a/b')).toBeNull();
   expect(matchPath('/status', '/runs')).toBeNull();
   expect(matchPath('/runs/:id', '/runs/%E0%A4%A')).toBeNull();
+  expect(matchPath('/runs/:id', '/runs/a%00b')).toBeNull();
 });
 
 function Page() {

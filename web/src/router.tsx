@@ -61,6 +61,16 @@ export function usePath(): string {
   return useSyncExternalStore(subscribe, () => location.pathname);
 }
 
+/** null for what names nothing: a malformed escape, or a control character. */
+function decode(part: string): string | null {
+  try {
+    const name = decodeURIComponent(part);
+    return /[\x00-\x1f\x7f]/.test(name) ? null : name;
+  } catch {
+    return null;
+  }
+}
+
 /** The parameters of `path` if it fits the pattern, else null; a slash at its end is ignored. */
 export function matchPath(pattern: string, path: string): Params | null {
   const want = pattern.split('/').filter(Boolean);
@@ -73,11 +83,9 @@ export function matchPath(pattern: string, path: string): Params | null {
       if (part !== value) return null;
       continue;
     }
-    try {
-      params[part.slice(1)] = decodeURIComponent(value);
-    } catch {
-      return null;
-    }
+    const name = decode(value);
+    if (name === null) return null;
+    params[part.slice(1)] = name;
   }
   return params;
 }
