@@ -115,8 +115,11 @@ test('a coding job is begun, followed, and found among the runs', limit, async (
   await type('code');
   await page.waitForURL(/kind=code/);
   await reach(/^input: Text/);
+  // The list that was there makes way for another, and takes the focus along.
+  const found = page.waitForResponse((it) => it.url().includes('text=hello'));
   await type('hello');
-  await page.waitForURL(/text=hello/);
+  await found;
+  await page.getByRole('link', { name: /^Create a hello world/ }).waitFor();
   await reach(/^a: Create a hello world/);
   await press('Enter');
   await page.getByRole('heading', { name: 'Timeline' }).waitFor();
