@@ -70,6 +70,7 @@ export function DataTable<Row>(props: Props<Row>) {
           <tr key={rowKey(row, index)} role="row">
             {columns.map((column) => {
               const Cell = column.head ? 'th' : 'td';
+              const value = column.cell(row);
               return (
                 <Cell
                   key={column.title}
@@ -77,8 +78,9 @@ export function DataTable<Row>(props: Props<Row>) {
                   scope={column.head ? 'row' : undefined}
                   className={kind(column)}
                   data-title={column.title}
+                  data-empty={value === '–' || undefined}
                 >
-                  {column.cell(row)}
+                  {value}
                 </Cell>
               );
             })}

@@ -24,8 +24,9 @@ export function Header({ current }: { current: View | undefined }) {
   // On a narrow window the entries scroll: the one that is shown is in sight.
   const nav = useRef<HTMLElement>(null);
   useEffect(() => {
-    const link = nav.current?.querySelector<HTMLElement>('[aria-current]');
-    if (nav.current && link) nav.current.scrollLeft = link.offsetLeft - nav.current.offsetWidth / 2;
+    if (!nav.current) return;
+    const link = nav.current.querySelector<HTMLElement>('[aria-current]');
+    nav.current.scrollLeft = link ? link.offsetLeft - nav.current.offsetWidth / 2 : 0;
   }, [current]);
 
   async function signOut() {

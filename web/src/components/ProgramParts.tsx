@@ -110,7 +110,7 @@ export function ProgramUsage({ program }: { program: Program }) {
   const facts: Fact[] = [
     ['Wall time', ms('wall_ms')],
     ['CPU time', ms('cpu_ms')],
-    ['Peak memory', formatBytes(usage.peak_memory_bytes ?? null)],
+    ['Peak memory', formatBytes(usage.peak_memory_bytes || null)],
     ['Calls to bindings', String(usage.binding_calls ?? 0)],
     ['Output', formatBytes(usage.output_bytes ?? null)],
   ];

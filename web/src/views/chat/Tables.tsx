@@ -18,12 +18,18 @@ export function StateTableView({ table }: { table: StateTable }) {
   const from = at * rowsAtOnce;
   const columns = useMemo(() => {
     const names = columnsOf(rows);
-    const head = ['name', 'title'].find((name) => names.includes(name)) ?? names[0];
+    const isNumeric = (name: string) =>
+      rows.length > 0 && rows.every((row) => /^-?[\d.]+$/.test(cellOf(row, name)));
+    // What names a row is words, where there are any.
+    const head =
+      ['name', 'title'].find((name) => names.includes(name)) ??
+      names.find((name) => name !== 'id' && !isNumeric(name)) ??
+      names[0];
     return names.map((name): Column<unknown> => ({
       title: name,
       head: name === head,
       wide: name === head,
-      numeric: rows.length > 0 && rows.every((row) => /^-?[\d.]+$/.test(cellOf(row, name))),
+      numeric: isNumeric(name),
       cell: (row) => plainText(cellOf(row, name)),
     }));
   }, [rows]);

@@ -110,18 +110,15 @@ function Start() {
             placeholder="Say what you want"
           />
         </label>
-        <div className="coder-examples">
+        <ul className="suggestions" aria-label="Suggestions">
           {examples.map((example) => (
-            <button
-              key={example}
-              type="button"
-              className="button quiet"
-              onClick={() => setSpec(example)}
-            >
-              {example}
-            </button>
+            <li key={example}>
+              <button type="button" onClick={() => setSpec(example)}>
+                {example}
+              </button>
+            </li>
           ))}
-        </div>
+        </ul>
         <More options={options} change={setOptions} onFiles={setFiles} />
         <div className="coder-start">
           <button type="submit" className="button primary" disabled={busy || spec.trim() === ''}>

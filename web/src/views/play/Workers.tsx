@@ -79,9 +79,7 @@ export function Workers({ form }: { form: Form }) {
         }}
       >
         <label>
-          <span>
-            Name of a worker that what is above becomes; its fetch(request, env) is called
-          </span>
+          <span>Name of a worker made of what is above; its fetch(request, env) answers</span>
           <input
             value={name}
             maxLength={60}

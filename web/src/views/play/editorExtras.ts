@@ -1,7 +1,7 @@
 /** What the editor can do without for a moment: completion and search, loaded behind it. */
 import { autocompletion, completionKeymap, type CompletionSource } from '@codemirror/autocomplete';
 import { localCompletionSource, scopeCompletionSource } from '@codemirror/lang-javascript';
-import { highlightSelectionMatches, search, searchKeymap } from '@codemirror/search';
+import { search, searchKeymap } from '@codemirror/search';
 import type { Extension } from '@codemirror/state';
 import { keymap } from '@codemirror/view';
 
@@ -61,6 +61,5 @@ const bindings =
 export const extras = (known: { current: { names: readonly string[] } }): Extension => [
   keymap.of([...completionKeymap, ...searchKeymap]),
   search({ top: true }),
-  highlightSelectionMatches(),
   autocompletion({ override: [localCompletionSource, globals, bindings(known)], icons: false }),
 ];

@@ -104,7 +104,9 @@ export function readSpec(value: unknown): Spec {
           description: text(op.description),
           parameters: [...list(object(item).parameters), ...list(op.parameters)].map(readParameter),
           body: content ? { ...content, required: body.required === true } : null,
-          answers: Object.entries(object(op.responses)).map(([status, raw]) => answer(status, raw)),
+          answers: Object.entries(object(op.responses))
+            .sort(([a], [b]) => (a < b ? -1 : 1))
+            .map(([status, raw]) => answer(status, raw)),
         };
       }),
   );

@@ -41,29 +41,18 @@ export function Ports({ id, live, paused }: { id: string; live: boolean; paused:
       <p>
         A server that listens inside, also on 127.0.0.1 only, is reached here by HTTP and WebSocket.
       </p>
-      <div className="fields ports-field">
-        <label>
-          <span>Another port</span>
-          <input
-            inputMode="numeric"
-            value={port}
-            aria-invalid={port !== '' && !isPort}
-            onChange={(event) => setPort(event.target.value.trim())}
-          />
-        </label>
-      </div>
-      <div className="files-actions">
+      {problem !== null && <Notice tone="bad" title={problem} />}
+      {error && (
+        <Notice tone="warn" title="It could not be asked what listens">
+          {error.message}. A port that you know can be opened below.
+        </Notice>
+      )}
+      <div className="ports-found">
+        {data && ports.length === 0 && <span>Nothing listens inside.</span>}
         <button type="button" className="button" onClick={reload}>
           Look again
         </button>
       </div>
-      {problem !== null && <Notice tone="bad" title={problem} />}
-      {error && (
-        <Notice tone="warn" title="It could not be asked what listens">
-          {error.message}. A port that you know can be opened above.
-        </Notice>
-      )}
-      {data && ports.length === 0 && <p className="panel-empty">Nothing listens inside.</p>}
       <ul className="port-list">
         {ports.map((it) => {
           const url = portUrl(id, it, location);
@@ -82,6 +71,17 @@ export function Ports({ id, live, paused }: { id: string; live: boolean; paused:
           );
         })}
       </ul>
+      <div className="fields ports-field">
+        <label>
+          <span>Another port</span>
+          <input
+            inputMode="numeric"
+            value={port}
+            aria-invalid={port !== '' && !isPort}
+            onChange={(event) => setPort(event.target.value.trim())}
+          />
+        </label>
+      </div>
     </div>
   );
 }

@@ -7,10 +7,15 @@ import { formatAge, formatBytes, formatCount } from '../../format.ts';
 const columns: Column<Child>[] = [
   { title: 'Program', head: true, wide: true, cell: (child) => child.name },
   { title: 'State', plain: true, cell: (child) => <ChildBadge state={child.state} /> },
-  { title: 'Pid', numeric: true, cell: (child) => child.pid ?? '–' },
-  { title: 'Uptime', numeric: true, cell: (child) => formatAge(child.uptimeMs) },
+  // One that somebody else started is known by its line alone.
+  { title: 'Pid', numeric: true, cell: (child) => child.pid || '–' },
+  {
+    title: 'Uptime',
+    numeric: true,
+    cell: (child) => (child.pid ? formatAge(child.uptimeMs) : '–'),
+  },
   { title: 'Restarts', numeric: true, cell: (child) => formatCount(child.restarts) },
-  { title: 'Memory', numeric: true, cell: (child) => formatBytes(child.memoryBytes) },
+  { title: 'Memory', numeric: true, cell: (child) => formatBytes(child.memoryBytes || null) },
 ];
 
 /** The programs that the server keeps running beside itself. */
