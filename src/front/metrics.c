@@ -26,9 +26,9 @@ struct route_metric {
 struct metrics {
     struct route_metric routes[ROUTES_MAX];
     size_t n;
-    uv_check_t awake;  /* the loop has waited */
-    uv_prepare_t idle; /* it will wait */
-    uint64_t woke_ns;
+    uv_prepare_t waits; /* the loop will wait */
+    uint64_t waits_ns;  /* when it was about to the last time */
+    uint64_t waited_ns; /* for how long by then, since the start */
     uint64_t turns[BUCKETS];
     uint64_t nturns;
     double turns_s, longest_s;
@@ -50,16 +50,18 @@ static void add_time(uint64_t buckets[BUCKETS], int64_t us) {
         }
 }
 
-static void on_awake(uv_check_t *h) {
+/* What the loop does for descriptors it does while it "waits", as seen from a uv_check_t: only
+ * libuv knows how long it slept. */
+static void on_wait(uv_prepare_t *h) {
     struct metrics *m = h->data;
-    m->woke_ns = uv_hrtime();
-}
-
-static void on_idle(uv_prepare_t *h) {
-    struct metrics *m = h->data;
-    if (m->woke_ns == 0)
+    uint64_t now = uv_hrtime();
+    uint64_t waited = uv_metrics_idle_time(h->loop);
+    uint64_t ns = now - m->waits_ns - (waited - m->waited_ns);
+    bool first = m->waits_ns == 0;
+    m->waits_ns = now;
+    m->waited_ns = waited;
+    if (first)
         return;
-    uint64_t ns = uv_hrtime() - m->woke_ns;
     double s = (double)ns / 1e9;
     add_time(m->turns, (int64_t)(ns / 1000));
     m->nturns++;
@@ -68,18 +70,15 @@ static void on_idle(uv_prepare_t *h) {
 }
 
 void metrics_watch(struct metrics *m, struct uv_loop_s *loop) {
-    (void)uv_check_init(loop, &m->awake);
-    (void)uv_prepare_init(loop, &m->idle);
-    m->awake.data = m->idle.data = m;
-    (void)uv_check_start(&m->awake, on_awake);
-    (void)uv_prepare_start(&m->idle, on_idle);
-    uv_unref((uv_handle_t *)&m->awake);
-    uv_unref((uv_handle_t *)&m->idle);
+    (void)uv_loop_configure(loop, UV_METRICS_IDLE_TIME);
+    (void)uv_prepare_init(loop, &m->waits);
+    m->waits.data = m;
+    (void)uv_prepare_start(&m->waits, on_wait);
+    uv_unref((uv_handle_t *)&m->waits);
 }
 
 void metrics_unwatch(struct metrics *m) {
-    uv_close((uv_handle_t *)&m->awake, NULL);
-    uv_close((uv_handle_t *)&m->idle, NULL);
+    uv_close((uv_handle_t *)&m->waits, NULL);
 }
 
 static struct route_metric *find(struct metrics *m, const char *name) {

@@ -35,38 +35,67 @@ static void test_requests_are_counted_by_route_and_class(void **state) {
     metrics_destroy(m);
 }
 
-static void on_long_work(uv_timer_t *t) {
-    (void)t;
+static void work_long(void) {
     for (uint64_t start = uv_hrtime(); uv_hrtime() - start < 7000000;)
         ;
 }
 
-static void test_a_long_turn_of_the_loop_is_seen(void **state) {
-    (void)state;
+static void on_timer(uv_timer_t *t) {
+    if (t->data)
+        work_long();
+}
+
+static void on_readable(uv_poll_t *p, int status, int events) {
+    (void)status;
+    (void)events;
+    work_long();
+    (void)uv_poll_stop(p);
+}
+
+/* Seconds of the longest turn while the timer fires after so many ms, and, fd >= 0, it is read. */
+static double longest_turn(uint64_t timer_ms, bool timer_works, int fd) {
     struct metrics *m = metrics_create();
     uv_loop_t loop;
-    uv_timer_t work[2];
+    uv_timer_t timer;
+    uv_poll_t poll;
     assert_int_equal(uv_loop_init(&loop), 0);
     metrics_watch(m, &loop);
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(uv_timer_init(&loop, &work[i]), 0);
-        assert_int_equal(uv_timer_start(&work[i], on_long_work, 1 + 20 * (uint64_t)i, 0), 0);
+    assert_int_equal(uv_timer_init(&loop, &timer), 0);
+    timer.data = timer_works ? m : NULL;
+    assert_int_equal(uv_timer_start(&timer, on_timer, timer_ms, 0), 0);
+    if (fd >= 0) {
+        assert_int_equal(uv_poll_init(&loop, &poll, fd), 0);
+        assert_int_equal(uv_poll_start(&poll, UV_READABLE, on_readable), 0);
     }
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     metrics_unwatch(m);
-    for (int i = 0; i < 2; i++)
-        uv_close((uv_handle_t *)&work[i], NULL);
+    uv_close((uv_handle_t *)&timer, NULL);
+    if (fd >= 0)
+        uv_close((uv_handle_t *)&poll, NULL);
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&loop), 0);
     struct buf b;
     buf_init(&b, 100000);
     metrics_write(m, &b);
+    assert_null(strstr(b.data, "cay_loop_turn_seconds_count 0\n"));
     const char *longest = strstr(b.data, "\ncay_loop_longest_turn_seconds ");
     assert_non_null(longest);
-    assert_true(strtod(longest + strlen("\ncay_loop_longest_turn_seconds "), NULL) >= 0.007);
-    assert_null(strstr(b.data, "cay_loop_turn_seconds_count 0\n"));
+    double s = strtod(longest + strlen("\ncay_loop_longest_turn_seconds "), NULL);
     buf_finish(&b);
     metrics_destroy(m);
+    return s;
+}
+
+static void test_a_long_turn_of_the_loop_is_seen(void **state) {
+    (void)state;
+    int fds[2];
+    assert_int_equal(pipe(fds), 0);
+    assert_int_equal(write(fds[1], "x", 1), 1);
+    assert_true(longest_turn(20, false, fds[0]) >= 0.007);
+    assert_true(longest_turn(1, true, -1) >= 0.007);
+    assert_true(longest_turn(500, false, -1) < 0.5); /* it waits, and does nothing */
+    close(fds[0]);
+    close(fds[1]);
 }
 
 static void test_more_routes_than_fit_are_still_counted(void **state) {
