@@ -177,3 +177,19 @@ export async function run(modules, { main = Object.keys(modules)[0], then = "nul
   }
   return inJsc;
 }
+
+// Numbers below n, the same for the same seed.
+export function random(seed) {
+  let s = (seed * 2654435761) >>> 0 || 1;
+  const r = (n) => {
+    s ^= s << 13;
+    s >>>= 0;
+    s ^= s >>> 17;
+    s ^= s << 5;
+    s >>>= 0;
+    return s % n;
+  };
+  r.chance = (percent) => r(100) < percent;
+  r.pick = (list) => list[r(list.length)];
+  return r;
+}

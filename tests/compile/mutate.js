@@ -3,19 +3,11 @@
 import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import vm from "node:vm";
-import { compile, here } from "./lib.js";
+import { compile, here, random } from "./lib.js";
 
 const count = Number(process.argv[2] ?? 2000);
 const seed = Number(process.argv[3] ?? 1);
-let s = seed * 2654435761 >>> 0 || 1;
-const r = (n) => {
-  s ^= s << 13;
-  s >>>= 0;
-  s ^= s >>> 17;
-  s ^= s << 5;
-  s >>>= 0;
-  return s % n;
-};
+const r = random(seed);
 
 const seeds = [];
 for (const dir of ["node_modules/rxjs/src/internal/operators", "node_modules/zod/src/v4/core"])

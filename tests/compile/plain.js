@@ -4,7 +4,7 @@
 import { spawn } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
-import { compileText, here, top } from "./lib.js";
+import { compileText, here, random, top } from "./lib.js";
 
 const program = path.join(process.env.CAY_BUILD ?? path.join(top, "build"), "tests/quick-compile");
 
@@ -87,21 +87,6 @@ export function describe({ request, got, want }) {
 }
 
 // ---- random modules ----
-
-export function random(seed) {
-  let s = (seed * 2654435761) >>> 0 || 1;
-  const r = (n) => {
-    s ^= s << 13;
-    s >>>= 0;
-    s ^= s >>> 17;
-    s ^= s << 5;
-    s >>>= 0;
-    return s % n;
-  };
-  r.chance = (percent) => r(100) < percent;
-  r.pick = (list) => list[r(list.length)];
-  return r;
-}
 
 const NAMES = ["a", "b", "c", "x", "rows", "i", "get", "set", "from", "as", "$", "_", "of", "async", "static", "let", "name", "constructor", "undefined", "target", "meta", "$0", "type"];
 const WORDS = ["await", "yield", "arguments", "eval", "new.target", "import.meta", "super", "super()", "super.x", "this", "null", "enum", "class", "in", "delete", "__proto__", "var"];

@@ -86,3 +86,12 @@ test("deep, long and many", (t) =>
     { "main.js": 'import { a } from "./b.js"; a', "b.js": 'import { c } from "./c.js"; export const a = 1;', "c.js": 'import { a } from "./b.js"; export const c = 2;' },
     { "main.js": 'import { exports, env as e, withEnv, waitUntil } from "cloudflare:workers"; import { connect } from "cloudflare:sockets"; import b, { z } from "./b.js"; import { z as y } from "b.js";\nexport const q = 1, a = 2; export default z;\n', "b.js": 'import { DurableObject, env } from "cloudflare:workers"; export const z = env; export default class B extends DurableObject { }' },
   ]));
+
+test("what is built in is the same in both", async (t) => {
+  const text = readFileSync(path.join(top, "src/compile/quick.c"), "utf8");
+  const lists = [...text.matchAll(/(\w+)_names\[\] = \{([^}]*)\}/g)];
+  const programs = lists.flatMap(([, module, names]) =>
+    [...names.matchAll(/"(\w+)"/g)].map(([, name]) => `import { ${name} as it } from "cloudflare:${module}";\nexport default () => it;`));
+  assert.ok(programs.length > 10, "they are found");
+  await several(t, programs);
+});
