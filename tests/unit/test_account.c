@@ -390,6 +390,36 @@ static void test_jobs_are_counted_together(void **state) {
     turn();
 }
 
+/* However long the ledger is away, and whoever asks meanwhile what was used. */
+static void test_what_waits_for_a_ledger_that_is_away_does_not_grow(void **state) {
+    (void)state;
+    enum { OWNERS = 100, ROUNDS = 50 };
+    for (int i = 0; i < OWNERS * ROUNDS; i++) {
+        char owner[ID_SIZE];
+        (void)snprintf(owner, sizeof(owner), "key_%d", i % OWNERS);
+        account_count_job(accounts, owner, "run", true, 1);
+        if (i % 7 == 0)
+            accounts_tell(accounts);
+        for (size_t told = 0; told < nasked; told++)
+            answer(told, ERR_UNAVAILABLE, 0, 0);
+        nasked = 0;
+        turn();
+    }
+    int64_t jobs = 0;
+    for (size_t told = 0; jobs < (int64_t)OWNERS * ROUNDS; told++) {
+        while (nasked <= told) {
+            accounts_tell(accounts);
+            turn();
+        }
+        for (size_t i = 0; i < asked[told].n; i++)
+            jobs += asked[told].all[i].jobs;
+        answer(told, 0, 0, 0);
+        turn();
+    }
+    assert_int_equal(jobs, OWNERS * ROUNDS); /* and none is counted twice */
+    assert_true(nasked <= 20);
+}
+
 #define ACCOUNT_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void) {
@@ -407,6 +437,7 @@ int main(void) {
         ACCOUNT_TEST(test_a_key_that_was_revoked_spends_nothing),
         ACCOUNT_TEST(test_no_answer_is_a_refusal_and_is_told_again),
         ACCOUNT_TEST(test_jobs_are_counted_together),
+        ACCOUNT_TEST(test_what_waits_for_a_ledger_that_is_away_does_not_grow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

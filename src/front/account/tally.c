@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS_MAX = 64 };
+enum { ROWS_MAX = 64, TOLD_MAX = 16 };
 
 /* Rows that are told together. */
 struct batch {
@@ -21,7 +21,7 @@ struct batch {
 
 struct tally {
     struct ledger *ledger;
-    struct batch *open; /* what is added up; NULL: nothing */
+    struct batch *open; /* what is added up, newest first: a row for each owner and kind */
     struct batch *told; /* oldest first, until they are acknowledged */
 };
 
@@ -31,15 +31,19 @@ struct tally *tally_create(struct ledger *ledger) {
     return t;
 }
 
-void tally_destroy(struct tally *t) {
-    if (!t)
-        return;
+static void free_all(struct batch *first) {
     struct batch *next;
-    for (struct batch *b = t->told; b; b = next) {
+    for (struct batch *b = first; b; b = next) {
         next = b->next;
         free(b);
     }
-    free(t->open);
+}
+
+void tally_destroy(struct tally *t) {
+    if (!t)
+        return;
+    free_all(t->told);
+    free_all(t->open);
     free(t);
 }
 
@@ -72,47 +76,55 @@ static void ask(struct batch *b) {
                 on_settled, b);
 }
 
-static void close_open(struct tally *t) {
+/* When so many are not acknowledged, the ledger is away and answers nobody: what is new waits. */
+static void close_open(struct tally *t, size_t told_max) {
     struct batch **at = &t->told;
-    if (!t->open)
+    size_t n = 0;
+    for (; *at; at = &(*at)->next)
+        n++;
+    if (n >= told_max)
         return;
-    while (*at)
-        at = &(*at)->next;
     *at = t->open;
     t->open = NULL;
 }
 
-void tally_tell(struct tally *t) {
-    close_open(t);
+static void ask_all(struct tally *t) {
     for (struct batch *b = t->told; b; b = b->next)
         if (!b->asked)
             ask(b);
 }
 
+void tally_tell(struct tally *t) {
+    close_open(t, TOLD_MAX);
+    ask_all(t);
+}
+
 void tally_tick(struct tally *t) {
-    if (!t->told)
-        close_open(t);
-    for (struct batch *b = t->told; b; b = b->next)
-        if (!b->asked)
-            ask(b);
+    close_open(t, 1);
+    ask_all(t);
 }
 
 /* --- adding up --- */
 
-static struct ledger_spend *find(struct batch *b, const char *owner, const char *kind) {
-    for (size_t i = 0; i < b->n; i++)
-        if (strcmp(b->rows[i].owner, owner) == 0 &&
-            strncmp(b->kinds[i], kind, TALLY_KIND_SIZE - 1) == 0)
-            return &b->rows[i];
+static struct ledger_spend *find(struct tally *t, const char *owner, const char *kind) {
+    for (struct batch *b = t->open; b; b = b->next)
+        for (size_t i = 0; i < b->n; i++)
+            if (strcmp(b->rows[i].owner, owner) == 0 &&
+                strncmp(b->kinds[i], kind, TALLY_KIND_SIZE - 1) == 0)
+                return &b->rows[i];
     return NULL;
 }
 
+/* While the ledger is awaited nothing new is told: so an owner has one row of a kind that waits,
+ * however long the ledger stays away. */
 static struct ledger_spend *add_row(struct tally *t, const char *owner, const char *kind) {
-    if (t->open && t->open->n == ROWS_MAX)
+    if (t->open && t->open->n == ROWS_MAX && !t->told)
         tally_tell(t);
-    if (!t->open) {
-        t->open = xcalloc(1, sizeof(*t->open));
-        t->open->tally = t;
+    if (!t->open || t->open->n == ROWS_MAX) {
+        struct batch *fresh = xcalloc(1, sizeof(*fresh));
+        fresh->tally = t;
+        fresh->next = t->open;
+        t->open = fresh;
     }
     struct batch *b = t->open;
     struct ledger_spend *row = &b->rows[b->n];
@@ -124,7 +136,7 @@ static struct ledger_spend *add_row(struct tally *t, const char *owner, const ch
 }
 
 void tally_add(struct tally *t, const struct ledger_spend *used) {
-    struct ledger_spend *row = t->open ? find(t->open, used->owner, used->kind) : NULL;
+    struct ledger_spend *row = find(t, used->owner, used->kind);
     if (!row)
         row = add_row(t, used->owner, used->kind);
     row->jobs += used->jobs;
@@ -149,5 +161,8 @@ bool tally_has(const struct tally *t, const char *owner) {
     for (const struct batch *b = t->told; b; b = b->next)
         if (!b->asked && batch_has(b, owner))
             return true;
-    return t->open && batch_has(t->open, owner);
+    for (const struct batch *b = t->open; b; b = b->next)
+        if (batch_has(b, owner))
+            return true;
+    return false;
 }
