@@ -13,6 +13,10 @@
 #define EVENTS_OF(id)                                                                              \
     "coalesce((SELECT total_bytes FROM events WHERE run_id = " id " ORDER BY seq DESC LIMIT 1), "  \
     "0)"
+#define EVENTS_OF_NEW    EVENTS_OF("new.id")
+#define EVENTS_OF_OLD    EVENTS_OF("old.id")
+#define ARTIFACTS_OF_NEW ARTIFACTS_OF("new.id")
+#define ARTIFACTS_OF_OLD ARTIFACTS_OF("old.id")
 
 /* Each entry is one migration; PRAGMA user_version counts those that have run. Never edit one that
  * has been released: add the next. */
@@ -93,20 +97,17 @@ const char *const store_migrations[] = {
     " ON CONFLICT (owner) DO UPDATE SET runs = runs + 1, bytes = bytes + new.bytes; END;"
     "CREATE TRIGGER run_ended AFTER UPDATE OF status ON runs"
     " WHEN old.status = 'running' AND new.status <> 'running' BEGIN"
-    " INSERT INTO run_sums VALUES (new.owner, 1, new.bytes + " EVENTS_OF(
-        "new.id") ")"
-                  " ON CONFLICT (owner) DO UPDATE SET runs = runs + 1, bytes = bytes + "
-                  "excluded.bytes; END;"
-                  "CREATE TRIGGER run_deleted AFTER DELETE ON runs BEGIN"
-                  " UPDATE run_sums SET runs = runs - 1, bytes = bytes - old.bytes - " EVENTS_OF(
-                      "old.id") " WHERE owner = old.owner AND old.status <> 'running';"
-                                " DELETE FROM events WHERE run_id = old.id; END;"
-                                "CREATE TRIGGER event_added AFTER INSERT ON events BEGIN"
-                                " UPDATE run_sums SET bytes = bytes + new.total_bytes - "
-                                "coalesce((SELECT total_bytes FROM events"
-                                " WHERE run_id = new.run_id AND seq = new.seq - 1), 0)"
-                                " WHERE owner = (SELECT owner FROM runs WHERE id = new.run_id AND "
-                                "status <> 'running'); END;",
+    " INSERT INTO run_sums VALUES (new.owner, 1, new.bytes + " EVENTS_OF_NEW ")"
+    " ON CONFLICT (owner) DO UPDATE SET runs = runs + 1, bytes = bytes + excluded.bytes; END;"
+    "CREATE TRIGGER run_deleted AFTER DELETE ON runs BEGIN"
+    " UPDATE run_sums SET runs = runs - 1, bytes = bytes - old.bytes - " EVENTS_OF_OLD
+    " WHERE owner = old.owner AND old.status <> 'running';"
+    " DELETE FROM events WHERE run_id = old.id; END;"
+    "CREATE TRIGGER event_added AFTER INSERT ON events BEGIN"
+    " UPDATE run_sums SET bytes = bytes + new.total_bytes - coalesce((SELECT total_bytes FROM "
+    "events"
+    " WHERE run_id = new.run_id AND seq = new.seq - 1), 0)"
+    " WHERE owner = (SELECT owner FROM runs WHERE id = new.run_id AND status <> 'running'); END;",
     /* 6: what sandboxes did on the network; it goes with the record of the sandbox. */
     "CREATE TABLE network_events (id INTEGER PRIMARY KEY, sandbox TEXT NOT NULL,"
     " refused INTEGER NOT NULL, seq INTEGER NOT NULL, n INTEGER NOT NULL, data TEXT NOT NULL);"
@@ -150,39 +151,13 @@ const char *const store_migrations[] = {
     "DROP TRIGGER run_ended; DROP TRIGGER run_deleted;"
     "CREATE TRIGGER run_ended AFTER UPDATE OF status ON runs"
     " WHEN old.status = 'running' AND new.status <> 'running' BEGIN"
-    " INSERT INTO run_sums VALUES (new.owner, 1, new.bytes + " EVENTS_OF(
-        "new.id") " + " ARTIFACTS_OF("new.id") ")"
-                                               " ON CONFLICT (owner) DO UPDATE SET runs = runs + "
-                                               "1, bytes = bytes + excluded.bytes; END;"
-                                               "CREATE TRIGGER run_deleted AFTER DELETE ON runs "
-                                               "BEGIN"
-                                               " UPDATE run_sums SET runs = runs - 1, bytes = "
-                                               "bytes - old.bytes - " EVENTS_OF(
-                                                   "old.id") " - " ARTIFACTS_OF("old.id") " WHERE "
-                                                                                          "owner = "
-                                                                                          "old."
-                                                                                          "owner "
-                                                                                          "AND "
-                                                                                          "old."
-                                                                                          "status "
-                                                                                          "<> "
-                                                                                          "'running"
-                                                                                          "';"
-                                                                                          " DELETE "
-                                                                                          "FROM "
-                                                                                          "events "
-                                                                                          "WHERE "
-                                                                                          "run_id "
-                                                                                          "= "
-                                                                                          "old.id;"
-                                                                                          " DELETE "
-                                                                                          "FROM "
-                                                                                          "artifact"
-                                                                                          "s WHERE "
-                                                                                          "run_id "
-                                                                                          "= "
-                                                                                          "old.id; "
-                                                                                          "END;",
+    " INSERT INTO run_sums VALUES (new.owner, 1, new.bytes + " EVENTS_OF_NEW " + " ARTIFACTS_OF_NEW
+    ")"
+    " ON CONFLICT (owner) DO UPDATE SET runs = runs + 1, bytes = bytes + excluded.bytes; END;"
+    "CREATE TRIGGER run_deleted AFTER DELETE ON runs BEGIN"
+    " UPDATE run_sums SET runs = runs - 1, bytes = bytes - old.bytes - " EVENTS_OF_OLD
+    " - " ARTIFACTS_OF_OLD " WHERE owner = old.owner AND old.status <> 'running';"
+    " DELETE FROM events WHERE run_id = old.id; DELETE FROM artifacts WHERE run_id = old.id; END;",
     /* 9: where each blob is (mirror.c): 0 here alone, 1 in the bucket too, 2 to be removed there, 3
        being sent. */
     "DROP TRIGGER artifact_added;"
