@@ -22,6 +22,10 @@ int64_t clock_wall_ms(void) {
     return read_ns(CLOCK_REALTIME) / 1000000;
 }
 
+int64_t clock_cpu_ms(void) {
+    return read_ns(CLOCK_THREAD_CPUTIME_ID) / 1000000;
+}
+
 int64_t clock_day_left_s(int64_t wall_ms) {
     const int64_t day_s = 86400;
     int64_t in_day = ((wall_ms / 1000 % day_s) + day_s) % day_s;

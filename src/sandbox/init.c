@@ -34,7 +34,7 @@
 
 enum { CONNECT_MS = 20, TICK_MS = 1000 };
 #ifdef CAY_TEST_WALLS
-enum { START_TICKS = 1 };
+enum { START_TICKS = 5 };
 #else
 enum { START_TICKS = LIMIT_SANDBOX_START_S };
 #endif

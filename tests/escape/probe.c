@@ -512,8 +512,12 @@ static int p_memory(void) {
     printf("mib=%zu\n", total >> 20);
     return 0;
 }
+/* Whoever holds too much is killed long before; if not, this is how long it takes to see that. */
+enum { LONG_S = 50, MANY_KILLED = 10 };
+
 /* Many processes with a little each: no limit of one process catches them. */
 static int p_memory_many(void) {
+    setpgid(0, 0);
     for (int i = 0; i < 16; i++)
         if (fork() == 0) {
             if (strcmp(arg, "hidden") == 0)
@@ -522,10 +526,14 @@ static int p_memory_many(void) {
                 mmap(NULL, 32 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
             if (p != MAP_FAILED)
                 memset(p, 1, 32 << 20);
-            sleep(3);
+            sleep(LONG_S);
             _exit(0);
         }
     int killed = 0, st;
+    while (killed < MANY_KILLED && wait(&st) > 0)
+        killed += WIFSIGNALED(st) && WTERMSIG(st) == SIGKILL;
+    ignore(SIGTERM);
+    kill(0, SIGTERM); /* those that are left */
     while (wait(&st) > 0)
         killed += WIFSIGNALED(st) && WTERMSIG(st) == SIGKILL;
     printf("killed=%d\n", killed);
@@ -619,7 +627,7 @@ static int p_hold(void) {
     else if (strcmp(arg, "private") == 0)
         memset(mmap(NULL, HELD / 2, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 1,
                HELD / 2);
-    sleep(3);
+    sleep(LONG_S);
     return 0;
 }
 /* Forks that have written to nothing: all of them together have 40 MiB. */

@@ -71,10 +71,12 @@ int client_start(struct client *c, const struct client_options *o, struct err *e
     c->pid = pid;
     c->control = pair[0];
     wire_reader_init(&c->reader, SANDBOX_CONTROL_MAX);
+    /* What a user has only so many of is not shared with the sandboxes of others who test. */
+    enum { UIDS = 65536, PIDS = 32768 };
     struct sandbox_config config = {.pool = o->pool,
                                     .max = o->max ? o->max : 64,
-                                    .uid_base = 200000,
-                                    .uid_count = o->uids ? o->uids : 65536,
+                                    .uid_base = 200000 + (uint32_t)getpid() % PIDS * UIDS,
+                                    .uid_count = o->uids ? o->uids : UIDS,
                                     .state_dir = (char *)(uintptr_t)o->state_dir,
                                     .roots = o->roots,
                                     .nroots = o->nroots};

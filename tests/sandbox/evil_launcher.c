@@ -128,7 +128,7 @@ static void give_terminal(uint64_t id, const struct buf *started) {
     cfmakeraw(&t);
     (void)tcsetattr(slave, TCSANOW, &t);
     say(init, INIT_STARTED, id, started, master);
-    for (int i = 0; i < 2000 && !(fcntl(master, F_GETFL) & O_NONBLOCK); i++)
+    for (int i = 0; i < 12000 && !(fcntl(master, F_GETFL) & O_NONBLOCK); i++)
         (void)poll(NULL, 0, 5);
     (void)fcntl(master, F_SETFL, 0);
 }

@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-enum { DEADLINE_MS = 20000, ANSWER_MS = 200 };
+enum { DEADLINE_MS = 60000, ANSWER_MS = 200 };
 
 static int program;
 static uv_loop_t loop;
@@ -105,11 +105,8 @@ static int setup(void **state) {
     (void)state;
     struct sandbox_config config = {.max = 4, .state_dir = (char *)""};
     (void)uv_loop_init(&loop);
-    host = sandbox_launcher_create(&(struct sandbox_launcher_options){.loop = &loop,
-                                                                      .exec_fd = program,
-                                                                      .starter = -1,
-                                                                      .config = &config,
-                                                                      .answer_ms = ANSWER_MS});
+    host = sandbox_launcher_create(&(struct sandbox_launcher_options){
+        .loop = &loop, .exec_fd = program, .starter = -1, .config = &config});
     return 0;
 }
 
@@ -272,12 +269,20 @@ static void must_be_ended(struct seen *s, int what) {
         fail_msg("%d: %s", what, s->err.message);
 }
 
+/* It has all the time to be made, and little for what it is asked. */
+static struct sandbox_box *make_silent(struct seen *s) {
+    sandbox_launcher_answer_within(host, DEADLINE_MS);
+    struct sandbox_box *b = make(s, "silent");
+    sandbox_launcher_answer_within(host, ANSWER_MS);
+    return b;
+}
+
 /* Whatever was asked for: its answer comes in time, or the sandbox ends and says why. */
 static void an_init_that_does_not_answer_is_ended(void **state) {
     (void)state;
     struct seen s;
     for (int what = 0; what < 9; what++) {
-        struct sandbox_box *b = make(&s, "silent");
+        struct sandbox_box *b = make_silent(&s);
         assert_non_null(ask_for(b, what, &s));
         must_be_ended(&s, what);
         assert_true(s.answered);
@@ -286,7 +291,7 @@ static void an_init_that_does_not_answer_is_ended(void **state) {
     char *argv[] = {(char *)"x", NULL};
     struct sandbox_exec e = {.argv = {argv, 1}};
     struct err err;
-    struct sandbox_box *b = make(&s, "silent");
+    struct sandbox_box *b = make_silent(&s);
     assert_non_null(sandbox_command_start(
         b,
         &(struct sandbox_command_options){
@@ -303,13 +308,16 @@ static void an_init_that_does_not_answer_is_ended(void **state) {
     assert_false(s.ready);
 }
 
-/* It answers late, but in time. A frozen one cannot answer. */
+/* A frozen one cannot answer; this one does all the same. */
 static void an_init_that_is_frozen_or_has_answered_is_left_alone(void **state) {
     (void)state;
     struct seen s;
     struct sandbox_box *b = make(&s, "honest");
+    sandbox_launcher_answer_within(host, ANSWER_MS);
+    assert_non_null(sandbox_box_pause(b, NULL, NULL));
     assert_non_null(sandbox_box_read(b, "/x", on_answer, &s));
     turn(&s.answered, &s.over);
+    assert_non_null(sandbox_box_resume(b, NULL, NULL));
     bool late = false;
     uv_timer_t t;
     (void)uv_timer_init(&loop, &t);
@@ -319,7 +327,7 @@ static void an_init_that_is_frozen_or_has_answered_is_left_alone(void **state) {
     assert_false(s.over);
     sandbox_box_destroy(b);
     turn(&s.over, &s.over);
-    b = make(&s, "silent");
+    b = make_silent(&s);
     assert_non_null(sandbox_box_pause(b, NULL, NULL));
     assert_non_null(ask_for(b, 2, &s));
     late = false;

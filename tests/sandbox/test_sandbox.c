@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "until.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -27,6 +28,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -93,6 +95,12 @@ static const char *sh(struct guest *g, const char *command, int *ret_status) {
         fail_msg("%s: status %d: %s", command, run_status(&r), out);
     run_finish(&r);
     return out;
+}
+
+/* The number that a shell command says, whatever its status. */
+static int counted(struct guest *g, const char *command) {
+    int status;
+    return (int)strtol(sh(g, command, &status), NULL, 10);
 }
 
 static long number_after(const char *text, const char *key) {
@@ -301,12 +309,7 @@ static void a_signal_reaches_the_whole_group(void **state) {
     struct wire_frame f;
     OK(guest_read(&g, &f, &err));
     assert_int_equal(f.type, INIT_STARTED);
-    int n = 0; /* until both children are there */
-    for (int i = 0; i < 200 && n < 2; i++) {
-        n = (int)strtol(sh(&g, "pgrep -c sleep; true", NULL), NULL, 10);
-        (void)poll(NULL, 0, 5);
-    }
-    assert_int_equal(n, 2);
+    assert_true(UNTIL(counted(&g, "pgrep -c sleep") == 2)); /* both children are there */
     buf_clear(&b);
     pack_u64(&b, 77);
     pack_u32(&b, SIGTERM);
@@ -327,10 +330,7 @@ static void a_signal_reaches_the_whole_group(void **state) {
             exited = true;
         }
     }
-    int status;
-    for (int i = 0; i < 200 && n > 0; i++)
-        n = (int)strtol(sh(&g, "pgrep -c sleep", &status), NULL, 10);
-    assert_int_equal(n, 0);
+    assert_true(UNTIL(counted(&g, "pgrep -c sleep") == 0));
     assert_true(guest_call(&g, INIT_SIGNAL, &b, NULL, 0, &f, &err) < 0); /* it has ended */
     assert_int_equal(err.code, ERR_NOT_FOUND);
     buf_finish(&b);
@@ -358,7 +358,7 @@ static void a_terminal_is_a_terminal(void **state) {
     char text[4096] = "";
     size_t n = 0;
     struct pollfd p = {.fd = master, .events = POLLIN};
-    while (!strstr(text, "33 99") && poll(&p, 1, 5000) == 1) {
+    while (!strstr(text, "33 99") && poll(&p, 1, UNTIL_MS) == 1) {
         ssize_t k = read(master, text + n, sizeof(text) - 1 - n);
         assert_true(k > 0);
         n += (size_t)k;
@@ -367,7 +367,7 @@ static void a_terminal_is_a_terminal(void **state) {
     struct winsize w = {.ws_row = 44, .ws_col = 120};
     assert_int_equal(ioctl(master, TIOCSWINSZ, &w), 0);
     assert_int_equal(fd_write_all(master, "hello\n", 6), 0);
-    while (!strstr(text, "got hello") && poll(&p, 1, 5000) == 1) {
+    while (!strstr(text, "got hello") && poll(&p, 1, UNTIL_MS) == 1) {
         ssize_t k = read(master, text + n, sizeof(text) - 1 - n);
         assert_true(k > 0);
         n += (size_t)k;
@@ -399,10 +399,7 @@ static void orphans_are_reaped(void **state) {
     (void)state;
     struct guest g = make((struct sandbox_spec){0});
     (void)sh(&g, "for i in 1 2 3 4 5; do (sh -c 'exit 3' & ) ; done; true", NULL);
-    int status, zombies = 1;
-    for (int i = 0; i < 100 && zombies > 0; i++)
-        zombies = (int)strtol(sh(&g, "ps -eo stat | grep -c Z", &status), NULL, 10);
-    assert_int_equal(zombies, 0);
+    assert_true(UNTIL(counted(&g, "ps -eo stat | grep -c Z") == 0));
     done(&g);
 }
 
@@ -652,13 +649,8 @@ static void a_port_inside_can_be_reached_from_the_front(void **state) {
     buf_clear(&b);
     pack_u32(&b, 8080);
     struct wire_frame f;
-    int rc = -1;
-    for (int i = 0; i < 400 && rc < 0; i++) {
-        rc = guest_call(&g, INIT_CONNECT_PORT, &b, NULL, 0, &f, &err);
-        if (rc < 0)
-            (void)poll(NULL, 0, 25);
-    }
-    OK(rc);
+    if (!UNTIL(guest_call(&g, INIT_CONNECT_PORT, &b, NULL, 0, &f, &err) == 0))
+        fail_msg("the port is not reached: %s", err.message);
     int s = wire_frame_take_fd(&f, 0);
     (void)fd_set_nonblock(s, false);
     assert_int_equal(fd_write_all(s, "GET / HTTP/1.0\r\n\r\n", 18), 0);
@@ -689,7 +681,7 @@ static void the_egress_listener_is_the_only_way_out(void **state) {
     sandbox_strv_finish(&e.argv);
     buf_finish(&b);
     struct pollfd p = {.fd = g.listener, .events = POLLIN};
-    assert_int_equal(poll(&p, 1, 10000), 1);
+    assert_int_equal(poll(&p, 1, UNTIL_MS), 1);
     int s = accept4(g.listener, NULL, NULL, SOCK_CLOEXEC);
     assert_true(s >= 0);
     char text[16] = "";
@@ -697,12 +689,7 @@ static void the_egress_listener_is_the_only_way_out(void **state) {
     assert_string_equal(text, "hello\n");
     assert_int_equal(fd_write_all(s, "proxied", 7), 0);
     close(s);
-    for (int i = 0; i < 200; i++) {
-        if (strcmp(sh(&g, "cat answer; true", NULL), "proxied") == 0)
-            break;
-        (void)poll(NULL, 0, 5);
-    }
-    assert_string_equal(sh(&g, "cat answer", NULL), "proxied");
+    assert_true(UNTIL(strcmp(sh(&g, "cat answer; true", NULL), "proxied") == 0));
     done(&g);
     g = make((struct sandbox_spec){0});
     assert_int_equal(g.listener, -1);
@@ -1077,10 +1064,18 @@ static size_t boxes_of(pid_t launcher, pid_t *out, size_t max) {
 }
 
 static void boxes_are(pid_t launcher, size_t want, pid_t *out, size_t max) {
-    size_t n = 0;
-    for (int i = 0; i < 1000 && (n = boxes_of(launcher, out, max)) != want; i++)
-        (void)poll(NULL, 0, 10);
-    assert_int_equal(n, want);
+    size_t n;
+    if (!UNTIL((n = boxes_of(launcher, out, max)) == want))
+        fail_msg("%zu boxes, not %zu", n, want);
+}
+
+static bool box_is_there(pid_t launcher, pid_t box) {
+    pid_t boxes[16];
+    size_t n = boxes_of(launcher, boxes, ARRAY_LEN(boxes));
+    for (size_t i = 0; i < n; i++)
+        if (boxes[i] == box)
+            return true;
+    return false;
 }
 
 static pid_t pid_of(const struct guest *g) {
@@ -1113,16 +1108,42 @@ static void a_blank_box_takes_any_spec_and_no_place(void **state) {
     assert_non_null(strstr(err.message, "2 sandboxes"));
     OK(client_destroy(&c, &g[0], &err));
     OK(client_create(&c, &spec, NULL, &g[2], &err));
-    for (size_t i = 0; i < 2 + BLANKS; i++) /* a blank that is killed is made again */
-        if (blanks[i] != pid_of(&g[1]) && blanks[i] != pid_of(&g[2])) {
-            (void)kill(blanks[i], SIGKILL);
-            break;
-        }
     boxes_are(c.pid, 2 + BLANKS, blanks, 8);
+    pid_t blank = 0;
+    for (size_t i = 0; i < 2 + BLANKS; i++)
+        if (blanks[i] != pid_of(&g[1]) && blanks[i] != pid_of(&g[2]))
+            blank = blanks[i];
+    assert_true(blank > 0);
+    assert_int_equal(kill(blank, SIGKILL), 0);
+    assert_true(UNTIL(!box_is_there(c.pid, blank)));
+    boxes_are(c.pid, 2 + BLANKS, blanks, 8); /* another was made */
     assert_string_equal(sh(&g[1], "echo well", NULL), "well");
     guest_close(&g[1]);
     guest_close(&g[2]);
     client_stop(&c);
+}
+
+/* Whether the children of a process have all been stopped by a signal, and there are some. One that
+ * began another (vfork) and was stopped with it is in no state to be, but does not go on either. */
+static bool children_are_stopped(pid_t parent) {
+    char path[64];
+    (void)snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)parent, (int)parent);
+    _cleanup_(buf) struct buf list;
+    buf_init(&list, 4096);
+    if (fd_read_file(AT_FDCWD, path, &list, NULL) < 0 || !buf_add_char(&list, 0))
+        return false;
+    bool stopped = *list.data != 0;
+    for (char *p = list.data, *end; *p && stopped; p = *end == ' ' ? end + 1 : end) {
+        char text[512] = "";
+        pid_t pid = (pid_t)strtol(p, &end, 10);
+        (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+        _cleanup_(close) int fd = open(path, O_RDONLY | O_CLOEXEC);
+        (void)!read(fd, text, sizeof(text) - 1);
+        const char *name_end = strrchr(text, ')');
+        char is = name_end && name_end[1] ? name_end[2] : 0;
+        stopped = is == 'T' || (is == 'D' && children_are_stopped(pid));
+    }
+    return stopped;
 }
 
 static void a_paused_sandbox_stands_still(void **state) {
@@ -1135,10 +1156,7 @@ static void a_paused_sandbox_stands_still(void **state) {
     struct buf a, b;
     buf_init(&a, 4096);
     buf_init(&b, 4096);
-    for (int i = 0; i < 200 && a.len == 0; i++) {
-        (void)poll(NULL, 0, 5);
-        (void)guest_read_file(&g, "/work/n", &a, &err);
-    }
+    assert_true(UNTIL(guest_read_file(&g, "/work/n", &a, &err) == 0 && a.len > 0));
     OK(client_request(&client, SANDBOX_PAUSE, "g", NULL, &err));
     if (client.features.controllers & SANDBOX_HAS_FREEZER) {
         /* init itself is frozen: nothing answers until it is resumed. */
@@ -1147,9 +1165,10 @@ static void a_paused_sandbox_stands_still(void **state) {
         assert_int_equal(poll(&p, 1, 100), 0);
     } else {
         struct wire_frame f;
-        (void)poll(NULL, 0, 50);
         struct unpack u;
         struct sandbox_stat s1, s2;
+        /* The launcher has asked init, which does it when its turn comes. */
+        assert_true(UNTIL(children_are_stopped(pid_of(&g))));
         OK(call_path(&g, INIT_FILE_STAT, "/work/n", "b", &f, 1));
         unpack_init(&u, f.data, f.len);
         unpack_sandbox_stat(&u, &s1);
@@ -1160,17 +1179,10 @@ static void a_paused_sandbox_stands_still(void **state) {
         assert_int_equal(s1.mtime_ms, s2.mtime_ms);
     }
     OK(client_request(&client, SANDBOX_RESUME, "g", NULL, &err));
-    bool moved = false;
     buf_clear(&a);
-    for (int i = 0; i < 400 && !moved; i++) {
-        buf_clear(&b);
-        OK(guest_read_file(&g, "/work/n", &b, &err));
-        if (a.len == 0 && b.len > 0)
-            (void)buf_add(&a, b.data, b.len);
-        moved = b.len > 0 && a.len > 0 && (a.len != b.len || memcmp(a.data, b.data, a.len) != 0);
-        (void)poll(NULL, 0, 5);
-    }
-    assert_true(moved);
+    assert_true(UNTIL(guest_read_file(&g, "/work/n", &a, &err) == 0 && a.len > 0));
+    assert_true(UNTIL((buf_clear(&b), guest_read_file(&g, "/work/n", &b, &err)) == 0 && b.len > 0 &&
+                      (a.len != b.len || memcmp(a.data, b.data, a.len) != 0)));
     OK(client_request(&client, SANDBOX_PAUSE, "g", NULL, &err));
     done(&g); /* a paused one can be destroyed */
     buf_finish(&a);
@@ -1231,9 +1243,7 @@ static void neighbour_in(void) {
 }
 
 static void neighbour_is_well(void) {
-    int64_t t = clock_mono_ms();
     assert_string_equal(sh(&neighbour, "echo well > f; cat f", NULL), "well");
-    assert_true(clock_mono_ms() - t < 5000);
     done(&neighbour);
 }
 
@@ -1351,10 +1361,7 @@ static void what_a_command_left_behind_is_watched_too(void **state) {
     (void)sh(&g, "(sleep 0.3; ./probe hold memfd; echo $? > end) >/dev/null 2>&1 &", NULL);
     struct buf out;
     buf_init(&out, 64);
-    for (int i = 0; i < 600 && out.len == 0; i++) {
-        (void)poll(NULL, 0, 10);
-        (void)guest_read_file(&g, "/work/end", &out, &err);
-    }
+    assert_true(UNTIL(guest_read_file(&g, "/work/end", &out, &err) == 0 && out.len > 0));
     assert_string_equal(out.data, "137\n");
     buf_finish(&out);
     done(&g);
@@ -1543,7 +1550,14 @@ static uint16_t await_end(struct guest *g, uint64_t id, struct sandbox_exit *ret
     }
 }
 
-/* Every kind of request is answered at once. */
+/* The kernel takes a lease back after 45 s: an answer that comes sooner did not wait for that. */
+static void not_held_up_since(int64_t start_ms) {
+    enum { HELD_UP_MS = 30000 };
+    if (clock_mono_ms() - start_ms > HELD_UP_MS)
+        fail_msg("held up for %lld ms", (long long)(clock_mono_ms() - start_ms));
+}
+
+/* Every kind of request is answered. */
 static void init_is_well(struct guest *g) {
     int64_t t = clock_mono_ms();
     struct wire_frame f;
@@ -1552,8 +1566,7 @@ static void init_is_well(struct guest *g) {
     OK(call_path(g, INIT_FILE_STAT, "/work", "b", &f, 1));
     wire_frame_finish(&f);
     OK(guest_write(g, "/work/well", "x", 1, 0644, &err));
-    if (clock_mono_ms() - t > 3000)
-        fail_msg("init was held up for %lld ms", (long long)(clock_mono_ms() - t));
+    not_held_up_since(t);
 }
 
 static void a_lease_on_a_program_holds_up_nobody_else(void **state) {
@@ -1571,14 +1584,14 @@ static void a_lease_on_a_program_holds_up_nobody_else(void **state) {
     signal_job(&g, 701, SIGKILL);
     assert_int_equal(await_end(&g, 701, &x), INIT_EXITED);
     assert_true(x.signaled && x.code == SIGKILL);
-    assert_true(clock_mono_ms() - t < 3000);
+    not_held_up_since(t);
     /* The file interface does not wait for the lease either. */
     struct buf out;
     buf_init(&out, 16 << 20);
     t = clock_mono_ms();
     (void)guest_read_file(&g, "/work/leased", &out, &err);
     (void)guest_write(&g, "/work/leased", "x", 1, 0755, &err);
-    assert_true(clock_mono_ms() - t < 3000);
+    not_held_up_since(t);
     buf_finish(&out);
     done(&g);
 }
@@ -1594,7 +1607,7 @@ static void descriptors_on_their_way_hold_up_nobody_else(void **state) {
     buf_init(&out, 16 << 20);
     OK(guest_read_file(&g, "/work/probe", &out, &err));
     buf_finish(&out);
-    assert_true(clock_mono_ms() - t < 3000);
+    not_held_up_since(t);
     assert_string_equal(sh(&g, "ulimit -n", NULL), "512");
     done(&g);
 }
@@ -1602,7 +1615,7 @@ static void descriptors_on_their_way_hold_up_nobody_else(void **state) {
 static void a_program_that_does_not_begin_is_given_up(void **state) {
     (void)state;
     struct client c;
-    start_client(&c, (struct client_options){.program = weak_program}); /* waits a second only */
+    start_client(&c, (struct client_options){.program = weak_program}); /* waits five seconds */
     struct sandbox_spec spec = {.id = "g"};
     struct guest g;
     OK(client_create(&c, &spec, NULL, &g, &err));
@@ -1710,20 +1723,14 @@ static void start_sleepers(struct client *c, struct guest *g, int n, const char 
 
 /* The kernel lets init go on a moment before the command line can be read. */
 static void sleepers_are_there(const char *marker) {
-    for (int i = 0; i < 500 && count_processes(marker) < 4; i++)
-        (void)poll(NULL, 0, 10);
-    assert_true(count_processes(marker) >= 4);
+    assert_true(UNTIL(count_processes(marker) >= 4));
 }
 
 static void all_gone_soon(pid_t launcher, const char *marker) {
-    int processes = 1, groups = 1;
-    for (int i = 0; i < 600 && (processes || groups); i++) {
-        processes = count_processes(marker);
-        groups = count_groups(launcher);
-        (void)poll(NULL, 0, 10);
-    }
-    assert_int_equal(processes, 0);
-    assert_int_equal(groups, 0);
+    int processes = 0, groups = 0;
+    if (!UNTIL((processes = count_processes(marker), groups = count_groups(launcher)) == 0 &&
+               processes == 0))
+        fail_msg("%d processes and %d groups are left", processes, groups);
 }
 
 static void killing_the_launcher_leaves_nothing(void **state) {
@@ -1768,12 +1775,15 @@ static void killing_the_front_leaves_nothing(void **state) {
     assert_int_equal(read(pair[0], &launcher, sizeof(launcher)), sizeof(launcher));
     close(pair[0]);
     sleepers_are_there(marker);
+    /* Who reaps it, and when, is not known here: its number may stay for a while, or be another's.
+     */
+    struct pollfd gone = {.fd = (int)syscall(SYS_pidfd_open, launcher, 0), .events = POLLIN};
+    assert_true(gone.fd >= 0);
     assert_int_equal(kill(front, SIGKILL), 0);
     (void)waitpid(front, NULL, 0);
     all_gone_soon(launcher, marker);
-    for (int i = 0; i < 500 && kill(launcher, 0) == 0; i++)
-        (void)poll(NULL, 0, 10);
-    assert_true(kill(launcher, 0) < 0);
+    assert_int_equal(poll(&gone, 1, UNTIL_MS), 1);
+    close(gone.fd);
 }
 
 /* Moves this process into the group. */
@@ -1839,32 +1849,42 @@ static int count_entries(const char *path) {
     return n;
 }
 
-/* The mounts of a sandbox go a moment after its end was told, and their descriptor with them. */
+/* The descriptors of a launcher that has these boxes and does not make or clear away any: it has
+ * answered since they were there. */
+static int descriptors_of(struct client *c, size_t boxes) {
+    char path[64];
+    pid_t pids[16];
+    struct sandbox_stats st;
+    boxes_are(c->pid, boxes, pids, ARRAY_LEN(pids));
+    assert_int_equal(client_request(c, SANDBOX_STATS, "nobody", &st, &err), -ERR_NOT_FOUND);
+    (void)snprintf(path, sizeof(path), "/proc/%d/fd", (int)c->pid);
+    return count_entries(path);
+}
+
 static void no_descriptor_or_process_leaks_in_the_launcher(void **state) {
     (void)state;
-    char path[64];
-    (void)snprintf(path, sizeof(path), "/proc/%d/fd", (int)client.pid);
-    int first = 0;
-    pid_t blanks[16];
-    struct guest some[4]; /* a place that was used once keeps the descriptors of its groups */
-    for (size_t i = 0; i < ARRAY_LEN(some); i++)
-        some[i] = make((struct sandbox_spec){.id = (char *[]){"a", "b", "c", "d"}[i]});
-    boxes_are(client.pid, ARRAY_LEN(some) + BLANKS, blanks, 16);
-    for (size_t i = 0; i < ARRAY_LEN(some); i++)
-        done(&some[i]);
-    for (int round = 0; round < 2; round++) {
-        for (int i = 0; i < 40; i++) {
-            struct guest g = make((struct sandbox_spec){.egress = i % 2 == 0});
-            (void)sh(&g, "true", NULL);
-            done(&g);
-        }
-        boxes_are(client.pid, BLANKS, blanks, 16);
-        if (round == 0)
-            first = count_entries(path);
+    enum { PLACES = 4 };
+    struct client c;
+    struct guest g[PLACES];
+    start_client(&c, (struct client_options){.max = PLACES});
+    /* A place that was used once keeps the descriptors of its groups: each is used. */
+    for (size_t i = 0; i < PLACES; i++) {
+        struct sandbox_spec spec = {.id = (char *[]){"a", "b", "c", "d"}[i]};
+        OK(client_create(&c, &spec, NULL, &g[i], &err));
+        OK(guest_wait_ready(&g[i], &err));
     }
-    for (int i = 0; i < 1000 && count_entries(path) > first; i++)
-        (void)usleep(10000);
-    assert_true(count_entries(path) <= first);
+    (void)descriptors_of(&c, PLACES + BLANKS);
+    for (size_t i = 0; i < PLACES; i++)
+        OK(client_destroy(&c, &g[i], &err));
+    int first = descriptors_of(&c, BLANKS);
+    for (int i = 0; i < 80; i++) {
+        struct sandbox_spec spec = {.id = "g", .egress = i % 2 == 0};
+        OK(client_create(&c, &spec, NULL, &g[0], &err));
+        (void)sh(&g[0], "true", NULL);
+        OK(client_destroy(&c, &g[0], &err));
+    }
+    assert_int_equal(descriptors_of(&c, BLANKS), first);
+    client_stop(&c);
 }
 
 /* A guest that lacks no right but those of the host climbs out of a root it was changed to: it is

@@ -229,10 +229,14 @@ static void on_patrol(uv_timer_t *t) {
         (void)uv_timer_stop(t);
 }
 
+static uint64_t patrol_every_ms(const struct sandbox_launcher *h) {
+    return (uint64_t)MIN((int64_t)PATROL_MS, (h->answer_ms + 3) / 4);
+}
+
 int64_t box_answer_by_ms(struct sandbox_box *b, bool works) {
     struct sandbox_launcher *h = b->host;
     enum { WORKS = LIMIT_SANDBOX_WORK_MS / LIMIT_SANDBOX_INIT_MS };
-    uint64_t every = (uint64_t)MIN((int64_t)PATROL_MS, (h->answer_ms + 3) / 4);
+    uint64_t every = patrol_every_ms(h);
     if (!uv_is_active((uv_handle_t *)&h->patrol))
         (void)uv_timer_start(&h->patrol, on_patrol, every, every);
     return (int64_t)uv_now(h->loop) + h->answer_ms * (works ? WORKS : 1);
@@ -564,7 +568,7 @@ struct sandbox_launcher *sandbox_launcher_create(const struct sandbox_launcher_o
     h->loop = o->loop;
     h->on_state = o->on_state;
     h->ctx = o->ctx;
-    h->answer_ms = o->answer_ms > 0 ? o->answer_ms : LIMIT_SANDBOX_INIT_MS;
+    h->answer_ms = LIMIT_SANDBOX_INIT_MS;
     (void)uv_timer_init(h->loop, &h->patrol);
     h->patrol.data = h;
     buf_init(&h->config, SANDBOX_CONTROL_MAX);
@@ -595,6 +599,11 @@ int sandbox_launcher_check(const struct sandbox_launcher *h, struct err *err) {
         return err_set(err, ERR_UNAVAILABLE, "sandboxes cannot be made on this machine: %s",
                        h->failed.message);
     return 0;
+}
+
+void sandbox_launcher_answer_within(struct sandbox_launcher *h, int64_t ms) {
+    h->answer_ms = ms;
+    (void)uv_timer_start(&h->patrol, on_patrol, patrol_every_ms(h), patrol_every_ms(h));
 }
 
 struct keeper_info sandbox_launcher_info(const struct sandbox_launcher *h) {

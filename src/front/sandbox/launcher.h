@@ -29,7 +29,6 @@ struct sandbox_launcher_options {
     int exec_fd; /* cay-sandbox, opened with O_PATH; borrowed */
     int starter; /* a socket to `cay-sandbox --starter`, or -1; borrowed (see keeper.h) */
     const struct sandbox_config *config; /* copied */
-    int64_t answer_ms; /* a box whose init takes longer to answer is ended; 0: the usual */
     /* The launcher became ready, failed or ended. May be NULL. */
     void (*on_state)(void *ctx);
     void *ctx;
@@ -40,6 +39,9 @@ struct sandbox_launcher *sandbox_launcher_create(const struct sandbox_launcher_o
 const struct sandbox_features *sandbox_launcher_features(const struct sandbox_launcher *h);
 /* Why no sandbox can be made now: 0 if they can (or might: the launcher has not answered yet). */
 int sandbox_launcher_check(const struct sandbox_launcher *h, struct err *err);
+/* A box whose init takes longer to answer what it is asked from now on is ended: not as long as
+ * LIMIT_SANDBOX_INIT_MS, for tests. */
+void sandbox_launcher_answer_within(struct sandbox_launcher *h, int64_t ms);
 struct keeper_info sandbox_launcher_info(const struct sandbox_launcher *h);
 /* Ends every box (with on_exited or on_failed) and the launcher. The pointer is dead when
  * on_stopped (may be NULL) is called. */
