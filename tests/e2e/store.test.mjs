@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { closeSync, mkdirSync, openSync, rmSync, statSync, writeFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { test } from 'node:test';
 import { bearer, createKey, request, runCay, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
 import { addRun, makeId, withStore } from '../lib/store.mjs';
@@ -194,4 +195,59 @@ test('how much of the disk is taken is in the metrics and in cay doctor', async 
   const disk = doctor.find((f) => f.name === 'disk');
   assert.equal(disk.status, 'ok', JSON.stringify(disk));
   assert.match(disk.detail, /store \d.*snapshots 3\.\d.* are free/);
+});
+
+test('kill -9: what was answered or listed is there, and nothing is said to run on', async (t) => {
+  const first = await startCay();
+  t.after(() => first.clean());
+  await first.halt();
+  let cay = await withCay(t, { dataDir: first.dataDir });
+  const told = new Map();
+  for (let round = 0; round < 6; round++) {
+    const answers = 5 + 7 * round;
+    let n = 0;
+    let alive = true;
+    const enough = Promise.withResolvers();
+    // Short ones and some that are still at it, so that records wait for one another.
+    const worker = async (i) => {
+      while (alive) {
+        const code = i % 4 === 3 ? 'export default () => new Promise((r) => setTimeout(r, 30, 7))' : 'export default () => 7';
+        const answer = await run(cay, { code, id: `w${i}` }).catch(() => null);
+        if (answer?.status !== 200) return;
+        told.set(answer.json().id, 'done');
+        if (++n === answers) enough.resolve();
+      }
+    };
+    const looker = async () => {
+      while (alive) {
+        const runs = await list(cay).catch(() => []);
+        for (const r of runs) if (!told.has(r.id)) told.set(r.id, 'listed');
+        await new Promise((r) => setTimeout(r, 1 + round * 5));
+      }
+    };
+    const work = Promise.all([...Array(8).keys()].map(worker).concat(looker()));
+    await enough.promise;
+    await cay.kill9();
+    alive = false;
+    await work;
+    cay = await withCay(t, { dataDir: first.dataDir });
+    for (const [id, how] of told) {
+      const record = (await request(cay, `/v1/runs/${id}`)).json();
+      if (how === 'done') assert.deepEqual([record.status, record.detail.result], ['done', 7], id);
+      else assert.ok(['done', 'interrupted'].includes(record.status), `${id}: ${JSON.stringify(record)}`);
+    }
+    assert.equal((await request(cay, '/v1/runs?status=running')).json().runs.length, 0);
+  }
+  assert.ok(told.size > 100, `${told.size} runs`);
+});
+
+test('a run that takes longer is written down though nobody asks for it', async (t) => {
+  const cay = await withCay(t);
+  const later = run(cay, { code: 'export default () => new Promise((r) => setTimeout(r, 600, 1))' });
+  const db = new DatabaseSync(join(cay.dataDir, 'cay.db'), { readOnly: true });
+  t.after(() => db.close());
+  const running = () => db.prepare("SELECT count(*) AS n FROM runs WHERE status = 'running'").get().n;
+  await until(() => running() === 1, 'the record of a run that nobody asked for');
+  assert.equal((await later).json().result, 1);
+  assert.equal(running(), 0);
 });

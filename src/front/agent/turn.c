@@ -105,11 +105,14 @@ static int record_begin(struct turn *t, struct err *err) {
     t->begun_ms = clock_mono_ms();
     _cleanup_(free) char *text =
         xasprintf("%lld %s", (long long)t->place, chunks_message_id(t->chunks));
-    int rc = job_begin(
-        a->agents->opt.jobs,
-        &(struct job_spec){
-            .kind = "chat", .owner = a->owner, .title = title, .cancel = on_cancel, .ctx = t},
-        &t->job, err);
+    int rc = job_begin(a->agents->opt.jobs,
+                       &(struct job_spec){.kind = "chat",
+                                          .owner = a->owner,
+                                          .title = title,
+                                          .untold = true,
+                                          .cancel = on_cancel,
+                                          .ctx = t},
+                       &t->job, err);
     if (rc == -ERR_RATE)
         return rc;
     if (rc < 0 || history_set(a->history, "turn", text, err) < 0)

@@ -183,15 +183,18 @@ static void start(struct http_req *req, void *ctx) {
         return;
     _cleanup_(json) json_t *body = NULL;
     struct exec *e = NULL;
-    if (api_body(req, &body, &err) < 0 || exec_start(s, body, &e, &err) < 0) {
+    bool events = http_req_accepts(req, "text/event-stream");
+    int rc = api_body(req, &body, &err);
+    bool background = json_is_true(json_object_get(body, "background"));
+    if (rc < 0 || exec_start(s, body, !events && !background, &e, &err) < 0) {
         api_fail(req, &err);
         return;
     }
     exec_prune(s->all, s->id);
     static const uint64_t begin[3];
-    if (http_req_accepts(req, "text/event-stream")) {
+    if (events) {
         watch_start(req, e, begin, true);
-    } else if (json_is_true(json_object_get(body, "background"))) {
+    } else if (background) {
         _cleanup_(json) json_t *o = exec_show(e);
         exec_unref(e);
         http_respond_json(req, 202, o);

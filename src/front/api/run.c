@@ -106,6 +106,7 @@ static void start_run(struct front *f, struct http_req *req, struct run_asked *a
                                              .workers = f->workers,
                                              .facet_open = &f->facet_open,
                                              .owner = w->owner,
+                                             .untold = !w->stream,
                                              .grants = grants,
                                              .body = asked->body,
                                              .code = &asked->code,

@@ -116,7 +116,7 @@ static int start_exec(struct code_job *c, json_t *body, struct err *err) {
     c->offset = 0;
     if (!s)
         return err_set(err, ERR_UNAVAILABLE, "the sandbox has ended");
-    int rc = exec_start(s, j, &c->exec, err);
+    int rc = exec_start(s, j, false, &c->exec, err);
     if (rc < 0)
         return rc;
     c->follower = (struct exec_follower){.on_change = on_change, .ctx = c};

@@ -174,7 +174,8 @@ int job_begin(struct jobs *all, const struct job_spec *spec, struct job **ret_jo
                                .created_ms = clock_wall_ms()};
     memcpy(record.id, j->id, sizeof(record.id));
     (void)snprintf(record.owner, sizeof(record.owner), "%s", spec->owner);
-    int rc = store_run_begin(all->store, &record, err);
+    int rc = spec->untold ? store_run_begin_untold(all->store, &record, err)
+                          : store_run_begin(all->store, &record, err);
     if (rc < 0) {
         free(j);
         return rc;

@@ -34,6 +34,8 @@ struct job_spec {
     const char *detail;        /* JSON, or NULL */
     bool inner;                /* part of another job, which counts for both */
     bool stores_events;        /* else they are kept while it runs */
+    bool untold;               /* nobody hears of it before it ends but by asking the store, so
+                                  its record need not be written at once */
     void (*cancel)(void *ctx); /* asks whoever does the work to end it soon; NULL: it cannot be */
     void *ctx;
 };

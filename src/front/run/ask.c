@@ -109,6 +109,7 @@ static struct run *start(const struct run_ask *ask, struct code *code, const str
                             .domain = domain,
                             .limits = code->limits,
                             .stores_events = ask->stores_events,
+                            .untold = ask->untold,
                             .callbacks = ask->callbacks,
                             .ctx = ask->ctx};
     return code->id ? workers_run(ask->workers, ask->owner, code, &q, err)

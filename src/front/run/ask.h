@@ -22,6 +22,7 @@ struct run_ask {
     const json_t *body;
     struct code *code; /* of the body, if it was read already: its spec is taken; or NULL */
     bool stores_events;
+    bool untold;
     struct run_callbacks callbacks;
     void *ctx;
 };

@@ -264,6 +264,7 @@ static int record_begin(struct run *run, struct jobs *jobs, const struct run_req
                                         .detail = detail.data,
                                         .inner = q->inner,
                                         .stores_events = q->stores_events,
+                                        .untold = q->untold,
                                         .cancel = on_cancel,
                                         .ctx = run},
                      &run->job, err);

@@ -284,7 +284,7 @@ json_t *exec_show_record(const struct store_record *r) {
     return show(r->id, r->parent, r->status, r->created_ms, r->ended_ms, doc);
 }
 
-static int save(struct exec *e, struct err *err) {
+static int save(struct exec *e, bool untold, struct err *err) {
     _cleanup_(free) char *doc = json_dumps(e->doc, JSON_COMPACT);
     struct store_record r = {.status = (char *)(uintptr_t)states[e->state].name,
                              .created_ms = e->created_ms,
@@ -293,7 +293,8 @@ static int save(struct exec *e, struct err *err) {
     memcpy(r.id, e->id, sizeof(r.id));
     memcpy(r.owner, e->owner, sizeof(r.owner));
     memcpy(r.parent, e->sandbox_id, sizeof(r.parent));
-    return store_record_put(sandboxes_store(e->all), "exec", &r, err);
+    return untold ? store_record_put_untold(sandboxes_store(e->all), "exec", &r, err)
+                  : store_record_put(sandboxes_store(e->all), "exec", &r, err);
 }
 
 static json_t *error_of(const struct err *err) {
@@ -363,7 +364,7 @@ static void finish(struct exec *e, const struct err *why) {
         e->err = *why;
     if (e->err.code)
         (void)json_object_set_new(d, "error", safe_error(&e->err));
-    if (save(e, &err) < 0)
+    if (save(e, false, &err) < 0)
         log_error("sandbox.record", "sandbox", e->sandbox_id, "error", err.message);
     exec_detach(e);
     on_input_drained(e);
@@ -577,7 +578,8 @@ static struct exec *new_exec(struct sandboxes *all) {
     return e;
 }
 
-int exec_start(struct sandbox *s, const json_t *body, struct exec **ret, struct err *err) {
+int exec_start(struct sandbox *s, const json_t *body, bool untold, struct exec **ret,
+               struct err *err) {
     struct exec_request p = {0};
     int rc = read_plan(s, body, &p, err);
     if (rc == 0)
@@ -600,7 +602,7 @@ int exec_start(struct sandbox *s, const json_t *body, struct exec **ret, struct 
     e->created_ms = clock_wall_ms();
     e->deadline_ms = p.timeout_s ? clock_mono_ms() + p.timeout_s * 1000 : 0;
     e->wants_input = p.input;
-    rc = save(e, err); /* before it starts */
+    rc = save(e, untold, err); /* before it starts */
     if (rc == 0) {
         e->command = sandbox_command_start(
             s->box,

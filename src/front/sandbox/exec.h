@@ -50,9 +50,11 @@ struct exec {
     unsigned refs;
 };
 
-/* {command|argv, cwd, env, stdin, tty, cols, rows, timeout_s, background}. The caller holds a
- * reference to what comes back. */
-int exec_start(struct sandbox *s, const json_t *body, struct exec **ret, struct err *err);
+/* {command|argv, cwd, env, stdin, tty, cols, rows, timeout_s, background}. untold: nobody hears of
+ * it before it ends, so its record need not be written at once. The caller holds a reference to
+ * what comes back. */
+int exec_start(struct sandbox *s, const json_t *body, bool untold, struct exec **ret,
+               struct err *err);
 /* Ends it so long after now. */
 void exec_limit(struct exec *e, int64_t timeout_ms);
 /* Living or from its record; a reference. */

@@ -193,7 +193,9 @@ int artifact_commit(struct artifact_writer *w, struct err *err) {
     sqlite3 *db = w->store->db;
     char hash[ARTIFACT_HASH_SIZE];
     finish_hash(w->hash, hash);
-    int rc = store_exec(db, "BEGIN IMMEDIATE", err, "record an artifact");
+    int rc = store_untold_write(w->store, err);
+    if (rc == 0)
+        rc = store_exec(db, "BEGIN IMMEDIATE", err, "record an artifact");
     if (rc == 0) {
         rc = add_row(w, hash, err);
         if (rc == 0)

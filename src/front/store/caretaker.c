@@ -12,6 +12,8 @@ struct caretaker {
     struct store *store;
     uv_timer_t timer;
     uv_check_t after_events;
+    uv_prepare_t before_sleep;
+    uv_timer_t untold;
     uv_work_t work;
     struct err err; /* of the last time */
     bool failed;
@@ -79,16 +81,38 @@ static void on_after_events(uv_check_t *h) {
         begin(c);
 }
 
+/* --- what is untold --- */
+
+static void on_untold_due(uv_timer_t *t) {
+    struct caretaker *c = t->data;
+    struct err err;
+    if (store_untold_due_ms(c->store) == 0 && store_untold_write(c->store, &err) < 0 &&
+        err.code != ERR_FULL) /* which those hear who come now */
+        log_error("store.write", "error", err.message);
+}
+
+/* The timer is not stopped for what has been written before: there is more to come. */
+static void on_before_sleep(uv_prepare_t *h) {
+    struct caretaker *c = h->data;
+    int64_t due_ms = store_untold_due_ms(c->store);
+    if (due_ms >= 0 && !uv_is_active((uv_handle_t *)&c->untold))
+        (void)uv_timer_start(&c->untold, on_untold_due, (uint64_t)MAX(due_ms, 1), 0);
+}
+
 struct caretaker *caretaker_create(uv_loop_t *loop, struct store *store, const char *data_dir) {
     struct caretaker *c = xcalloc(1, sizeof(*c));
     c->store = store;
     c->data_dir = xstrdup(data_dir);
     c->work.data = c->timer.data = c->after_events.data = c;
+    c->before_sleep.data = c->untold.data = c;
     (void)uv_timer_init(loop, &c->timer);
     (void)uv_timer_start(&c->timer, on_timer, CARE_MS, CARE_MS);
     (void)uv_check_init(loop, &c->after_events);
     (void)uv_check_start(&c->after_events, on_after_events);
-    c->handles = 2;
+    (void)uv_prepare_init(loop, &c->before_sleep);
+    (void)uv_prepare_start(&c->before_sleep, on_before_sleep);
+    (void)uv_timer_init(loop, &c->untold);
+    c->handles = 4;
     return c;
 }
 
@@ -105,4 +129,6 @@ void caretaker_close(struct caretaker *c) {
     atomic_store(&c->over, true);
     uv_close((uv_handle_t *)&c->timer, on_closed);
     uv_close((uv_handle_t *)&c->after_events, on_closed);
+    uv_close((uv_handle_t *)&c->before_sleep, on_closed);
+    uv_close((uv_handle_t *)&c->untold, on_closed);
 }

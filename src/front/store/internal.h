@@ -29,6 +29,7 @@ enum store_subject {
     STORE_NETWORK,
     STORE_ARTIFACTS,
     STORE_MIRROR,
+    STORE_UNTOLD,
     STORE_CARE,
     STORE_SUBJECTS
 };
@@ -43,6 +44,7 @@ extern const struct store_statements store_record_statements;
 extern const struct store_statements store_network_statements;
 extern const struct store_statements store_artifact_statements;
 extern const struct store_statements store_mirror_statements;
+extern const struct store_statements store_untold_statements;
 extern const struct store_statements store_care_statements; /* on care_db */
 extern const struct store_statements *const store_statements[STORE_SUBJECTS];
 
@@ -60,7 +62,12 @@ struct store {
     struct store_late *late; /* what is to be written when there is room */
     size_t nlate;
     size_t late_bytes;
-    int log_pages; /* in the write-ahead log, after the last commit */
+    struct store_untold *untold; /* what waits to be written, oldest first */
+    struct store_untold **untold_last;
+    size_t nuntold;
+    size_t untold_bytes;
+    bool untold_stuck; /* it could not be written the last time */
+    int log_pages;     /* in the write-ahead log, after the last commit */
     int care_at_pages;
     int care_log_pages; /* the same, as the thread that takes care saw it */
     atomic_bool care_over;
@@ -73,8 +80,9 @@ void store_care_init(struct store *s);
 /* Before a statement: one who writes without a pause would never let the other in, and one who
  * writes faster than the disk takes it would make the log grow. */
 void store_care_give_way(struct store *s);
-/* Keeps what could not be written because the disk is full, for store_settle(). */
-void store_late_run(struct store *s, const char *id, const struct store_run_end *end);
+/* Keeps what could not be written because the disk is full, for store_settle(). A run that has a
+ * kind is not in the database yet. */
+void store_late_run(struct store *s, const struct store_run *run, const struct store_run_end *end);
 void store_late_record(struct store *s, const char *kind, const struct store_record *r);
 /* What was kept of that record and of those it is the parent of. */
 void store_late_forget(struct store *s, const char *id);
@@ -84,7 +92,25 @@ int store_write_end(struct store *s, const char *id, const struct store_run_end 
                     int64_t finished_ms, struct err *err);
 int store_write_record(struct store *s, const char *kind, const struct store_record *r,
                        struct err *err);
-/* The statement, fresh: what is bound stays the caller's until it is reset. */
+/* Of one that is not in the database: as one that runs, or with its end. */
+int store_write_whole(struct store *s, const struct store_run *run, const struct store_run_end *end,
+                      int64_t finished_ms, struct err *err);
+/* One statement each, or two with usage, in a transaction or as one. */
+int store_add_run(struct store *s, const struct store_run *run, const struct store_run_end *end,
+                  int64_t finished_ms, struct err *err);
+int store_add_record(struct store *s, const char *kind, const struct store_record *r,
+                     struct err *err);
+bool store_has_usage(const struct store_run_usage *u);
+/* The end of a run, if that is untold; with all that is older. False: it is not. */
+bool store_untold_end(struct store *s, const char *id, const struct store_run_end *end, int *ret_rc,
+                      struct err *err);
+/* A record that is about to be written. */
+void store_untold_forget(struct store *s, const char *kind, const char *id);
+void store_untold_drop(struct store *s);
+/* The statement, fresh, when all that is untold has been written: what is bound stays the caller's
+ * until it is reset. */
 struct sqlite3_stmt *store_ready(struct store *s, enum store_subject subject, int which);
+/* The same for a write that what is untold has no part in. */
+struct sqlite3_stmt *store_apart(struct store *s, enum store_subject subject, int which);
 /* The same in the middle of a transaction. */
 struct sqlite3_stmt *store_next(const struct store *s, enum store_subject subject, int which);

@@ -15,7 +15,8 @@ struct store_late {
     struct store_late *next;
     char *kind; /* of a record; NULL: a run */
     struct store_record record;
-    struct store_run run; /* of which id, status, error, detail and finished_ms are set */
+    struct store_run run; /* of which id, status, error, detail and finished_ms are set, and all
+                             else if it is not in the database yet */
     size_t bytes;
 };
 
@@ -47,16 +48,19 @@ static bool keep(struct store *s, struct store_late *l, size_t bytes) {
     return true;
 }
 
-void store_late_run(struct store *s, const char *id, const struct store_run_end *end) {
+void store_late_run(struct store *s, const struct store_run *run, const struct store_run_end *end) {
     struct store_late *l = xcalloc(1, sizeof(*l));
-    size_t n = strlen(id);
-    memcpy(l->run.id, id, MIN(n, sizeof(l->run.id) - 1));
+    bool fits = end->detail && s->late_bytes + end->detail_len <= LATE_BYTES / 2;
+    memcpy(l->run.id, run->id, sizeof(l->run.id));
+    memcpy(l->run.owner, run->owner, sizeof(l->run.owner));
+    l->run.kind = copy(run->kind);
+    l->run.title = copy(run->title);
+    l->run.created_ms = run->created_ms;
     l->run.status = copy(end->status);
     l->run.error_code = copy(end->error_code);
     l->run.error_message = copy(end->error_message);
     l->run.finished_ms = clock_wall_ms();
     l->run.usage = end->usage;
-    bool fits = end->detail && s->late_bytes + end->detail_len <= LATE_BYTES / 2;
     l->run.detail = fits ? xstrndup(end->detail, end->detail_len) : NULL;
     (void)keep(s, l, fits ? end->detail_len : 0);
 }
@@ -91,19 +95,25 @@ void store_late_drop(struct store *s) {
     }
 }
 
+static int write_late(struct store *s, const struct store_late *l, struct err *err) {
+    const struct store_run *r = &l->run;
+    struct store_run_end end = {.status = r->status,
+                                .error_code = r->error_code,
+                                .error_message = r->error_message,
+                                .usage = r->usage,
+                                .detail = r->detail,
+                                .detail_len = r->detail ? l->bytes : 0};
+    if (l->kind)
+        return store_write_record(s, l->kind, &l->record, err);
+    return r->kind ? store_write_whole(s, r, &end, r->finished_ms, err)
+                   : store_write_end(s, r->id, &end, r->finished_ms, err);
+}
+
 void store_settle(struct store *s) {
     struct store_late *l;
     while ((l = s->late)) {
-        const struct store_run *r = &l->run;
-        struct store_run_end end = {.status = r->status,
-                                    .error_code = r->error_code,
-                                    .error_message = r->error_message,
-                                    .usage = r->usage,
-                                    .detail = r->detail,
-                                    .detail_len = r->detail ? l->bytes : 0};
         struct err err;
-        int rc = l->kind ? store_write_record(s, l->kind, &l->record, &err)
-                         : store_write_end(s, r->id, &end, r->finished_ms, &err);
+        int rc = write_late(s, l, &err);
         if (rc == -ERR_FULL)
             return;
         s->late = l->next;

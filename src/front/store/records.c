@@ -72,9 +72,7 @@ static void read_record(sqlite3_stmt *st, struct store_record *r) {
     r->doc = store_column_dup(st, 8);
 }
 
-int store_write_record(struct store *s, const char *kind, const struct store_record *r,
-                       struct err *err) {
-    sqlite3_stmt *st = store_ready(s, STORE_RECORDS, RECORD_PUT);
+static int put(sqlite3_stmt *st, const char *kind, const struct store_record *r, struct err *err) {
     store_bind_str(st, 1, kind);
     store_bind_str(st, 2, r->id);
     store_bind_str(st, 3, r->owner);
@@ -87,9 +85,20 @@ int store_write_record(struct store *s, const char *kind, const struct store_rec
     return store_step(st, "record a sandbox", NULL, err);
 }
 
+int store_write_record(struct store *s, const char *kind, const struct store_record *r,
+                       struct err *err) {
+    return put(store_apart(s, STORE_RECORDS, RECORD_PUT), kind, r, err);
+}
+
+int store_add_record(struct store *s, const char *kind, const struct store_record *r,
+                     struct err *err) {
+    return put(store_next(s, STORE_RECORDS, RECORD_PUT), kind, r, err);
+}
+
 int store_record_put(struct store *s, const char *kind, const struct store_record *r,
                      struct err *err) {
     store_late_forget(s, r->id);
+    store_untold_forget(s, kind, r->id);
     int rc = store_write_record(s, kind, r, err);
     if (rc == -ERR_FULL && r->ended_ms)
         store_late_record(s, kind, r);
@@ -146,6 +155,7 @@ int store_record_list(struct store *s, const char *kind, const struct store_reco
 }
 
 int store_record_delete(struct store *s, const char *kind, const char *id, struct err *err) {
+    store_untold_forget(s, kind, id);
     sqlite3_stmt *st = store_ready(s, STORE_RECORDS, RECORD_DELETE);
     store_late_forget(s, id);
     store_bind_str(st, 1, kind);

@@ -4,11 +4,12 @@
 #include "front/store/files.h"
 
 #include <sqlite3.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    RUN_BEGIN,
+    RUN_ADD,
     RUN_END,
     RUN_USAGE,
     RUN_GET,
@@ -40,8 +41,9 @@ enum { ROW_BYTES = 512, EVENT_BYTES = 64, SINCE_MARGIN_MS = 1000 };
 #define SINCE        " AND runs.rowid > ?5"
 
 static const char *const sql[] = {
-    [RUN_BEGIN] = "INSERT INTO runs (id, owner, kind, status, title, detail, created_ms, bytes)"
-                  " VALUES (?1,?2,?3,'running',?4,?5,?6,?7)",
+    [RUN_ADD] = "INSERT INTO runs (id, owner, kind, status, title, detail, created_ms, bytes,"
+                " error_code, error_message, finished_ms) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,"
+                "?11)",
     [RUN_END] = "UPDATE runs SET status = ?2, error_code = ?3, error_message = ?4,"
                 " detail = coalesce(?5, detail), finished_ms = ?6, bytes = coalesce(?7, bytes)"
                 " WHERE id = ?1 AND status = 'running'",
@@ -123,19 +125,7 @@ static int64_t weigh(size_t detail_len) {
     return ROW_BYTES + (int64_t)detail_len;
 }
 
-int store_run_begin(struct store *s, const struct store_run *run_, struct err *err) {
-    sqlite3_stmt *st = store_ready(s, STORE_RUNS, RUN_BEGIN);
-    store_bind_str(st, 1, run_->id);
-    store_bind_str(st, 2, run_->owner);
-    store_bind_str(st, 3, run_->kind);
-    store_bind_str(st, 4, run_->title);
-    store_bind_str(st, 5, run_->detail);
-    store_bind_int(st, 6, run_->created_ms);
-    store_bind_int(st, 7, weigh(run_->detail ? strlen(run_->detail) : 0));
-    return store_step(st, "record a run", NULL, err);
-}
-
-static bool has_usage(const struct store_run_usage *u) {
+bool store_has_usage(const struct store_run_usage *u) {
     return u->input_tokens || u->output_tokens || u->cache_read_tokens || u->cache_write_tokens ||
            u->cost_nusd || u->unpriced;
 }
@@ -149,6 +139,33 @@ static int write_usage(struct store *s, const char *id, const struct store_run_u
     for (int i = 0; i < (int)ARRAY_LEN(values); i++)
         store_bind_int(st, 2 + i, values[i]);
     return store_step(st, "record the usage of a run", NULL, err);
+}
+
+int store_add_run(struct store *s, const struct store_run *run, const struct store_run_end *end,
+                  int64_t finished_ms, struct err *err) {
+    sqlite3_stmt *st = store_next(s, STORE_RUNS, RUN_ADD);
+    const char *detail = end && end->detail ? end->detail : run->detail;
+    size_t len = end && end->detail ? end->detail_len : detail ? strlen(detail) : 0;
+    store_bind_str(st, 1, run->id);
+    store_bind_str(st, 2, run->owner);
+    store_bind_str(st, 3, run->kind);
+    store_bind_str(st, 4, end ? end->status : "running");
+    store_bind_str(st, 5, run->title);
+    if (detail)
+        (void)sqlite3_bind_text64(st, 6, detail, len, SQLITE_STATIC, SQLITE_UTF8);
+    store_bind_int(st, 7, run->created_ms);
+    store_bind_int(st, 8, weigh(len));
+    store_bind_str(st, 9, end ? end->error_code : NULL);
+    store_bind_str(st, 10, end ? end->error_message : NULL);
+    store_bind_int(st, 11, finished_ms);
+    int rc = store_step(st, "record a run", NULL, err);
+    if (rc == 0 && end && store_has_usage(&end->usage))
+        rc = write_usage(s, run->id, &end->usage, err);
+    return rc;
+}
+
+int store_run_begin(struct store *s, const struct store_run *run, struct err *err) {
+    return store_write_whole(s, run, NULL, 0, err);
 }
 
 static int write_end(sqlite3_stmt *st, const char *id, const struct store_run_end *end,
@@ -173,17 +190,9 @@ static int next_step(struct store *s, int which, struct err *err) {
     return store_step(store_next(s, STORE_RUNS, which), sql[which], NULL, err);
 }
 
-int store_write_end(struct store *s, const char *id, const struct store_run_end *end,
-                    int64_t finished_ms, struct err *err) {
+/* Around two statements. */
+static int end_whole(struct store *s, int rc, struct err *err) {
     struct err ignored;
-    if (!has_usage(&end->usage))
-        return write_end(store_ready(s, STORE_RUNS, RUN_END), id, end, finished_ms, err);
-    int rc = store_step(store_ready(s, STORE_RUNS, BEGIN), sql[BEGIN], NULL, err);
-    if (rc < 0)
-        return rc;
-    rc = write_end(store_next(s, STORE_RUNS, RUN_END), id, end, finished_ms, err);
-    if (rc == 0)
-        rc = write_usage(s, id, &end->usage, err);
     if (rc == 0)
         rc = next_step(s, COMMIT, err);
     if (rc < 0)
@@ -191,11 +200,38 @@ int store_write_end(struct store *s, const char *id, const struct store_run_end 
     return rc;
 }
 
+int store_write_end(struct store *s, const char *id, const struct store_run_end *end,
+                    int64_t finished_ms, struct err *err) {
+    if (!store_has_usage(&end->usage))
+        return write_end(store_apart(s, STORE_RUNS, RUN_END), id, end, finished_ms, err);
+    int rc = store_step(store_apart(s, STORE_RUNS, BEGIN), sql[BEGIN], NULL, err);
+    if (rc < 0)
+        return rc;
+    rc = write_end(store_next(s, STORE_RUNS, RUN_END), id, end, finished_ms, err);
+    if (rc == 0)
+        rc = write_usage(s, id, &end->usage, err);
+    return end_whole(s, rc, err);
+}
+
+int store_write_whole(struct store *s, const struct store_run *run, const struct store_run_end *end,
+                      int64_t finished_ms, struct err *err) {
+    sqlite3_stmt *begin = store_ready(s, STORE_RUNS, BEGIN);
+    if (!end || !store_has_usage(&end->usage))
+        return store_add_run(s, run, end, finished_ms, err);
+    int rc = store_step(begin, sql[BEGIN], NULL, err);
+    return rc < 0 ? rc : end_whole(s, store_add_run(s, run, end, finished_ms, err), err);
+}
+
 int store_run_end(struct store *s, const char *id, const struct store_run_end *end,
                   struct err *err) {
-    int rc = store_write_end(s, id, end, clock_wall_ms(), err);
+    struct store_run only_id = {0};
+    int rc;
+    if (store_untold_end(s, id, end, &rc, err))
+        return rc;
+    rc = store_write_end(s, id, end, clock_wall_ms(), err);
+    (void)snprintf(only_id.id, sizeof(only_id.id), "%s", id);
     if (rc == -ERR_FULL)
-        store_late_run(s, id, end);
+        store_late_run(s, &only_id, end);
     return rc;
 }
 

@@ -184,6 +184,7 @@ const struct store_statements *const store_statements[STORE_SUBJECTS] = {
     [STORE_RUNS] = &store_run_statements,        [STORE_RECORDS] = &store_record_statements,
     [STORE_NETWORK] = &store_network_statements, [STORE_ARTIFACTS] = &store_artifact_statements,
     [STORE_CARE] = &store_care_statements,       [STORE_MIRROR] = &store_mirror_statements,
+    [STORE_UNTOLD] = &store_untold_statements,
 };
 
 static int prepare(struct store *s, int subject, struct err *err) {
@@ -200,6 +201,7 @@ static int prepare(struct store *s, int subject, struct err *err) {
 int store_open(const char *path, struct store **ret_store, struct err *err) {
     struct store *s = xcalloc(1, sizeof(*s));
     s->settings = store_settings_default();
+    s->untold_last = &s->untold;
     s->path = xstrdup(path);
     s->files = files_open_folder(path, false, NULL);
     int rc = 0;
@@ -236,8 +238,11 @@ void store_configure(struct store *s, const struct store_settings *settings) {
 }
 
 void store_close(struct store *s) {
+    struct err ignored;
     if (!s)
         return;
+    (void)store_untold_write(s, &ignored);
+    store_untold_drop(s);
     for (int i = 0; i < STORE_SUBJECTS; i++) {
         for (size_t k = 0; s->statements[i] && k < store_statements[i]->n; k++)
             (void)sqlite3_finalize(s->statements[i][k]);
@@ -253,8 +258,15 @@ void store_close(struct store *s) {
 }
 
 sqlite3_stmt *store_ready(struct store *s, enum store_subject subject, int which) {
-    if (subject != STORE_CARE)
-        store_care_give_way(s);
+    struct err ignored;
+    if (subject == STORE_CARE)
+        return store_next(s, subject, which);
+    (void)store_untold_write(s, &ignored); /* what cannot be is not there for anybody */
+    return store_apart(s, subject, which);
+}
+
+sqlite3_stmt *store_apart(struct store *s, enum store_subject subject, int which) {
+    store_care_give_way(s);
     return store_next(s, subject, which);
 }
 

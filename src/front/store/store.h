@@ -68,6 +68,14 @@ struct store_run {
 void store_run_finish(struct store_run *r);
 /* Recorded before the run starts: id, owner, kind, title, detail and created_ms are read. */
 int store_run_begin(struct store *s, const struct store_run *run, struct err *err);
+/* The same of a run that is told to nobody before its end: it is written some milliseconds later,
+ * or before the store is asked for anything, or with its end. Where nothing can be written it is
+ * refused, as by the other, from the second on. */
+int store_run_begin_untold(struct store *s, const struct store_run *run, struct err *err);
+/* Writes what is untold. */
+int store_untold_write(struct store *s, struct err *err);
+/* When that is due, in milliseconds from now; -1: there is nothing. */
+int64_t store_untold_due_ms(const struct store *s);
 
 struct store_run_end {
     const char *status;
@@ -145,6 +153,9 @@ void store_record_finish(struct store_record *r);
  * disk (ERR_FULL) the end of one is kept, and written by store_settle(). */
 int store_record_put(struct store *s, const char *kind, const struct store_record *r,
                      struct err *err);
+/* The same of one that is told to nobody before it is put again (store_run_begin_untold()). */
+int store_record_put_untold(struct store *s, const char *kind, const struct store_record *r,
+                            struct err *err);
 /* parent may be NULL. ERR_NOT_FOUND if there is none in that scope. */
 int store_record_get(struct store *s, const char *kind, const char *id, const char *parent,
                      struct store_scope scope, struct store_record *ret, struct err *err);

@@ -117,6 +117,7 @@ static int start(const struct tool_request *q, struct tool_call **ret_call, stru
     struct run_request r = {.owner = q->env->owner,
                             .kind = "execution",
                             .inner = true,
+                            .untold = true,
                             .title = q->env->title,
                             .source = source.data,
                             .source_len = source.len,

@@ -252,7 +252,7 @@ static void run(struct http_req *req, void *ctx) {
     if (rc == 0)
         rc = read_wish(body, &w, &err);
     if (rc == 0)
-        rc = exec_start(s, w.exec, &e, &err);
+        rc = exec_start(s, w.exec, false, &e, &err);
     json_decref(w.exec);
     if (rc < 0) {
         api_fail(req, &err);
@@ -324,7 +324,7 @@ static void interactive(struct http_req *req, void *ctx) {
         return;
     _cleanup_(json) json_t *body =
         json_pack("{s:[s,s],s:s,s:b}", "argv", "bash", "-l", "cwd", VERCEL_CWD, "tty", 1);
-    if (exec_start(s, body, &e, &err) < 0) {
+    if (exec_start(s, body, false, &e, &err) < 0) {
         api_fail(req, &err);
         return;
     }
