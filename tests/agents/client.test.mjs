@@ -65,6 +65,7 @@ test('state goes both ways between two clients', async (t) => {
   const a = connect(t, { name: 'sync' });
   const b = connect(t, { name: 'sync' });
   await within(Promise.all([a.ready, b.ready]), 'ready');
+  await until(() => a.states.length === 1 && b.states.length === 1, 'their states');
   a.setState({ customers: [], executions: [], by: 'a' });
   await until(() => b.states.at(-1)?.state.by === 'a', 'the state of a at b');
   assert.equal(b.states.at(-1).source, 'server');
@@ -114,6 +115,7 @@ test('a method that changes rows changes the state of everybody', async (t) => {
   const a = connect(t, { port: server.port, agent: 'Counter', name: 'x' });
   const b = connect(t, { port: server.port, agent: 'Counter', name: 'x' });
   await within(Promise.all([a.ready, b.ready]), 'ready');
+  await until(() => a.states.length === 1 && b.states.length === 1, 'their states');
   assert.deepEqual(a.states[0].state, { notes: [], theme: 'dark' });
   a.setState({ notes: [], theme: 'light' });
   await until(() => b.states.at(-1).state.theme === 'light', 'the theme');
@@ -130,6 +132,7 @@ test('a method that changes rows changes the state of everybody', async (t) => {
   t.after(() => again.stop());
   const c = connect(t, { port: again.port, agent: 'Counter', name: 'x' });
   await within(c.ready, 'ready');
+  await until(() => c.states.length === 1, 'its state');
   assert.deepEqual(c.states[0].state, b.states.at(-1).state, 'it has been kept');
 });
 

@@ -23,7 +23,7 @@ test('after kill -9 in the middle of a turn the conversation is whole, marked, a
   const env = environment('anthropic', url);
   const first = await withCay(t, { env });
   mock.on({ userMessage: 'short' }, { content: 'Short answer.' });
-  mock.on({ userMessage: 'long' }, { content: 'All the words of a long answer. '.repeat(200) }, { latency: 20, chunkSize: 20 });
+  mock.on({ userMessage: 'long' }, { content: 'All the words of a long answer. '.repeat(2000) }, { latency: 20, chunkSize: 20 });
   mock.on({ userMessage: 'tool' }, {
     toolCalls: [{ id: 'c1', name: 'executeCode', arguments: JSON.stringify({ code: 'export default async (env) => {\n  await env.db.execute("DELETE FROM customers WHERE id = 1");\n  while (true) {}\n}' }) }],
   });
@@ -264,18 +264,38 @@ test('plain HTTP: a turn can be stopped by its id; two clients get each their ow
 });
 
 test('plain HTTP: a client that leaves does not stop its turn', async (t) => {
-  const cay = await withCay(t);
-  for (const headers of [{}, json]) {
+  // Its program waits for a row.
+  const code = 'export default async (env) => { while ((await env.db.query("DELETE FROM t RETURNING x")).length === 0) await new Promise((r) => setTimeout(r, 20)); console.log("on"); }';
+  const cay = await withAgents(t, {
+    waits: {
+      agent: {
+        facets: { db: { schema: 's.sql', methods: { add: { kind: 'execute', sql: 'INSERT INTO t VALUES (1)' } } } },
+        env: { db: { facet: 'db' } },
+        tools: [{ name: 'run', kind: 'code', description: 'runs' }],
+        rpc: { add: { facet: 'db', method: 'add' } },
+      },
+      files: { 's.sql': 'CREATE TABLE IF NOT EXISTS t (x);' },
+      demo: { preface: '', scripts: [{ when: '.', steps: [{ call: { tool: 'run', input: { code } } }, { say: 'It went on.' }] }] },
+    },
+  });
+  const a = await Raw.ready(cay, 'gone', { type: 'waits' });
+  for (const [round, headers] of [{}, json].entries()) {
     const stop = new AbortController();
-    const gone = fetch(`http://127.0.0.1:${cay.port}/v1/agents/${TYPE}/gone/messages`, {
+    const gone = fetch(`http://127.0.0.1:${cay.port}/v1/agents/waits/gone/messages`, {
       method: 'POST', signal: stop.signal, headers: { 'Content-Type': 'application/json', ...headers },
-      body: JSON.stringify({ text: 'Count customers by region' }),
+      body: JSON.stringify({ text: 'go' }),
     }).then((r) => r.text());
-    await until(async () => (await messages(cay, 'gone')).length % 2 === 1, 'the turn');
+    await until(() => a.frames.filter((f) => f.body?.includes('"tool-input-available"')).length > round, 'the turn');
     stop.abort();
     await assert.rejects(gone);
-    await until(async () => (await messages(cay, 'gone')).at(-1).parts.length === 5, 'the answer');
+    a.send({ type: 'rpc', id: `r${round}`, method: 'add', args: [] });
+    const list = await until(async () => {
+      const all = await messages(cay, 'gone', 'waits');
+      return all.length === 2 * (round + 1) && all.at(-1).parts.at(-1).text === 'It went on.' && all;
+    }, 'the answer');
+    assert.equal(list.at(-1).parts.find((p) => p.toolCallId).output.output, 'on');
   }
+  a.close();
 });
 
 test('an instance can be removed, while it is in use too', async (t) => {

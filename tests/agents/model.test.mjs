@@ -108,7 +108,7 @@ for (const provider of PROVIDERS) {
   });
 
   test(`${provider}: budgets of tokens, cost and time end a turn with an error that names them`, async (t) => {
-    const wall = 400 * slow; // enough for a first word
+    const wall = 1000 * slow; // enough for a first word
     const agent = (budget) => ({ agent: { model: provider === 'anthropic' ? 'sonnet' : 'gpt', max_steps: 50, budget, facets: { db: {} }, tools: [{ name: 'q', kind: 'query', facet: 'db', description: 'query' }] } });
     const { mock, requests, cay } = await withModel(t, provider, {
       agents: { tokens: agent({ tokens: 3000 }), cost: agent({ cost_usd: 0.02 }), wall: agent({ wall_ms: wall }), short: agent({ tokens: 500 }) },
@@ -116,7 +116,7 @@ for (const provider of PROVIDERS) {
     const usage = { input_tokens: 1000, output_tokens: 200, prompt_tokens: 1000, completion_tokens: 200, total_tokens: 1200 };
     const toolCalls = [{ name: 'q', arguments: '{"sql":"SELECT 1"}' }];
     mock.on({ userMessage: 'spend' }, { toolCalls, usage });
-    mock.on({ userMessage: 'slow' }, { content: 'x'.repeat(1000) }, { latency: 30, chunkSize: 10 });
+    mock.on({ userMessage: 'slow' }, { content: 'x'.repeat(10_000) }, { latency: 30, chunkSize: 10 });
     mock.on({ userMessage: 'short' }, { content: 'cut', finishReason: 'length', usage });
     const run = async (type, text) => {
       const a = await Raw.ready(cay, 'b', { type });

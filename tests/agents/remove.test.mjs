@@ -25,13 +25,13 @@ const agent = {
   files: { 's.sql': 'CREATE TABLE IF NOT EXISTS t (x);' },
   demo: {
     scripts: [
-      script('talk', { say: 'One more sentence, and ', repeat: 200 }),
+      script('talk', { say: 'One more sentence, and ', repeat: 1000 }),
       script('compile .*', call('run', { code: 'export default async () => console.log({{user|json}})' }), { say: 'ok' }),
       script('run', call('run', { code: 'export default async () => { console.log("begun"); await new Promise((r) => setTimeout(r, 1e5)); }' }), { say: 'ok' }),
       script('write', call('run', { code: 'export default async (env) => { for (;;) await env.db.execute("INSERT INTO t VALUES (1)"); }' }), { say: 'ok' }),
       script('query', call('ask', { sql: counting }), { say: 'ok' }),
       script('short', { say: 'ok' }),
-      script('execute', call('run', { code: 'export default async () => {}' }), { say: 'One more sentence, and ', repeat: 200 }),
+      script('execute', call('run', { code: 'export default async () => {}' }), { say: 'One more sentence, and ', repeat: 1000 }),
     ],
   },
 };

@@ -54,7 +54,11 @@ for (const [who, wrap] of [['root', []], ['an ordinary user', ordinary]])
     assert.ok(requests.length >= 4 && requests.every((r) => r.path.startsWith('/v1/messages')), JSON.stringify(requests.map((r) => r.path)));
     assert.ok(requests.every((r) => r.headers['x-api-key'] === 'sk-ant-the-real-one'));
     assert.doesNotMatch(output + JSON.stringify(record), /the-real-one/, 'the key is not inside');
-    const out = await events(record.detail.sandbox);
+    // The egress tells of an end when it comes, apart from the job.
+    const out = await until(async () => {
+      const all = await events(record.detail.sandbox);
+      return ['model', 'route'].every((kind) => all.some((e) => e.state === 'ended' && e.kind === kind)) && all;
+    }, 'what went out');
     assert.deepEqual([...new Set(out.map((e) => `${e.state} ${e.kind}`))].sort(), ['begun model', 'begun route', 'ended model', 'ended route'], 'nothing but the clone and the model was asked for');
     await nothingLeft(cay);
   });

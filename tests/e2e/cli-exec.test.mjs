@@ -5,7 +5,7 @@ import { chmodSync, existsSync, mkdirSync, readFileSync, readdirSync, symlinkSyn
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { buildDir, slow, tempDir, until } from '../lib/cay.mjs';
+import { buildDir, isAlive, slow, tempDir, until } from '../lib/cay.mjs';
 import { program as cay, startProgram as start } from '../lib/program.mjs';
 
 const isRoot = process.getuid() === 0;
@@ -291,7 +291,7 @@ test('nothing is left behind, also when cay is killed', limit, async (t) => {
   const all = [...below, ...below.flatMap(children)];
   assert.ok(all.length >= 2, 'the launcher and its sandbox');
   it.child.kill('SIGKILL');
-  await until(() => all.every((pid) => !existsSync(`/proc/${pid}`) || /^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'))), 'their end');
+  await until(() => !all.some(isAlive), 'their end');
 });
 
 test('what cannot be done is said, with what to do next', limit, async (t) => {

@@ -267,9 +267,9 @@ describe('a repository', () => {
     });
     const host = `127.0.0.1:${silent.address().port}`;
     const other = await withCay(t, { config: { sandboxes: { private: [host, '127.0.0.1:1'] } } });
-    const late = await runCode(other, { repo: `http://${host}/x`, command: 'true', timeout_ms: 1000 });
+    const late = await runCode(other, { repo: `http://${host}/x`, command: 'true', timeout_ms: 2000 });
     assert.equal(late.error.code, 'timeout');
-    assert.match(late.error.message, /not cloned within 1 s/);
+    assert.match(late.error.message, /not cloned within 2 s/);
     const away = await runCode(other, { repo: 'http://127.0.0.1:1/x', command: 'true' });
     assert.deepEqual([away.error.code, away.error.message], ['upstream_error', 'http://127.0.0.1:1/x: its server cannot be reached']);
     const page = await runCode(other, { repo: `http://${host}/page`, command: 'true' });

@@ -5,7 +5,7 @@ import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { request, runCay, slow, startCay, until, withCay } from '../lib/cay.mjs';
+import { isSanitized, request, runCay, slow, startCay, until, withCay } from '../lib/cay.mjs';
 import { code, nothingLeft as noneLeft } from '../lib/code.mjs';
 
 describe('the coder', () => {
@@ -144,7 +144,7 @@ module.exports = {
   test('one that is cancelled before its sandbox is ready is over at once', async () => {
     const files = Array.from({ length: 300 }, (_, i) => ({ path: `f${i}`, content: 'x'.repeat(1000) }));
     for (let i = 0; i < 10; i++) {
-      const seen = code(cay, { command: 'echo never', files });
+      const seen = code(cay, { command: 'sleep 1000', files });
       const run = await until(async () => (await request(cay, '/v1/runs?kind=code&limit=1')).json().runs.find((r) => r.status === 'running'), 'the job');
       await request(cay, `/v1/runs/${run.id}/cancel`, { method: 'POST' });
       await seen.ended;
@@ -154,7 +154,7 @@ module.exports = {
   });
 
   test('one that takes too long is ended, and what it did until then is there', async () => {
-    const seen = code(cay, { command: 'echo early > early.txt; sleep 1000', timeout_ms: 1500 });
+    const seen = code(cay, { command: 'echo early > early.txt; sleep 1000', timeout_ms: isSanitized ? 4000 : 2500 });
     await seen.ended;
     const end = seen.of('end')[0];
     assert.equal(end.status, 'failed');
@@ -204,11 +204,12 @@ for name, r in [("model", u.Request("http://127.0.0.1:3128/v1/messages", ask, he
 
 test('a server that is killed leaves no sandbox, and what the agent had said', async (t) => {
   const first = await withCay(t);
-  const seen = code(first, { command: 'echo up; exec sleep 4321' });
+  const seconds = String(100_000 + process.pid); // nobody else's
+  const seen = code(first, { command: `echo up; exec sleep ${seconds}` });
   await until(() => seen.of('text').length > 0, 'its first word');
   const sleeps = () => readdirSync('/proc').filter((pid) => {
     try {
-      return /^\d+$/.test(pid) && readFileSync(`/proc/${pid}/cmdline`, 'latin1') === 'sleep\u00004321\u0000';
+      return /^\d+$/.test(pid) && readFileSync(`/proc/${pid}/cmdline`, 'latin1') === `sleep\u0000${seconds}\u0000`;
     } catch {
       return false;
     }

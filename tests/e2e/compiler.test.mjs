@@ -31,7 +31,7 @@ test('a program that takes long to compile holds up nobody, and is told why it f
   const order = [];
   const generics = 'f<a<b<c<d>>>>(1);\n'.repeat(1 << 16); // 1.2 MB
   const long = [1, 2].map((i) => run(greedy, `${generics}//${i}`, { language: 'ts' }).then((r) => (order.push('long'), r)));
-  for (let i = 0; i < 10; i++) {
+  for (let i = 0; i < 4; i++) {
     const r = await small(modest);
     assert.equal(r.status, 'done', JSON.stringify(r));
     order.push('small');
@@ -41,7 +41,7 @@ test('a program that takes long to compile holds up nobody, and is told why it f
     assert.match(r.error.message, /^compiling took more than 700 ms of processor time \(limit compile_cpu_ms\)/);
     assert.equal(r.error.name, 'LimitError');
   }
-  assert.deepEqual(order, [...Array(10).fill('small'), 'long', 'long']);
+  assert.deepEqual(order, [...Array(4).fill('small'), 'long', 'long']);
   // It kept to its time by itself, and nobody had to be ended.
   for (const c of await compilers()) assert.equal(c.restarts, 0, JSON.stringify(c));
 });

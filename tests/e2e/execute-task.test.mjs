@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { request, runCay, slow, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
+import { isSanitized, request, runCay, slow, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
 import { code, nothingLeft } from '../lib/code.mjs';
 import { git, gitWith, startGit } from '../lib/git.mjs';
 
@@ -154,7 +154,7 @@ describe('a task', () => {
     assert.equal(many.success, false);
     assert.equal(many.error.code, 'max_turns');
     assert.match(many.diff, /hello\.py/);
-    const late = await post(cay, { task: 'echo early; sleep 100', options: { agent: 'shell', timeout_ms: 1000 } });
+    const late = await post(cay, { task: 'echo early; sleep 100', options: { agent: 'shell', timeout_ms: isSanitized ? 4000 : 2500 } });
     assert.equal(late.http, 504);
     assert.equal(late.error.code, 'timeout');
     assert.match(late.logs, /early/);

@@ -162,8 +162,8 @@ test('time limits: head, body, idle', async (t) => {
   assert.deepEqual(statuses(stream.text), [408]);
   assert.match(body.text, /the body of the request did not come in time/);
   assert.deepEqual([statuses(idle.text), idle.ended], [[200], 'end']);
-  for (const { ms } of [nothing, head, body, idle, stream]) assert.ok(ms >= 200 && ms < 4000 * slow, `${ms} ms`);
-  assert.equal((await request(server, '/counts')).json().gone, 1); // the streaming handler was told
+  for (const { ms } of [nothing, head, body, idle, stream]) assert.ok(ms > 150 && ms < 15_000 * slow, `${ms} ms`); // of two clocks, each in whole milliseconds
+  await until(async () => (await request(server, '/counts')).json().gone === 1, 'the word to the streaming handler');
 });
 
 test('a head that trickles in is over when its time is', async (t) => {
@@ -184,7 +184,7 @@ test('a head that trickles in is over when its time is', async (t) => {
 });
 
 test('a stream waits for a slow reader, and one that reads nothing is dropped', async (t) => {
-  const server = await startHttpServer(t, ['write_timeout_ms=600']);
+  let server = await startHttpServer(t); // which waits for longer than a busy machine keeps us waiting
   const n = 60_000_000;
   const socket = connect(server.port, '127.0.0.1');
   socket.write(`GET /stream?n=${n} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n`);
@@ -200,6 +200,7 @@ test('a stream waits for a slow reader, and one that reads nothing is dropped', 
   assert.ok(seen > n, `${seen} of ${n}`);
   assert.ok((await request(server, '/counts')).json().paused > 0);
 
+  server = await startHttpServer(t, ['write_timeout_ms=600']);
   const stuck = connect(server.port, '127.0.0.1');
   stuck.on('error', () => {});
   stuck.pause();

@@ -78,7 +78,7 @@ describe('jobs', () => {
     const seen = follow(cay, id, { headers: key() });
     await seen.ended;
     assert.equal(seen.events.at(-1).data.status, 'done');
-    const many = start('export default async () => { for (let i = 0; i < 2000; i++) { console.log(i, "y".repeat(90)); if (i % 50 === 0) await new Promise((r) => setTimeout(r, 5)); } }');
+    const many = start('export default async () => { for (let i = 0; i < 2000; i++) { console.log(i, "y".repeat(90)); if (i % 50 === 0) await new Promise((r) => setTimeout(r, 30)); } }');
     const slowOne = follow(cay, await running(), { headers: key() });
     await sleep(50);
     await many;

@@ -35,7 +35,7 @@ describe('a key', () => {
   const agents = mkdtempSync(join(tmpdir(), 'cay-agents-'));
   const script = (say, repeat) => JSON.stringify({ scripts: [{ when: '.', steps: [{ say, repeat }] }] });
   before(async () => {
-    for (const [name, demo] of [['quiet', script('ok', 1)], ['talker', script('on and on and on, ', 900)]]) {
+    for (const [name, demo] of [['quiet', script('ok', 1)], ['talker', script('on and on and on and on and on and on, ', 1000)]]) {
       mkdirSync(join(agents, name));
       writeFileSync(join(agents, name, 'agent.json'), '{}');
       writeFileSync(join(agents, name, 'demo.json'), demo);

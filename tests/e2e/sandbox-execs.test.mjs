@@ -78,18 +78,21 @@ test('wrong requests', async () => {
   await other.end();
 });
 
+/** Words of a shell that wait for a file, and what makes it. */
+const waitFor = (path) => `until [ -e ${path} ]; do sleep 0.02; done`;
+const put = async (path) => assert.equal((await box.call('PUT', `/files?path=${path}`, '')).status, 200);
+
 test('events: started, output as it comes, exit', async () => {
-  const times = [];
+  // It goes on when the first line has been seen.
   const seen = await events(cay, 'POST', `${box.at}/exec`, {
-    body: { command: 'echo one; sleep 0.4; echo two >&2; printf "ü\\377"; exit 4' },
-    on: () => void times.push(Date.now()),
+    body: { command: `echo one; ${waitFor('/tmp/seen')}; echo two >&2; printf "ü\\377"; exit 4` },
+    on: (event) => void (event === 'stdout' && put('/tmp/seen')),
   });
   assert.equal(seen[0].event, 'started');
   assert.deepEqual(seen[1], { event: 'stdout', data: { offset: 0, data: 'one\n' } });
   assert.equal(seen.at(-1).event, 'exit');
   assert.equal(seen.at(-1).data.exit_code, 4);
   assert.equal(seen.at(-1).data.id, seen[0].data.id);
-  assert.ok(times.at(-1) - times[1] >= 300, 'they come while it runs');
   const out = Buffer.concat(seen.filter((e) => e.event === 'stdout').map((e) => bytesOf(e.data)));
   assert.deepEqual(out, Buffer.concat([Buffer.from('one\nü'), Buffer.from([255])]));
   assert.equal(seen.find((e) => e.event === 'stderr').data.data, 'two\n');
@@ -103,11 +106,10 @@ test('a character that comes in two pieces is sent whole', async () => {
 });
 
 test('in the background: 202 at once, then events from any byte', async () => {
-  const began = Date.now();
-  const run = await box.run('for i in $(seq 1 5); do echo line $i; sleep 0.1; done', { background: true });
-  assert.ok(Date.now() - began < 400 * slow);
+  const run = await box.run(`${waitFor('/tmp/go')}; for i in $(seq 1 5); do echo line $i; sleep 0.05; done`, { background: true });
   assert.equal(run.status, 'running');
   assert.equal(run.exit_code, null);
+  await put('/tmp/go');
   const all = await events(cay, 'GET', `${box.at}/execs/${run.id}/output`);
   const text = all.filter((e) => e.event === 'stdout').map((e) => e.data.data).join('');
   assert.equal(text, 'line 1\nline 2\nline 3\nline 4\nline 5\n');
@@ -129,7 +131,7 @@ test('a reader that is cut off again and again misses nothing and gets nothing t
   let connections = 0;
   for (let over = false; !over; connections++) {
     assert.ok(connections < 3000);
-    let left = 1 + ((connections * 7) % 13);
+    let left = connections < 5 ? 1 : 1 + ((connections * 7) % 13);
     await events(cay, 'GET', `${box.at}/execs/${run.id}/output?stdout=${at.stdout}&stderr=${at.stderr}`, {
       on(event, data, stop) {
         if (event === 'exit') over = true;
@@ -196,7 +198,7 @@ test('a gigabyte of output: bounded on the disk, counted, and the command goes o
   await until(async () => (await box.call('GET', `/execs/${flood.id}`)).json.truncated);
   const start = Date.now();
   assert.equal((await request(cay, '/health')).status, 200);
-  assert.ok(Date.now() - start < 1000 * slow);
+  assert.ok(Date.now() - start < 5000 * slow);
   assert.equal((await box.call('POST', `/execs/${flood.id}/signal`, { signal: 'KILL' })).status, 204);
   await until(async () => (await box.call('GET', `/execs/${flood.id}`)).json.status === 'exited');
 });
@@ -272,10 +274,9 @@ test('signals by name and number, to the group', async () => {
 });
 
 test('what a command leaves running is not waited for', async () => {
-  const began = Date.now();
-  const done = await box.run('(sleep 0.3; echo late; echo alive > /tmp/left) & echo now');
+  const done = await box.run(`(${waitFor('/tmp/later')}; echo late; echo alive > /tmp/left) & echo now`);
   assert.equal(done.stdout, 'now\n');
-  assert.ok(Date.now() - began < 250 * slow);
+  await put('/tmp/later');
   await until(async () => (await box.call('GET', '/files?path=/tmp/left')).status === 200, 'it to write without a broken pipe');
 });
 

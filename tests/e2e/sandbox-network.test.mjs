@@ -145,6 +145,7 @@ after(async () => {
 
 // The proxy's own exceptions would let these names pass it by.
 const direct = { NO_PROXY: '', no_proxy: '' };
+const total = (events, state) => events.filter((e) => e.state === state).reduce((n, e) => n + e.count, 0);
 const last = async (box) => (await box.call('GET', '/network/events')).json.events.at(-1);
 
 test('what is allowed can be reached, what is not is refused and told', async () => {
@@ -156,11 +157,16 @@ test('what is allowed can be reached, what is not is refused and told', async ()
   assert.equal(ok.stdout, 'you asked for /helloyou asked for /plain', ok.stderr);
   const no = await box.run('curl -sk -o /dev/null -w "%{http_connect}" https://example.com/; curl -s -o /dev/null -w " %{http_code}" http://example.com/', { env: direct });
   assert.equal(no.stdout, '403 403');
-  const event = await until(async () => (await box.call('GET', '/network/events')).json.events.find((e) => e.state === 'refused'));
-  assert.equal(event.host, 'example.com');
-  assert.ok(event.reason);
-  const { events } = (await box.call('GET', '/network/events')).json;
-  assert.ok(events.some((e) => e.state === 'ended' && e.host === 'localhost'), JSON.stringify(events));
+  // They are told when they happen, which is when the other side has ended too.
+  const events = await until(async () => {
+    const all = (await box.call('GET', '/network/events')).json.events;
+    return total(all, 'refused') === 2 && total(all, 'ended') === 2 && all;
+  }, 'all that happened');
+  for (const event of events.filter((e) => e.state === 'refused')) {
+    assert.equal(event.host, 'example.com');
+    assert.ok(event.reason);
+  }
+  assert.ok(events.filter((e) => e.state === 'ended').every((e) => e.host === 'localhost'), JSON.stringify(events));
   const after = events.at(-2).seq;
   assert.deepEqual((await box.call('GET', `/network/events?after=${after}`)).json.events.map((e) => e.seq), [events.at(-1).seq]);
   const used = await until(async () => {
@@ -225,6 +231,7 @@ test('routes: the credential is put on outside, and no guest sees it', async () 
   assert.match(done.stdout, /^ANTHROPIC_BASE_URL=http:\/\/127\.0\.0\.1:3128$/m);
   assert.match(done.stdout, /^ANTHROPIC_API_KEY=sk-ant-placeholder/m);
   assert.ok(!JSON.stringify(await box.get()).includes(SECRET));
+  await until(async () => (await last(box))?.state === 'ended', 'what is told of it');
   assert.equal((await last(box)).kind, 'route');
   await box.end();
   // A key with grants has the routes that they name.
@@ -312,8 +319,6 @@ test('caps: requests a minute, and a wrong one is told by name', async (t) => {
   assert.match(wrong.stderr, /requests_per_hour/);
 });
 
-const total = (events, state) => events.filter((e) => e.state === state).reduce((n, e) => n + e.count, 0);
-
 test('events are bounded, what was let out apart from what was refused', async () => {
   const box = await make(cay, { network: { routes: ['api'] } });
   await box.run('for i in 1 2 3 4 5; do curl -s -o /dev/null http://127.0.0.1:3128/_/api/kept; done');
@@ -355,7 +360,7 @@ test('what a sandbox did is still told when it has ended, and by the next server
     await box.end();
     const told = await until(async () => {
       const { events } = (await box.call('GET', '/network/events')).json;
-      return events.some((e) => e.state === 'ended' && e.kind === 'connect') && events;
+      return events.some((e) => e.state === 'ended' && e.kind === 'connect') && total(events, 'begun') === total(events, 'ended') && events;
     }, 'the end of its tunnel');
     assert.match(told.find((e) => e.state === 'ended' && e.kind === 'connect').reason, /closed|hung up/);
     assert.ok(told.some((e) => e.path === '/credentialed' && e.state === 'ended'));

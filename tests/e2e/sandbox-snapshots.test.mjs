@@ -158,7 +158,7 @@ test('a bound folder is not part of a snapshot, and is not written to by one', a
 const endless = { env: { PATH: '/work/bin:/usr/bin' }, files: [{ path: '/work/bin/tar', content: '#!/bin/sh\necho begun\nsleep 1000', mode: 0o755 }] };
 
 test('slow snapshots end in time, and keep nobody from making theirs', async (t) => {
-  const cay = await withCay(t, { config: { sandboxes: { pool: 0, max: 8, max_per_key: 6, snapshot_mb: 4, snapshots_mb: 16, snapshot_s: 1 } } });
+  const cay = await withCay(t, { config: { sandboxes: { pool: 0, max: 8, max_per_key: 6, snapshot_mb: 4, snapshots_mb: 16, snapshot_s: 3 } } });
   const greedy = await createKey(cay.dataDir, { name: 'greedy' });
   const modest = await createKey(cay.dataDir, { name: 'modest' });
   const boxes = [];
@@ -181,7 +181,7 @@ test('slow snapshots end in time, and keep nobody from making theirs', async (t)
 });
 
 test('a sandbox is not paused while it is kept, and that ends in time', async (t) => {
-  const cay = await withCay(t, { config: { sandboxes: { pool: 0, snapshot_s: 1 } } });
+  const cay = await withCay(t, { config: { sandboxes: { pool: 0, snapshot_s: 3 } } });
   const box = await make(cay, endless);
   const made = box.call('POST', '/snapshots', {});
   await until(async () => readdirSync(join(cay.dataDir, 'snapshots')).length === 1);

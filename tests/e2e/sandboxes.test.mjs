@@ -3,28 +3,14 @@ import assert from 'node:assert/strict';
 import { chownSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync, chmodSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { createKey, request, runCay, slow, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
+import { createKey, isAlive as alive, procText, request, runCay, slow, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
 import { call, make } from '../lib/sandbox.mjs';
 
 const isRoot = process.getuid() === 0;
-const status = (pid) => readFileSync(`/proc/${pid}/status`, 'utf8');
+const status = (pid) => procText(pid, 'status');
 const pids = () => readdirSync('/proc').filter((name) => /^\d+$/.test(name)).map(Number);
-const childrenOf = (pid) =>
-  pids().filter((n) => {
-    try {
-      return new RegExp(`^PPid:\\t${pid}$`, 'm').test(status(n));
-    } catch {
-      return false;
-    }
-  });
+const childrenOf = (pid) => pids().filter((n) => new RegExp(`^PPid:\\t${pid}$`, 'm').test(status(n)));
 const familyOf = (pid) => childrenOf(pid).flatMap((n) => [n, ...familyOf(n)]);
-const alive = (pid) => {
-  try {
-    return !/^State:\tZ/m.test(status(pid));
-  } catch {
-    return false; // it may go while it is looked at
-  }
-};
 
 /** The launcher, and as root the two processes of its starter: one works, its parent watches. */
 function startersOf(cay, { session, launcher } = {}) {
@@ -240,8 +226,12 @@ describe('a server with sandboxes', () => {
   });
 
   test('time: it ends when it is over, later when that was asked for', async () => {
-    const box = await make(cay, { timeout_s: 1 });
+    const short = await make(cay, { timeout_s: 1 });
+    await until(async () => (await short.get()).error?.code === 'timeout', 'its end');
+    const box = await make(cay);
     const long = await box.run('echo begun; sleep 100', { background: true });
+    await until(async () => (await box.call('GET', `/execs/${long.id}`)).json.stdout_bytes === 6, 'its word');
+    assert.equal((await box.call('POST', '/extend', { timeout_s: 1 })).status, 200);
     const ended = await until(async () => {
       const o = await box.get();
       return o.status !== 'running' && o;
@@ -254,11 +244,11 @@ describe('a server with sandboxes', () => {
     assert.equal(exec.signal, null);
     assert.equal((await box.call('GET', `/execs/${long.id}/stdout`)).raw.toString(), 'begun\n');
 
-    const more = await make(cay, { timeout_s: 2 });
+    const more = await make(cay, { timeout_s: 3 });
     const extended = await more.call('POST', '/extend', { timeout_s: 100 });
     assert.equal(extended.status, 200);
     assert.ok(Date.parse(extended.json.expires_at) - Date.now() > 90_000);
-    assert.equal((await more.run('sleep 2.5; echo here')).stdout, 'here\n');
+    assert.equal((await more.run('sleep 3.5; echo here')).stdout, 'here\n');
     const tooLong = await more.call('POST', '/extend', { timeout_s: 121 });
     assert.equal(tooLong.status, 422);
     assert.match(tooLong.json.error.message, /max_timeout_s/);
@@ -479,6 +469,7 @@ test('whatever stands by the launcher is killed, sandboxes with binds are made a
   // What binds, and where there are control groups what clears them away.
   for (const pid of childrenOf(launcher)) {
     if (!alive(launcher)) break; // it went with what binds, and another has come
+    if (!alive(pid)) continue; // of the sandbox that has just ended
     process.kill(pid, 'SIGKILL');
     await until(() => !alive(pid), 'its end');
     await until(async () => (await work()).detail?.diff?.includes('here'), 'work');

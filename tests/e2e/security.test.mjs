@@ -190,15 +190,17 @@ test('a rate limit answers 429 with the time to wait, per key', async (t) => {
   const cay = await withCay(t, { config: { require_key: true } });
   const limited = await createKey(cay.dataDir, { name: 'limited', rate: 60 });
   const codes = [];
-  for (let i = 0; i < 65; i++) codes.push((await request(cay, '/v1/runs', { headers: bearer(limited.text) })).status);
-  assert.ok(codes.slice(0, 60).every((c) => c === 200), codes.join());
-  assert.ok(codes.includes(429));
-  const answer = await request(cay, '/v1/runs', { headers: bearer(limited.text) });
-  if (answer.status === 429) {
-    assert.match(answer.headers['retry-after'], /^[1-9]\d*$/);
-    assert.equal(answer.json().error.code, 'rate_limited');
-    await sleep(Number(answer.headers['retry-after']) * 1000);
+  let answer;
+  // One comes back each second, which a busy machine may take.
+  for (let i = 0; i < 1000 && answer?.status !== 429; i++) {
+    answer = await request(cay, '/v1/runs', { headers: bearer(limited.text) });
+    codes.push(answer.status);
   }
+  assert.ok(codes.length > 60 && codes.slice(0, 60).every((c) => c === 200), codes.join());
+  assert.equal(answer.status, 429);
+  assert.match(answer.headers['retry-after'], /^[1-9]\d*$/);
+  assert.equal(answer.json().error.code, 'rate_limited');
+  await sleep(Number(answer.headers['retry-after']) * 1000 + 50);
   assert.equal((await request(cay, '/v1/runs', { headers: bearer(limited.text) })).status, 200);
   assert.equal((await request(cay, '/v1/runs', { headers: bearer(cay.key) })).status, 200); // others have their own
   assert.equal((await request(cay, '/health')).status, 200);

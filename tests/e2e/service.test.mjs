@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { promisify } from 'node:util';
 import { gunzipSync } from 'node:zlib';
-import { request, root, startCay, tempDir } from '../lib/cay.mjs';
+import { request, root, startCay, tempDir, until } from '../lib/cay.mjs';
 
 let cay;
 before(async () => {
@@ -63,6 +63,8 @@ test('metrics are Prometheus text that counts', async () => {
   await request(cay, '/health');
   await request(cay, '/health');
   await request(cay, '/v1/runs/run_none');
+  // Connections that have had their answer go a moment later.
+  await until(async () => (await read()).cay_http_connections[0].value === 1, 'one connection');
   const second = await read();
   assert.equal(count(second, '/health', '2xx') - count(first, '/health', '2xx'), 2);
   assert.equal(count(second, '/v1/runs/{id}', '4xx') - count(first, '/v1/runs/{id}', '4xx'), 1);

@@ -11,7 +11,7 @@ describe('a greedy key and a modest one', () => {
     cay = await startCay({
       config: {
         require_key: true,
-        limits: { isolates: 4, ready_isolates: 2, waiting_runs: 8, wait_ms: 3000, warm_workers: 4, facets: 4 },
+        limits: { isolates: 4, ready_isolates: 2, waiting_runs: 8, wait_ms: 6000, warm_workers: 4, facets: 4 },
       },
     });
     greedy = (await createKey(cay.dataDir, { name: 'greedy' })).text;

@@ -149,9 +149,10 @@ test('a sandbox that a full disk has no room to write down is neither there nor 
 test('a database of a program on a full disk does not blame its own limit', { skip: notRoot }, async (t) => {
   const { cay, fill, free } = await withSmallDisk(t);
   const code = `export default async (env) => { try { await env.db.execute("CREATE TABLE IF NOT EXISTS t (x)");
-    for (let i = 0; i < 100; i++) await env.db.execute("INSERT INTO t VALUES (randomblob(100000))"); return "fits" }
+    for (let i = 0; i < 500; i++) await env.db.execute("INSERT INTO t VALUES (randomblob(100000))"); return "fits" }
     catch (e) { return [e.name, e.code, e.message].join(" ") } }`;
-  // Recorded already when the disk is full: the store has no part in this.
+  // Recorded already when the disk is full: the store has no part in this. (More than the disk has, so that it is full
+  // in any case.)
   const slow = code.replace('try {', 'try { await new Promise((r) => setTimeout(r, 1000));');
   const env = { db: { $facet: 'a' } };
   assert.equal((await run(cay, { code: 'export default (env) => env.db.query("SELECT 1")', env })).status, 200);

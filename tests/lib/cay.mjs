@@ -2,7 +2,7 @@
 // takes a free one and says which.
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
-import { chmodSync, existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { request as httpRequest } from 'node:http';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -241,6 +241,19 @@ export async function startHttpServer(t, args = []) {
   t?.after(() => server.finish());
   return server;
 }
+
+/** What /proc says of a process (`status`, `environ`, ...); '' if it has gone, which may be at any moment. */
+export function procText(pid, file) {
+  try {
+    return readFileSync(`/proc/${pid}/${file}`, 'latin1');
+  } catch (error) {
+    if (error.code === 'ENOENT' || error.code === 'ESRCH') return '';
+    throw error;
+  }
+}
+
+/** Whether it runs: what has ended and is not buried yet does not. */
+export const isAlive = (pid) => /^State:\t[^ZX]/m.test(procText(pid, 'status'));
 
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 

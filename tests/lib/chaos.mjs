@@ -147,6 +147,11 @@ export async function chaos({ tasks, types = ['run', 'code', 'execute', 'execute
     assert.ok(!list[n] || list[n].id === id, 'nothing that was accepted is forgotten');
     list[n] = { id, type, isRight };
   };
+  /** Something is at work, unless it was all too quick for us. */
+  const isBusy = () => {
+    const end = Date.now() + 5000;
+    return until(async () => (await request(cay, '/v1/tasks?state=running')).json().tasks.length > 0 || Date.now() > end, 'work');
+  };
   const kill = async (kind) => {
     note();
     killed[kind] = (killed[kind] ?? 0) + 1;
@@ -177,7 +182,8 @@ export async function chaos({ tasks, types = ['run', 'code', 'execute', 'execute
     };
     for (const kind of kinds) {
       const submitting = submitSome();
-      await sleep(20 + Math.random() * pause);
+      if (kind === 'server') await isBusy();
+      else await sleep(20 + Math.random() * pause);
       await kill(kind);
       say(`killed ${kind}; ${list.length} submitted`);
       await submitting;

@@ -205,7 +205,8 @@ test('clients that leave while one is made leave none behind', async () => {
     await sleep(i);
     socket.destroy();
   }
-  await sleep(200);
+  const status = async () => (await request(cay, '/v1/status', { headers: { Authorization: `Bearer ${cay.key}` } })).json().sandboxes;
+  await until(async () => (await status()).starting === 0, 'what is made');
   // One whose answer was on its way already is known by its name; no other is.
   const { sandboxes } = (await ask('GET', '/v2/sandboxes?namePrefix=left-&limit=100')).json;
   const shown = (await request(cay, '/v1/sandboxes', { headers: { Authorization: `Bearer ${cay.key}` } })).json().sandboxes.filter((s) => s.status === 'running' && s.name?.startsWith('left-'));
