@@ -72,7 +72,7 @@ int client_start(struct client *c, const struct client_options *o, struct err *e
     c->control = pair[0];
     wire_reader_init(&c->reader, SANDBOX_CONTROL_MAX);
     /* What a user has only so many of is not shared with the sandboxes of others who test. */
-    enum { UIDS = 65536, PIDS = 32768 };
+    enum { UIDS = 65536, PIDS = 16384 };
     struct sandbox_config config = {.pool = o->pool,
                                     .max = o->max ? o->max : 64,
                                     .uid_base = 200000 + (uint32_t)getpid() % PIDS * UIDS,
