@@ -18,11 +18,11 @@
 #include "front/execute/execute.h"
 #include "front/guard.h"
 #include "front/http/asset.h"
+#include "front/intake.h"
 #include "front/job/job.h"
 #include "front/ledger/db.h"
 #include "front/lock.h"
 #include "front/reload.h"
-#include "front/run/intake.h"
 #include "front/run/tails.h"
 #include "front/run/workers.h"
 #include "front/sandbox/sandboxes.h"
@@ -213,6 +213,7 @@ static int prepare(struct front_server *s, struct err *err) {
 
 static int open_runner(struct front_server *s, struct err *err) {
     struct front *f = &s->front;
+    f->intake = intake_create(&s->loop);
     f->runner =
         runner_create(&(struct runner_options){.loop = &s->loop,
                                                .config = s->config->runner,
@@ -221,7 +222,6 @@ static int open_runner(struct front_server *s, struct err *err) {
                                                .joins = s->isolates.joins,
                                                .njoins = s->isolates.njoins,
                                                .facet_fd = s->siblings.fds[SIBLING_FACET]});
-    f->intake = intake_create(&s->loop);
     f->jobs = jobs_create(&s->loop, f->store);
     f->tails = tails_create(&s->loop, f->store, s->config->tail_origins, s->config->ntail_origins);
     return workers_create(&(struct workers_options){.facet_open = &f->facet_open,
@@ -282,7 +282,7 @@ extern const char coder_demo_json[]; /* made from code/demo.json */
 static int open_door(struct front_server *s, struct err *err) {
     struct front *f = &s->front;
     f->door_script = json_loads(coder_demo_json, 0, NULL);
-    int rc = door_open(&s->loop, f->door_script, &f->door, err);
+    int rc = door_open(&s->loop, f->intake, f->door_script, &f->door, err);
     f->private_upstreams = code_route_private(&s->secrets, f->door);
     return rc;
 }
@@ -366,6 +366,11 @@ static void on_page(struct http_req *req, void *ctx) {
     asset_respond(req, CONTAINER_OF(ctx, struct front_server, front)->web_fd);
 }
 
+static const char *owner_of(const struct http_req *req) {
+    const struct identity *who = front_identity(req);
+    return who ? who->key_id : "";
+}
+
 static int open_http(struct front_server *s, struct err *err) {
     static void (*const routes[])(struct front *) = {
         api_health_routes,    api_status_routes, api_config_routes,  api_runs_routes,
@@ -382,6 +387,8 @@ static int open_http(struct front_server *s, struct err *err) {
         .is_guest_host = guard_is_guest_host,
         .guest_handler = api_guest,
         .fallback = on_page,
+        .intake = f->intake,
+        .owner = owner_of,
         .ctx = f,
     });
     for (size_t i = 0; i < ARRAY_LEN(routes); i++)
@@ -454,13 +461,13 @@ static void on_sandboxes_closed(void *ctx) {
 static void on_drained(void *ctx) {
     struct front_server *s = ctx;
     http_server_destroy(s->front.http);
-    intake_destroy(s->front.intake);
     tasks_end_jobs(s->front.tasks);
     agents_destroy(s->front.agents);
     reload_close(s->front.reload);
     executes_close(s->front.executes);
     codes_close(s->front.codes);
     door_close(s->front.door);
+    intake_destroy(s->front.intake);
     models_close(s->front.models, NULL, NULL);
     workers_destroy(s->front.workers);
     tails_close(s->front.tails);

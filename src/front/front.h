@@ -34,11 +34,12 @@ struct front {
     struct jobs *jobs;
     struct accounts *accounts;
     struct http_server *http;
+    struct http_reader run_reader; /* of POST /v1/run */
     struct metrics *metrics;
     struct sessions *sessions;
     struct features features;
     struct runner *runner;
-    struct intake *intake; /* of large bodies */
+    struct intake *intake; /* of large bodies and messages */
     struct workers *workers;
     struct tails *tails;
     struct models *models;

@@ -1,8 +1,8 @@
-// Large bodies of runs, which are read beside the loop.
+// Large bodies, which are read beside the loop.
 import assert from 'node:assert/strict';
 import { connect } from 'node:net';
 import { test } from 'node:test';
-import { request, startCay, until } from '../lib/cay.mjs';
+import { raw, request, startCay, statuses, until, withCay } from '../lib/cay.mjs';
 
 test('large arguments come to a program as they were sent, whoever else sends some', { timeout: 120_000 }, async (t) => {
   const cay = await startCay();
@@ -41,4 +41,85 @@ test('who leaves while a large body is read takes nothing along', { timeout: 120
   let got;
   await until(async () => (got = await request(cay, '/v1/run', { method: 'POST', body })).status !== 429, 'there is room');
   assert.equal(got.status, 200, got.body.slice(0, 300));
+});
+
+const padded = (body) => ' '.repeat(200_000) + body;
+
+test('a large body is answered as a small one is, whatever it is for', { timeout: 120_000 }, async (t) => {
+  const cay = await withCay(t);
+  const run = { code: 'export default (env, x) => x', args: [7] };
+  const bodies = [
+    ['POST', '/v1/run', run],
+    ['POST', '/v1/run', { ...run, unknown: 1 }],
+    ['PUT', '/v1/workers/w', { code: 'export default () => 1' }],
+    ['PUT', '/v1/workers/w', { code: 1 }],
+    ['POST', '/v1/tasks', { type: 'run', input: run }],
+    ['POST', '/v1/tasks', { type: 'none', input: {} }],
+    ['POST', '/v1/keys', { name: 'k', scope: 'none' }],
+    ['POST', '/v1/sandboxes', { unknown: 1 }],
+    ['POST', '/v1/sandboxes/none/exec', { argv: ['true'] }],
+    ['POST', '/v1/code', { spec: 1 }],
+    ['POST', '/execute', { task: 1 }],
+    ['POST', '/execute/sdk', { prompt: 1 }],
+    ['POST', '/v1/agents/none/one/messages', { text: 'x' }],
+    ['POST', '/v1/agents/sandbox-agent/one/messages', { unknown: 1 }],
+    ['POST', '/v1/agents/sandbox-agent/one/rename', { name: '' }],
+    ['POST', '/api/v2/sandboxes', { name: '..' }],
+  ];
+  const brief = (got) => [got.status, /^\{/.test(got.body) && (got.json().error?.message ?? Object.keys(got.json()).sort())];
+  for (const [method, path, body] of bodies)
+    for (const text of [JSON.stringify(body), `${JSON.stringify(body)}}`, '[]']) {
+      const small = await request(cay, path, { method, body: text });
+      const large = await request(cay, path, { method, body: padded(text) });
+      const message = `${method} ${path} ${text}`;
+      assert.ok(small.status < 500 && large.status < 500, message);
+      // The place of an error in the text is another one, with the padding before it.
+      const plain = (b) => JSON.stringify(b).replace(/column \d+/, 'column');
+      assert.equal(plain(brief(large)), plain(brief(small)), message);
+    }
+});
+
+test('requests behind a large body on one connection are answered in their order', { timeout: 120_000 }, async (t) => {
+  const cay = await withCay(t);
+  const send = (method, path, body = '') => `${method} ${path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`;
+  const large = padded(JSON.stringify({ code: 'export default () => 1' }));
+  const all = [
+    send('PUT', '/v1/workers/first', large),
+    send('GET', '/v1/workers/first'),
+    send('POST', '/v1/run', `${large}{`),
+    send('DELETE', '/v1/workers/first'),
+    send('PUT', '/v1/workers/second', large),
+    send('GET', '/v1/workers/first'),
+    send('GET', '/v1/workers/second'),
+  ].join('');
+  const expected = [200, 200, 400, 204, 200, 404, 200];
+  const got = await raw(cay, all, { ms: 30_000, isDone: (text) => statuses(text).length >= expected.length });
+  assert.deepEqual(statuses(got.text), expected, got.text.slice(0, 2000));
+  // One who shuts his side after it still gets his answer.
+  const shut = await raw(cay, send('PUT', '/v1/workers/third', large), { ms: 30_000, halfClose: true });
+  assert.deepEqual(statuses(shut.text), [200], shut.text);
+});
+
+test('the same large task is taken once, and another under its name refused', { timeout: 120_000 }, async (t) => {
+  const cay = await withCay(t);
+  const submit = (body) => request(cay, '/v1/tasks', { method: 'POST', body, headers: { 'Idempotency-Key': 'one' } });
+  const body = padded(JSON.stringify({ type: 'run', input: { code: 'export default () => 1' } }));
+  const [first, second, other] = [await submit(body), await submit(body), await submit(` ${body}`)];
+  assert.deepEqual([first.status, second.status, second.headers['idempotent-replayed']], [202, 202, 'true']);
+  assert.equal(second.json().id, first.json().id);
+  assert.equal(other.status, 409, other.body);
+});
+
+test('a storm of large bodies is answered or told to come again, and ends with the server', { timeout: 240_000 }, async (t) => {
+  const cay = await withCay(t);
+  const body = JSON.stringify({ code: 'export default () => 1', env: { v: Array.from({ length: 40_000 }, (_, i) => ({ i })) } });
+  const put = (i) => request(cay, `/v1/workers/w${i % 4}`, { method: 'PUT', body });
+  const all = await Promise.all(Array.from({ length: 100 }, (_, i) => put(i)));
+  for (const got of all) assert.ok(got.status === 200 || (got.status === 429 && got.headers['retry-after']), got.body.slice(0, 300));
+  assert.ok(all.some((got) => got.status === 200));
+  assert.equal((await put(0)).status, 200); // there is room again
+  const late = Promise.allSettled(Array.from({ length: 12 }, (_, i) => put(i)));
+  await until(async () => Number(/^cay_http_requests (\d+)$/m.exec((await request(cay, '/metrics')).body)[1]) > 1, 'some are there');
+  await cay.stop();
+  for (const { value } of await late) assert.ok(!value || [200, 429, 503].includes(value.status), value?.body);
 });

@@ -4,7 +4,6 @@
 #include "base/mem.h"
 #include "front/api/api.h"
 #include "front/run/ask.h"
-#include "front/run/intake.h"
 #include "front/run/tails.h"
 #include "front/run/workers.h"
 
@@ -118,6 +117,7 @@ static void start_run(struct front *f, struct http_req *req, struct run_asked *a
         free_wait(w);
         return;
     }
+    http_req_read_done(req);
     if (w->stream) {
         http_res_header(req, "Cache-Control", "no-store");
         http_stream_begin(req, 200, "text/event-stream");
@@ -125,65 +125,13 @@ static void start_run(struct front *f, struct http_req *req, struct run_asked *a
     http_req_on_gone(req, on_gone, w);
 }
 
-/* --- a body that is read beside the loop --- */
-
-struct read_wait {
-    struct front *front;
-    struct http_req *req;
-    struct intake_item *item;
-};
-
-static void on_read(void *ctx, struct run_asked *asked, const struct err *err) {
-    struct read_wait *w = ctx;
-    if (asked) {
-        start_run(w->front, w->req, asked);
-        run_asked_finish(asked);
-    } else {
-        http_respond_err(w->req, err);
-    }
-    free(w);
-}
-
-static void on_reader_gone(void *ctx) {
-    struct read_wait *w = ctx;
-    intake_cancel(w->item);
-    http_respond_empty(w->req, 499);
-    free(w);
-}
-
-static void read_apart(struct front *f, struct http_req *req) {
-    struct err err;
-    struct read_wait *w = xcalloc(1, sizeof(*w));
-    *w = (struct read_wait){.front = f, .req = req};
-    w->item = intake_start(f->intake,
-                           &(struct intake_ask){.owner = owner_of(req),
-                                                .body = http_req_take_body(req),
-                                                .max = &f->runner->config.limits},
-                           on_read, w, &err);
-    if (!w->item) {
-        http_respond_err(req, &err);
-        free(w);
-        return;
-    }
-    http_req_on_gone(req, on_reader_gone, w);
-}
-
 static void run_request(struct http_req *req, void *ctx) {
-    struct front *f = ctx;
     struct err err;
-    struct run_asked asked;
-    size_t len;
-    const char *body = http_req_body(req, &len);
-    if (len > LIMIT_RUN_AT_ONCE_BYTES) {
-        read_apart(f, req);
-        return;
-    }
-    if (run_ask_read(body, len, &f->runner->config.limits, &asked, &err) < 0) {
+    void *asked;
+    if (http_req_read(req, &asked, &err) < 0)
         http_respond_err(req, &err);
-        return;
-    }
-    start_run(f, req, &asked);
-    run_asked_finish(&asked);
+    else
+        start_run(ctx, req, asked);
 }
 
 /* --- workers --- */
@@ -269,12 +217,34 @@ static void worker_delete(struct http_req *req, void *ctx) {
     ask_worker(ctx, req, LEDGER_WORKER_DELETE, respond_deleted);
 }
 
+/* --- readers, which a thread may call --- */
+
+static int read_run(const char *body, size_t len, const void *how, void **ret, struct err *err) {
+    struct run_asked asked;
+    int rc = run_ask_read(body, len, how, &asked, err);
+    if (rc < 0)
+        return rc;
+    *ret = xmalloc(sizeof(asked));
+    memcpy(*ret, &asked, sizeof(asked));
+    return 0;
+}
+
+static void free_run(void *asked) {
+    run_asked_finish(asked);
+    free(asked);
+}
+
 void api_run_routes(struct front *f) {
+    f->run_reader = (struct http_reader){.read = read_run,
+                                         .free = free_run,
+                                         .how = &f->runner->config.limits,
+                                         .how_bytes = sizeof(f->runner->config.limits)};
     size_t body = (size_t)f->runner->config.limits.module_bytes * 2 + (1 << 20);
     http_server_route(f->http, &(struct http_route){.methods = "POST",
                                                     .pattern = "/v1/run",
                                                     .handler = run_request,
                                                     .ctx = f,
+                                                    .reader = &f->run_reader,
                                                     .body_bytes = body});
     http_server_route(f->http, &(struct http_route){.methods = "GET",
                                                     .pattern = "/v1/workers",

@@ -81,9 +81,7 @@ struct exec *api_exec(struct http_req *req, struct front *f) {
 }
 
 int api_body(struct http_req *req, json_t **ret, struct err *err) {
-    size_t len;
-    (void)http_req_body(req, &len);
-    if (len == 0) {
+    if (http_req_body_len(req) == 0) {
         *ret = json_object();
         return 0;
     }

@@ -598,7 +598,11 @@ static void follow(struct http_req *req, void *ctx) {
 
 void api_tasks_routes(struct front *f) {
     const struct http_route routes[] = {
-        {.methods = "POST", .pattern = "/v1/tasks", .handler = submit, .body_bytes = BODY_BYTES},
+        {.methods = "POST",
+         .pattern = "/v1/tasks",
+         .handler = submit,
+         .body_bytes = BODY_BYTES,
+         .reader = &http_reader_json_kept},
         {.methods = "GET", .pattern = "/v1/tasks", .handler = list, .flags = FRONT_ROUTE_READ},
         {.methods = "GET", .pattern = "/v1/tasks/{id}", .handler = get, .flags = FRONT_ROUTE_READ},
         {.methods = "POST", .pattern = "/v1/tasks/{id}/cancel", .handler = cancel},

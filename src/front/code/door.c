@@ -105,8 +105,7 @@ static void respond(struct http_req *req, const struct door *d, bool anthropic) 
     _cleanup_(buf) struct buf text;
     buf_init(&text, ANSWER_BYTES);
     play_answer(d->script, messages, &text);
-    size_t asked = 0;
-    (void)http_req_body(req, &asked);
+    size_t asked = http_req_body_len(req);
     struct door_reply r = {.text = &text,
                            .input = (json_int_t)(asked / BYTES_PER_TOKEN),
                            .output = (json_int_t)(text.len / BYTES_PER_TOKEN + 1)};
@@ -166,7 +165,14 @@ static int listen_loopback(struct door *d, struct err *err) {
     return http_server_listen(d->http, steal_fd(&fd), err);
 }
 
-int door_open(uv_loop_t *loop, const json_t *script, struct door **ret_door, struct err *err) {
+/* Of all sandboxes together: they have a share of what is read beside the loop, as a key has. */
+static const char *owner_of(const struct http_req *req) {
+    (void)req;
+    return "door";
+}
+
+int door_open(uv_loop_t *loop, struct intake *intake, const json_t *script, struct door **ret_door,
+              struct err *err) {
     struct door *d = xcalloc(1, sizeof(*d));
     unsigned char raw[TOKEN_BYTES];
     rand_bytes(raw, sizeof(raw));
@@ -175,8 +181,12 @@ int door_open(uv_loop_t *loop, const json_t *script, struct door **ret_door, str
     d->script = script;
     struct http_limits limits = http_limits_default();
     limits.body_bytes = BODY_BYTES;
-    d->http = http_server_create(
-        &(struct http_server_options){.loop = loop, .limits = limits, .guard = guard, .ctx = d});
+    d->http = http_server_create(&(struct http_server_options){.loop = loop,
+                                                               .limits = limits,
+                                                               .guard = guard,
+                                                               .intake = intake,
+                                                               .owner = owner_of,
+                                                               .ctx = d});
     static const struct {
         const char *methods;
         const char *pattern;

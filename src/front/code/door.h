@@ -10,9 +10,11 @@
 #include <uv.h>
 
 struct door;
+struct intake;
 
-/* script: borrowed while it is open. */
-int door_open(uv_loop_t *loop, const json_t *script, struct door **ret_door, struct err *err);
+/* intake, script: borrowed while it is open. */
+int door_open(uv_loop_t *loop, struct intake *intake, const json_t *script, struct door **ret_door,
+              struct err *err);
 /* "http://127.0.0.1:PORT" */
 const char *door_url(const struct door *d);
 /* "127.0.0.1:PORT" */

@@ -120,7 +120,7 @@ static int choose_dialect(struct code_request *r, struct err *err) {
 
 int code_request_read(const struct code_request_rules *rules, const json_t *body,
                       struct code_request *ret, struct err *err) {
-    struct code_request r = {.body = json_deep_copy(body),
+    struct code_request r = {.body = json_incref((json_t *)(uintptr_t)body),
                              .max_steps = rules->max_steps,
                              .timeout_ms = LIMIT_CODER_TIMEOUT_MS};
     const char *agent = "coder";

@@ -357,6 +357,8 @@ static void feed_body(struct http_conn *c, const char *data, size_t len) {
 
 static void start_handler(struct http_req *req) {
     req->owed = true;
+    if (!streams_body(req) && req_read_apart(req))
+        return;
     req->route->handler(req, req->route->ctx);
 }
 

@@ -42,8 +42,10 @@ struct http_req {
 
     struct buf body;
     size_t body_seen;
-    size_t held;    /* of the server's held_bytes, while the body is not whole */
-    int64_t length; /* of the answer's body, -1: not known before its end */
+    void *read;          /* what the route's reader has made of it */
+    struct err read_err; /* why there is none; code 0: it was not tried */
+    size_t held;         /* of the server's held_bytes, while the body is not whole */
+    int64_t length;      /* of the answer's body, -1: not known before its end */
     bool keep_alive;
     bool body_done;
     bool body_paused;
@@ -181,6 +183,10 @@ void req_destroy(struct http_req *req);
 void req_fail(struct http_conn *c, const struct err *err, int status);
 /* Drops the link to a connection that goes away. */
 void req_gone(struct http_req *req);
+
+/* reading.c */
+/* The body is large: the handler begins when a thread has read it. False: it may begin. */
+bool req_read_apart(struct http_req *req);
 
 /* router.c */
 /* At the end of the head: chooses the route and asks the guard. False if the request was answered.

@@ -68,6 +68,7 @@ void req_destroy(struct http_req *req) {
     if (req->free_user)
         req->free_user(req->user);
     conn_body_released(req);
+    http_req_read_done(req);
     for (size_t i = 0; i < req->nparams; i++)
         free(req->params[i]);
     buf_finish(&req->body);
@@ -176,24 +177,8 @@ const char *http_req_body(const struct http_req *req, size_t *ret_len) {
     return req->body.data ? req->body.data : "";
 }
 
-/* A tree is many times as large as its text: what one request can make of its bytes is bounded. */
-enum { JSON_VALUES_MAX = 1000000 };
-
-int http_read_json(const char *body, size_t len, json_t **ret_json, struct err *err) {
-    if (len == 0)
-        return err_set(err, ERR_BAD_REQUEST, "the request body is empty; send a JSON object");
-    if (json_has_more_values(body, len, JSON_VALUES_MAX))
-        return err_set(err, ERR_TOO_LARGE, "the request body has more than %d JSON values",
-                       JSON_VALUES_MAX);
-    return json_parse(body, len, "the request body", ret_json, err);
-}
-
-int http_req_json(const struct http_req *req, json_t **ret_json, struct err *err) {
-    return http_read_json(req->body.data, req->body.len, ret_json, err);
-}
-
-struct buf *http_req_take_body(struct http_req *req) {
-    return &req->body;
+size_t http_req_body_len(const struct http_req *req) {
+    return req->body_seen;
 }
 
 void http_req_set_user(struct http_req *req, void *user, void (*free_user)(void *)) {

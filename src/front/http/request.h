@@ -65,14 +65,20 @@ int http_req_query_get(const struct http_req *req, const char *name, char **ret_
 /* True if the client lists the media type in Accept, other than by a wildcard. */
 bool http_req_accepts(const struct http_req *req, const char *type);
 const char *http_req_id(const struct http_req *req);
-/* The whole body, for routes that do not stream it. NUL-terminated; the NUL does not count. */
+/* The whole body, for routes that do not stream it. NUL-terminated; the NUL does not count. A large
+ * one may have gone when it was read, unless the route's reader keeps it. */
 const char *http_req_body(const struct http_req *req, size_t *ret_len);
-/* The body as JSON; an empty body is an error. */
-int http_req_json(const struct http_req *req, json_t **ret_json, struct err *err);
+/* How many bytes it had. */
+size_t http_req_body_len(const struct http_req *req);
+/* What the route's reader has made of the body: the request's, until it is answered. Large bodies
+ * were read by a thread before the handler began. */
+int http_req_read(struct http_req *req, void **ret, struct err *err);
+/* It is not needed any more. */
+void http_req_read_done(struct http_req *req);
+/* For routes without a reader of their own: the body as JSON; an empty body is an error. */
+int http_req_json(struct http_req *req, json_t **ret_json, struct err *err);
 /* The same of any text; in any thread. */
 int http_read_json(const char *body, size_t len, json_t **ret_json, struct err *err);
-/* The body itself, for one who takes it over and leaves an empty one. */
-struct buf *http_req_take_body(struct http_req *req);
 /* What the guard may set (the caller's identity). */
 void http_req_set_user(struct http_req *req, void *user, void (*free_user)(void *));
 void *http_req_user(const struct http_req *req);

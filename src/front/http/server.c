@@ -199,6 +199,7 @@ void http_server_destroy(struct http_server *s) {
     while (s->conns)
         conn_close(s->conns);
     s->destroyed = true;
+    s->opt.intake = NULL; /* its owner ends it; requests that are owed an answer may stay */
     uv_close((uv_handle_t *)&s->sweep, on_timer_closed);
     later_queue_close(&s->later, on_timer_closed, s);
     if (s->drain_timer_used)

@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "front/http/request.h"
+#include "front/intake.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,13 +42,26 @@ enum {
     HTTP_ROUTE_USER = 1 << 8,   /* first bit that the guard may give a meaning */
 };
 
+/* Makes a body into what a handler works with. It may be called in any thread, and sees nothing but
+ * its arguments. */
+struct http_reader {
+    int (*read)(const char *body, size_t len, const void *how, void **ret, struct err *err);
+    void (*free)(void *read);
+    const void *how; /* settings, of which a thread gets a copy */
+    size_t how_bytes;
+    bool keeps_body; /* the handler looks at the bytes too */
+};
+/* What a route without one has, for handlers that look at the bytes too. */
+extern const struct http_reader http_reader_json_kept;
+
 struct http_route {
     const char *methods; /* "GET", "GET,POST"; HEAD comes with GET */
     const char *pattern; /* "/v1/runs/{id}"; a last "{rest...}" takes the rest, slashes too */
     http_handler handler;
     void *ctx;
     unsigned flags;
-    size_t body_bytes; /* 0: the server's limit */
+    size_t body_bytes;                /* 0: the server's limit */
+    const struct http_reader *reader; /* borrowed; NULL: as JSON */
     /* Writes the body of its errors; NULL: {"error":{"code","message","request_id"}}. */
     void (*write_error)(struct buf *out, const struct err *err);
 };
@@ -64,6 +78,8 @@ struct http_server_options {
     bool (*is_guest_host)(const char *host, void *ctx);
     http_handler guest_handler; /* always streaming */
     http_handler fallback;      /* for GET paths that no route has; may be NULL */
+    struct intake *intake;      /* where large bodies are read; NULL: on the loop */
+    const char *(*owner)(const struct http_req *req); /* whose they are, for its shares */
     void *ctx;
 };
 

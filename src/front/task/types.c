@@ -57,7 +57,7 @@ static int code_start_task(const struct task_rooms *r, const struct task_start *
 /* --- claude-code: the same with that agent --- */
 
 static json_t *with_claude(const json_t *body) {
-    json_t *copy = json_deep_copy(body);
+    json_t *copy = json_copy((json_t *)(uintptr_t)body);
     (void)json_object_set_new(copy, "agent", json_string("claude-code"));
     return copy;
 }

@@ -10,6 +10,7 @@ void vercel_route(struct vercel *v, const char *methods, const char *pattern, ht
                                                            .handler = handler,
                                                            .ctx = v,
                                                            .flags = flags,
+                                                           .reader = &http_reader_json_kept,
                                                            .body_bytes = body_bytes});
 }
 

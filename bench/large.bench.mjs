@@ -1,0 +1,145 @@
+// How long the largest bodies that are allowed hold the loop, for which everybody waits: each endpoint in several
+// shapes, on a server of its own, by the processor time of the longest turn of the loop (turns.c). The best of ROUNDS
+// servers. Exits with 1 if one takes longer than BOUND_MS. BENCH_ONLY: an expression for the names of those to measure.
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
+import { request, startCay, tempDir, until } from '../tests/lib/cay.mjs';
+import { built, isMain } from './lib.mjs';
+
+const BOUND_MS = 5;
+const ROUNDS = Number(process.env.BENCH_ROUNDS ?? 3);
+const ONLY = process.env.BENCH_ONLY ? new RegExp(process.env.BENCH_ONLY) : /./;
+const MB = 1 << 20;
+
+const text = (bytes) => 'a"\\\n\u00e4 text '.repeat(bytes / 14).slice(0, bytes);
+const keys = (bytes) => Object.fromEntries(Array.from({ length: bytes / 20 }, (_, i) => [`key${i}`, i]));
+const rows = (bytes) => Array.from({ length: bytes / 20 }, (_, i) => ({ i, b: [] }));
+const deep = (bytes) => Array.from({ length: Math.min(bytes, 1.9 * MB) / 404 }, () => JSON.parse('['.repeat(200) + ']'.repeat(200)));
+const modules = (bytes) => ({ 'main.js': 'export default () => 1', ...Object.fromEntries(Array.from({ length: bytes / 64 }, (_, i) => [`m${i}.js`, `export default ${i}; // ${'x'.repeat(20)}`])) });
+const code = 'export default (env, ...args) => 1';
+const shapes = { text, keys, rows, deep };
+
+async function ask(cay, method, path, body, expected = [200, 201, 202]) {
+  const sent = typeof body === 'string' || Buffer.isBuffer(body) ? body : JSON.stringify(body);
+  const got = await request(cay, path, { method, body: sent, headers: { accept: 'application/json' } });
+  if (!expected.includes(got.status)) throw new Error(`${method} ${path}: ${got.status} ${got.body.slice(0, 200)}`);
+  return got;
+}
+
+const post = (path, make, expected) => (cay) => ask(cay, 'POST', path, make(), expected);
+
+async function talk(cay, frames, name = 'one') {
+  const ws = new WebSocket(`ws://127.0.0.1:${cay.port}/agents/sandbox-agent/${name}`);
+  let heard = 0;
+  ws.onmessage = () => heard++;
+  await new Promise((resolve, reject) => ((ws.onopen = resolve), (ws.onerror = reject)));
+  for (const frame of frames) ws.send(frame);
+  ws.send(JSON.stringify({ type: 'rpc', id: 'last', method: 'nothing', args: [] }));
+  let last = false;
+  ws.onmessage = (m) => (last ||= String(m.data).includes('"last"'));
+  await until(() => last, 'the last answer', 60_000);
+  ws.close();
+}
+
+const message = (bytes) => ({ id: 'm1', role: 'user', parts: [{ type: 'text', text: text(bytes) }] });
+const chat = (body) => JSON.stringify({ type: 'cf_agent_use_chat_request', id: 't1', init: { method: 'POST', body } });
+
+async function sandbox(cay) {
+  return JSON.parse((await ask(cay, 'POST', '/v1/sandboxes', {})).body).id;
+}
+
+/** What each does to a server. What goes before is not measured apart: the longest turn is looked at. */
+const cases = {
+  'nothing': (cay) => ask(cay, 'GET', '/health'),
+  ...Object.fromEntries(Object.entries(shapes).map(([k, make]) => [`run args ${k}`, post('/v1/run', () => ({ code, args: [make(3.7 * MB)] }))])),
+  ...Object.fromEntries(Object.entries(shapes).map(([k, make]) => [`run env ${k}`, post('/v1/run', () => ({ code, env: { v: make(3.7 * MB) } }), [200, 413])])),
+  'run env many': post('/v1/run', () => ({ code, env: keys(3.7 * MB) }), [200, 413]),
+  'run env reset': post('/v1/run', () => ({ code, isolation: 'reset', env: { v: rows(3.7 * MB) } }), [200, 413]),
+  'run module text': post('/v1/run', () => ({ code: `${code}//${'x'.repeat(3.7 * MB)}` })),
+  'run modules': post('/v1/run', () => ({ mainModule: 'main.js', modules: modules(3.5 * MB) }), [200, 413]),
+  'run title': post('/v1/run', () => ({ code, title: text(7 * MB) })),
+  'run tails': post('/v1/run', () => ({ code, tails: rows(4 * MB) }), [200, 400]),
+  'run id env': post('/v1/run', () => ({ code, id: 'warm', env: { v: rows(3.7 * MB) } }), [200, 413]),
+  'run result': post('/v1/run', () => ({ code: 'export default () => "x".repeat(250000)' })),
+  'run logs': post('/v1/run', () => ({ code: 'export default () => { for (let i = 0; i < 3000; i++) console.log("x".repeat(60)) }' })),
+  'worker text': (cay) => ask(cay, 'PUT', '/v1/workers/w', { code: `${code}//${'x'.repeat(3.7 * MB)}` }),
+  'worker modules': (cay) => ask(cay, 'PUT', '/v1/workers/w', { mainModule: 'main.js', modules: modules(3.5 * MB) }),
+  'worker env rows': (cay) => ask(cay, 'PUT', '/v1/workers/w', { code, env: { v: rows(4 * MB) } }),
+  'worker get': async (cay) => {
+    await ask(cay, 'PUT', '/v1/workers/w', { code, env: { v: rows(4 * MB) } });
+    await ask(cay, 'GET', '/v1/workers/w');
+  },
+  'worker call': async (cay) => {
+    await ask(cay, 'PUT', '/v1/workers/w', { code: 'export default { fetch: () => new Response("x") }', env: { v: rows(3.5 * MB) }, public: true });
+    await request(cay, '/', { headers: { host: `w.localhost:${cay.port}` } });
+  },
+  'task run rows': post('/v1/tasks', () => ({ type: 'run', input: { code, args: [rows(4.5 * MB)] } }), [202, 413]),
+  'task run text': post('/v1/tasks', () => ({ type: 'run', input: { code, args: [text(15 * MB)] } }), [202, 413]),
+  'task code files': post('/v1/tasks', () => ({ type: 'code', input: { spec: 'x', files: [{ path: 'a', content: text(7 * MB) }] } }), [202, 400, 413]),
+  'task code many': post('/v1/tasks', () => ({ type: 'code', input: { spec: 'x', files: Array.from({ length: 200_000 }, (_, i) => ({ path: `f${i}`, content: 'x' })) } }), [202, 400, 413]),
+  'task sdk': post('/v1/tasks', () => ({ type: 'execute/sdk', input: { prompt: text(800_000) } }), [202, 400, 413]),
+  'execute': post('/execute', () => ({ task: text(3 * MB) }), [200, 400, 413]),
+  'execute rows': post('/execute', () => ({ task: 'x', files: rows(3.5 * MB) }), [200, 400, 413]),
+  'sdk': post('/execute/sdk', () => ({ prompt: text(900_000) }), [200, 400, 413]),
+  'code file': post('/v1/code', () => ({ spec: 'x', files: [{ path: 'a', content: text(7 * MB) }] }), [200, 400, 413]),
+  'code files': post('/v1/code', () => ({ spec: 'x', files: Array.from({ length: 900 }, (_, i) => ({ path: `f${i}`, content: text(8000) })) }), [200, 400, 413]),
+  'code refused rows': post('/v1/code', () => ({ spec: 'x', files: rows(4.5 * MB) }), [400, 413]),
+  'agent post': post('/v1/agents/sandbox-agent/one/messages', () => ({ messages: [message(800_000)] }), [200, 400, 413]),
+  'agent post many': post('/v1/agents/sandbox-agent/one/messages', () => ({ messages: Array.from({ length: 5000 }, (_, i) => ({ ...message(280), id: `m${i}`, role: i % 2 ? 'assistant' : 'user' })) }), [200, 400, 413]),
+  'agent post rows': post('/v1/agents/sandbox-agent/one/messages', () => ({ messages: rows(4.5 * MB) }), [200, 400, 413]),
+  'socket chat': (cay) => talk(cay, [chat(JSON.stringify({ messages: [message(900_000)] }))]),
+  'socket chat many': (cay) => talk(cay, [chat(JSON.stringify({ messages: Array.from({ length: 5000 }, (_, i) => ({ ...message(280), id: `m${i}`, role: i % 2 ? 'assistant' : 'user' })) }))]),
+  'socket chat rows': (cay) => talk(cay, [chat(JSON.stringify({ messages: rows(2.5 * MB) }))]),
+  'socket unknown': (cay) => talk(cay, [JSON.stringify({ type: 'unknown', v: rows(3.7 * MB) })]),
+  'socket state': (cay) => talk(cay, [JSON.stringify({ type: 'cf_agent_state', state: { v: rows(3.7 * MB) } })]),
+  'socket messages': (cay) => talk(cay, [JSON.stringify({ type: 'cf_agent_chat_messages', messages: [message(900_000), { ...message(900_000), id: 'm2' }] })]),
+  'socket rpc': (cay) => talk(cay, [JSON.stringify({ type: 'rpc', id: 'x', method: 'nothing', args: [rows(3.7 * MB)] })]),
+  'sandbox files': post('/v1/sandboxes', () => ({ files: [{ path: 'a', content: text(7 * MB) }] }), [201, 400, 413]),
+  'sandbox base64': post('/v1/sandboxes', () => ({ files: [{ path: 'a', content_base64: Buffer.alloc(7 * MB).toString('base64') }] }), [201, 400, 413]),
+  'sandbox many': post('/v1/sandboxes', () => ({ files: Array.from({ length: 900 }, (_, i) => ({ path: `f${i}`, content: text(8000) })) }), [201, 400, 413]),
+  'sandbox rows': post('/v1/sandboxes', () => ({ files: rows(4.5 * MB) }), [400, 413]),
+  'exec rows': async (cay) => ask(cay, 'POST', `/v1/sandboxes/${await sandbox(cay)}/exec`, { argv: rows(4.5 * MB) }, [400, 413]),
+  'exec stdin': async (cay) => ask(cay, 'POST', `/v1/sandboxes/${await sandbox(cay)}/exec`, { argv: ['true'], stdin: text(7 * MB) }, [200, 400, 413]),
+  'exec output': async (cay) => ask(cay, 'POST', `/v1/sandboxes/${await sandbox(cay)}/exec`, { command: 'head -c 20000000 /dev/zero | tr "\\0" "\\n"' }, [200, 400, 413]),
+  'file put': async (cay) => ask(cay, 'PUT', `/v1/sandboxes/${await sandbox(cay)}/files?path=/work/a`, Buffer.alloc(50 * MB, 'x'), [200, 201, 204]),
+  'vercel write': async (cay) => {
+    const got = JSON.parse((await ask(cay, 'POST', '/api/v2/sandboxes', { name: 'v' }, [200, 201])).body);
+    const id = got.session?.id ?? got.sandbox?.currentSessionId ?? got.sandbox?.id;
+    const sent = gzipSync(Buffer.alloc(50 * MB));
+    const at = await request(cay, `/api/v2/sandboxes/sessions/${id}/fs/write`, { method: 'POST', body: sent, headers: { 'content-type': 'application/gzip', 'x-cwd': '/' } });
+    if (at.status === 404) throw new Error(at.body);
+  },
+  'vercel rows': post('/api/v2/sandboxes', () => ({ name: 'v', env: rows(1_000_000) }), [400, 413]),
+  'keys rows': post('/v1/keys', () => ({ name: 'k', grants: rows(4.5 * MB) }), [201, 400, 403, 413]),
+  'rename rows': post('/v1/agents/sandbox-agent/one/rename', () => ({ name: rows(4.5 * MB) }), [400, 413]),
+};
+
+async function once(preload, act) {
+  const file = join(tempDir(), 'turns');
+  const cay = await startCay({ args: ['--log-level', 'error'], env: { LD_PRELOAD: preload, TURNS_FILE: file } });
+  try {
+    await act(cay);
+    await request(cay, '/health'); // the turn of the last answer is over
+    return readFileSync(file).readDoubleLE(0);
+  } finally {
+    await cay.stop();
+  }
+}
+
+async function main() {
+  const worse = [];
+  const preload = built('bench/libturns.so');
+  console.log(`the longest turn of the loop (at most ${BOUND_MS} ms)`);
+  for (const [name, act] of Object.entries(cases)) {
+    if (!ONLY.test(name)) continue;
+    let best = Infinity;
+    let failed;
+    for (let round = 0; round < ROUNDS && !failed; round++) await once(preload, act).then((ms) => (best = Math.min(best, ms)), (error) => (failed = error));
+    if (failed || best > BOUND_MS) worse.push(name);
+    console.log(`  ${name.padEnd(20)} ${failed ? `failed: ${failed.message.slice(0, 120)}` : `${best.toFixed(1).padStart(7)} ms${best > BOUND_MS ? '  too long' : ''}`}`);
+  }
+  if (worse.length > 0) process.exitCode = 1;
+}
+
+if (isMain(import.meta)) await main();

@@ -1,0 +1,162 @@
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/mem.h"
+#include "front/http/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What the routes' readers make of bodies: of small ones when the handler asks, of large ones by a
+ * thread before the handler begins. */
+
+/* A tree is many times as large as its text: what one request can make of its bytes is bounded. */
+enum { JSON_VALUES_MAX = 1000000 };
+
+int http_read_json(const char *body, size_t len, json_t **ret_json, struct err *err) {
+    if (len == 0)
+        return err_set(err, ERR_BAD_REQUEST, "the request body is empty; send a JSON object");
+    if (json_has_more_values(body, len, JSON_VALUES_MAX))
+        return err_set(err, ERR_TOO_LARGE, "the request body has more than %d JSON values",
+                       JSON_VALUES_MAX);
+    return json_parse(body, len, "the request body", ret_json, err);
+}
+
+static int read_tree(const char *body, size_t len, const void *how, void **ret, struct err *err) {
+    (void)how;
+    json_t *j = NULL;
+    int rc = http_read_json(body, len, &j, err);
+    if (rc == 0)
+        *ret = j;
+    return rc;
+}
+
+static void free_tree(void *p) {
+    json_decref(p);
+}
+
+static const struct http_reader json_reader = {.read = read_tree, .free = free_tree};
+const struct http_reader http_reader_json_kept = {
+    .read = read_tree, .free = free_tree, .keeps_body = true};
+
+static const struct http_reader *reader_of(const struct http_req *req) {
+    return req->route && req->route->reader ? req->route->reader : &json_reader;
+}
+
+/* --- on the loop --- */
+
+static bool is_large(const struct http_req *req) {
+    return req->body_seen > LIMIT_READ_AT_ONCE_BYTES;
+}
+
+void http_req_read_done(struct http_req *req) {
+    void *p = req->read;
+    req->read = NULL;
+    if (p && is_large(req))
+        intake_dispose(req->server->opt.intake, reader_of(req)->free, p);
+    else if (p)
+        reader_of(req)->free(p);
+}
+
+int http_req_read(struct http_req *req, void **ret, struct err *err) {
+    const struct http_reader *r = reader_of(req);
+    const char *body = req->body.data ? req->body.data : "";
+    int rc = 0;
+    if (req->read_err.code)
+        *err = req->read_err;
+    if (req->read_err.code)
+        return -(int)err->code;
+    if (!req->read)
+        rc = r->read(body, req->body.len, r->how, &req->read, err);
+    if (rc == 0)
+        *ret = req->read;
+    return rc;
+}
+
+int http_req_json(struct http_req *req, json_t **ret_json, struct err *err) {
+    void *tree = NULL;
+    int rc = http_req_read(req, &tree, err);
+    if (rc == 0)
+        *ret_json = json_incref(tree);
+    return rc;
+}
+
+/* --- beside it --- */
+
+struct http_reading {
+    struct http_req *req; /* NULL: its client left */
+    const struct http_reader *reader;
+    struct intake_item *item;
+    struct buf body;
+    void *read;
+    struct err err;
+    char how[]; /* a copy: the settings may change meanwhile */
+};
+
+static void free_reading(void *ctx) {
+    struct http_reading *r = ctx;
+    if (r->read)
+        r->reader->free(r->read);
+    buf_finish(&r->body);
+    free(r);
+}
+
+static void on_work(void *ctx) {
+    struct http_reading *r = ctx;
+    if (r->reader->read(r->body.data, r->body.len, r->how, &r->read, &r->err) == 0)
+        r->err = (struct err){0};
+    if (!r->reader->keeps_body)
+        buf_finish(&r->body);
+}
+
+static void on_done(void *ctx) {
+    struct http_reading *r = ctx;
+    struct http_req *req = r->req;
+    req->on_gone = NULL;
+    req->body = r->body;
+    r->body = (struct buf){0};
+    req->read = r->read;
+    r->read = NULL;
+    req->read_err = r->err;
+    free_reading(r);
+    req->route->handler(req, req->route->ctx);
+}
+
+static void on_gone(void *ctx) {
+    struct http_reading *r = ctx;
+    struct http_req *req = r->req;
+    intake_cancel(r->item);
+    http_respond_empty(req, 499);
+}
+
+static void start(struct http_req *req, struct intake *intake) {
+    const struct http_reader *reader = reader_of(req);
+    const char *owner = req->server->opt.owner ? req->server->opt.owner(req) : "";
+    struct http_reading *r = xcalloc(1, sizeof(*r) + reader->how_bytes);
+    struct err err;
+    *r = (struct http_reading){.req = req, .reader = reader, .body = req->body};
+    if (reader->how_bytes > 0)
+        memcpy(r->how, reader->how, reader->how_bytes);
+    req->body = (struct buf){0};
+    r->item = intake_start(intake,
+                           &(struct intake_ask){.owner = owner,
+                                                .bytes = r->body.len,
+                                                .work = on_work,
+                                                .on_done = on_done,
+                                                .free = free_reading,
+                                                .ctx = r},
+                           &err);
+    if (!r->item) {
+        free_reading(r);
+        http_respond_err(req, &err);
+        return;
+    }
+    http_req_on_gone(req, on_gone, r);
+}
+
+bool req_read_apart(struct http_req *req) {
+    struct intake *intake = req->server->opt.intake;
+    if (!intake || !is_large(req))
+        return false;
+    start(req, intake);
+    return true;
+}
