@@ -123,3 +123,75 @@ test('a storm of large bodies is answered or told to come again, and ends with t
   await cay.stop();
   for (const { value } of await late) assert.ok(!value || [200, 429, 503].includes(value.status), value?.body);
 });
+
+/** A socket of an agent: what it heard, as objects. */
+async function open(t, cay, name) {
+  const ws = new WebSocket(`ws://127.0.0.1:${cay.port}/agents/sandbox-agent/${name}`);
+  const heard = [];
+  ws.addEventListener('message', (m) => heard.push(JSON.parse(m.data)));
+  await new Promise((resolve, reject) => {
+    ws.addEventListener('open', resolve);
+    ws.addEventListener('error', reject);
+  });
+  t.after(() => ws.close());
+  return { ws, heard, say: (frame) => ws.send(JSON.stringify(frame)) };
+}
+
+test('frames behind a large one are handled after it, in their order', { timeout: 120_000 }, async (t) => {
+  const cay = await withCay(t);
+  const { heard, say, ws } = await open(t, cay, 'order');
+  const large = Array.from({ length: 60_000 }, (_, i) => ({ i }));
+  const ids = Array.from({ length: 24 }, (_, i) => `${i}`);
+  for (const id of ids) say({ type: 'rpc', id, method: 'none', args: Number(id) % 3 === 0 ? large : [] });
+  ws.send(`{"type":"rpc","id":"broken",${' '.repeat(200_000)}`);
+  say({ type: 'rpc', id: 'last', method: 'none', args: [] });
+  const answers = () => heard.filter((f) => f.type === 'rpc').map((f) => f.id);
+  await until(() => answers().includes('last'), 'the last answer', 60_000);
+  assert.deepEqual(answers(), [...ids, 'last']);
+});
+
+test('a large state is told to others, and one too large refused', { timeout: 120_000 }, async (t) => {
+  const cay = await withCay(t);
+  const [one, other] = [await open(t, cay, 'state'), await open(t, cay, 'state')];
+  const state = { text: 'x\u0000\u00e4'.repeat(60_000) };
+  one.say({ type: 'cf_agent_state', state });
+  await until(() => other.heard.some((f) => f.type === 'cf_agent_state' && f.state.text === state.text), 'the state');
+  one.say({ type: 'cf_agent_state', state: { text: 'x'.repeat(2_000_000) } });
+  await until(() => one.heard.some((f) => f.type === 'cf_agent_state_error' && /exceeds/.test(f.error)), 'the refusal');
+  one.say({ type: 'cf_agent_state', state: [...Array(100_000).keys()] });
+  await until(() => one.heard.some((f) => f.type === 'cf_agent_state_error' && /object/.test(f.error)), 'the refusal');
+});
+
+test('a turn that a large message asked for begins also if who asked has gone', { timeout: 120_000 }, async (t) => {
+  const cay = await withCay(t);
+  const { say, ws } = await open(t, cay, 'left');
+  const text = 'hello '.repeat(60_000);
+  const body = JSON.stringify({ messages: [{ id: 'm1', role: 'user', parts: [{ type: 'text', text }] }] });
+  say({ type: 'cf_agent_use_chat_request', id: 't1', init: { method: 'POST', body } });
+  ws.close();
+  const messages = async () => (await request(cay, '/v1/agents/sandbox-agent/left/messages')).json().messages;
+  await until(async () => (await messages()).some((m) => m.role === 'assistant'), 'the answer', 30_000);
+  assert.equal((await messages())[0].parts[0].text, text);
+});
+
+test('sockets that send large frames end with the server, and one that breaks takes nothing along', { timeout: 120_000 }, async (t) => {
+  const cay = await withCay(t);
+  const large = JSON.stringify({ type: 'rpc', id: 'x', method: 'none', args: Array.from({ length: 200_000 }, (_, i) => i) });
+  for (let i = 0; i < 4; i++) {
+    // A frame of a client with its mask, and the connection cut behind it.
+    const bytes = Buffer.from(large);
+    const head = Buffer.alloc(14);
+    head.set([0x81, 0xff]);
+    head.writeBigUInt64BE(BigInt(bytes.length), 2);
+    const upgrade = `GET /agents/sandbox-agent/cut HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: ${Buffer.alloc(16).toString('base64')}\r\n\r\n`;
+    await new Promise((resolve) => {
+      const socket = connect(cay.port, '127.0.0.1', () => socket.write(Buffer.concat([Buffer.from(upgrade), head, bytes]), () => socket.destroy()));
+      socket.on('error', () => {}).on('close', resolve);
+    });
+  }
+  const sockets = await Promise.all(Array.from({ length: 6 }, (_, i) => open(t, cay, `end${i}`)));
+  for (const { ws } of sockets) ws.send(large);
+  for (const { ws } of sockets) ws.send(large);
+  await until(() => sockets.some((s) => s.heard.some((f) => f.type === 'rpc')), 'an answer');
+  await cay.stop();
+});

@@ -227,7 +227,8 @@ static void what_happens_is_told_from_the_loop(void **state) {
     CALL(agent_rpc(agent, "nosuch", args, on_answer, &ears[0]));
     until(&ears[0].ready, 2);
     until(&ears[0].answers, 1);
-    CALL(assert_int_equal(agent_set_state(agent, &ears[0].listener, own, &e), 0));
+    CALL(assert_int_equal(
+        agent_set_state(agent, &ears[0].listener, own, "{\"mode\":\"light\"}", &e), 0));
     until(&ears[1].states, 1);
     CALL(assert_int_equal(agent_set_messages(agent, &ears[0].listener, args, &e), 0));
     until(&ears[1].messages, 1);

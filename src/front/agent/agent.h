@@ -109,9 +109,10 @@ const json_t *agent_state(struct agent *a);
 /* Calls back, from the loop, when the state has been read for the first time. */
 void agent_when_ready(struct agent *a, void (*cb)(void *ctx), void *ctx);
 void agent_cancel_ready(struct agent *a, const void *ctx);
-/* A client's state replaces ours; others are told. */
+/* A client's state replaces ours; others are told. text: the same as it is stored; it is not
+ * changed any more. */
 int agent_set_state(struct agent *a, const struct agent_listener *from, const json_t *state,
-                    struct err *err);
+                    const char *text, struct err *err);
 
 int agent_messages(struct agent *a, json_t **ret_messages, struct err *err);
 /* Replaces the history; others are told. */

@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/id.h"
+#include "base/limits.h"
 #include "base/mem.h"
 
 #include <stdio.h>
@@ -26,8 +27,26 @@ struct agent_socket {
     bool ready_wait;
     struct agent_socket_gate gate;
     char key_id[ID_SIZE];
-    int64_t checked_ms; /* when the key was last seen to be valid */
-    bool shut;          /* nothing goes in or out any more */
+    int64_t checked_ms;      /* when the key was last seen to be valid */
+    bool shut;               /* nothing goes in or out any more */
+    struct frame_in *frames; /* that wait, in their order: a thread reads the first */
+    bool over;               /* the connection is gone, and its last frames are not handled */
+};
+
+/* What a client said. */
+struct frame_read {
+    json_t *tree; /* NULL: it is none that has a meaning */
+    json_t *body; /* of a request for a turn, which is a text in it */
+    struct err body_err;
+    char *state; /* of one that sets the state: as it is stored */
+};
+
+struct frame_in {
+    struct frame_in *next;
+    struct agent_socket *socket; /* which stays while it has frames */
+    char *text;
+    size_t len;
+    struct frame_read read;
 };
 
 static struct agent_socket *hold(struct agent_socket *s) {
@@ -179,15 +198,14 @@ static void refuse_request(struct agent_socket *s, const json_t *f, const struct
     on_end(s, &(struct agent_turn_end){.turn = id, .outcome = "error"});
 }
 
-static void on_request(struct agent_socket *s, const json_t *f) {
+static void on_request(struct agent_socket *s, const struct frame_read *read) {
+    const json_t *f = read->tree;
+    const json_t *j = read->body;
     const char *id = turn_id(f);
-    const char *body = text_of(json_object_get(f, "init"), "body");
-    struct err err;
-    _cleanup_(json) json_t *j = NULL;
+    struct err err = read->body_err;
     if (!id)
         return;
-    int rc = body ? json_parse(body, strlen(body), "the request's body", &j, &err)
-                  : err_set(&err, ERR_BAD_REQUEST, "the request has no body");
+    int rc = j ? 0 : -(int)err.code;
     const char *trigger = text_of(j, "trigger");
     const char *model = NULL;
     if (rc == 0)
@@ -233,7 +251,8 @@ static void refuse_rpc(struct agent_socket *s, const json_t *f, const struct err
         send_rpc_error(s, id, text);
 }
 
-static void on_rpc(struct agent_socket *s, const json_t *f) {
+static void on_rpc(struct agent_socket *s, const struct frame_read *read) {
+    const json_t *f = read->tree;
     json_t *id = json_object_get(f, "id");
     const char *method = text_of(f, "method");
     const json_t *args = json_object_get(f, "args");
@@ -244,7 +263,8 @@ static void on_rpc(struct agent_socket *s, const json_t *f) {
     agent_rpc(s->listener.agent, method, args, on_rpc_done, c);
 }
 
-static void on_resume_request(struct agent_socket *s, const json_t *f) {
+static void on_resume_request(struct agent_socket *s, const struct frame_read *read) {
+    const json_t *f = read->tree;
     const char *turn = agent_turn(s->listener.agent);
     json_t *answer =
         turn ? json_pack("{s:s,s:s}", "type", "cf_agent_stream_resuming", "id", turn)
@@ -259,7 +279,8 @@ static void on_resume_request(struct agent_socket *s, const json_t *f) {
 
 /* Replays the running turn from its beginning; live chunks follow without a gap. A turn that is
  * over meanwhile has told its messages already. */
-static void on_resume_ack(struct agent_socket *s, const json_t *f) {
+static void on_resume_ack(struct agent_socket *s, const struct frame_read *read) {
+    const json_t *f = read->tree;
     const char *id = text_of(f, "id");
     const char *turn = agent_turn(s->listener.agent);
     if (!id || (turn && strcmp(id, turn) != 0))
@@ -281,7 +302,8 @@ static void on_resume_ack(struct agent_socket *s, const json_t *f) {
     s->listener.waiting = false;
 }
 
-static void on_cancel(struct agent_socket *s, const json_t *f) {
+static void on_cancel(struct agent_socket *s, const struct frame_read *read) {
+    const json_t *f = read->tree;
     if (text_of(f, "id"))
         (void)agent_cancel(s->listener.agent, text_of(f, "id"));
 }
@@ -292,19 +314,22 @@ static void refuse_state(struct agent_socket *s, const json_t *f, const struct e
                            json_text(err->message)));
 }
 
-static void on_set_state(struct agent_socket *s, const json_t *f) {
+static void on_set_state(struct agent_socket *s, const struct frame_read *read) {
+    const json_t *f = read->tree;
     struct err err;
-    if (agent_set_state(s->listener.agent, &s->listener, json_object_get(f, "state"), &err) < 0)
+    if (agent_set_state(s->listener.agent, &s->listener, json_object_get(f, "state"), read->state,
+                        &err) < 0)
         refuse_state(s, f, &err);
 }
 
-static void on_set_messages(struct agent_socket *s, const json_t *f) {
+static void on_set_messages(struct agent_socket *s, const struct frame_read *read) {
+    const json_t *f = read->tree;
     struct err err;
     (void)agent_set_messages(s->listener.agent, &s->listener, json_object_get(f, "messages"), &err);
 }
 
-static void on_clear_request(struct agent_socket *s, const json_t *f) {
-    (void)f;
+static void on_clear_request(struct agent_socket *s, const struct frame_read *read) {
+    (void)read;
     struct err err;
     (void)agent_clear(s->listener.agent, &s->listener, &err);
 }
@@ -318,7 +343,7 @@ static void refuse_all(struct agent_socket *s, const json_t *f, const struct err
 /* Those with a refusal count as requests of the key. */
 static const struct frame_type {
     const char *name;
-    void (*handle)(struct agent_socket *s, const json_t *f);
+    void (*handle)(struct agent_socket *s, const struct frame_read *read);
     void (*refuse)(struct agent_socket *s, const json_t *f, const struct err *err);
 } frame_types[] = {
     {"cf_agent_use_chat_request", on_request, refuse_request},
@@ -331,41 +356,169 @@ static const struct frame_type {
     {"cf_agent_stream_resume_ack", on_resume_ack, NULL},
 };
 
-/* Unknown types and malformed frames get no answer. */
-static void on_frame(struct agent_socket *s, const json_t *f) {
+static const struct frame_type *type_of(const json_t *f) {
     const char *name = text_of(f, "type");
-    const struct frame_type *type = NULL;
-    struct err err;
-    for (size_t i = 0; name && i < ARRAY_LEN(frame_types) && !type; i++)
+    for (size_t i = 0; name && i < ARRAY_LEN(frame_types); i++)
         if (strcmp(frame_types[i].name, name) == 0)
-            type = &frame_types[i];
-    if (!type)
+            return &frame_types[i];
+    return NULL;
+}
+
+/* Unknown types and malformed frames get no answer. May be called in any thread. */
+static struct frame_read read_frame(const char *text, size_t len) {
+    struct frame_read r = {0};
+    if (json_parse(text, len, "frame", &r.tree, NULL) < 0 || !json_is_object(r.tree))
+        return r;
+    const struct frame_type *type = type_of(r.tree);
+    const char *body = text_of(json_object_get(r.tree, "init"), "body");
+    if (type && type->handle == on_request && !body)
+        (void)err_set(&r.body_err, ERR_BAD_REQUEST, "the request has no body");
+    else if (type && type->handle == on_request)
+        (void)json_parse(body, strlen(body), "the request's body", &r.body, &r.body_err);
+    else if (type && type->handle == on_set_state)
+        r.state = json_dumps(json_object_get(r.tree, "state"), JSON_COMPACT);
+    return r;
+}
+
+static void finish_read(struct frame_read *r) {
+    json_decref(r->tree);
+    json_decref(r->body);
+    free(r->state);
+}
+
+static void on_frame(struct agent_socket *s, const struct frame_read *r) {
+    const struct frame_type *type = type_of(r->tree);
+    struct err err;
+    if (s->shut || !agent_is_open(s->listener.agent) || !type)
         return;
     int rc = admit(s, type->refuse != NULL, &err);
     if (rc == 0)
-        type->handle(s, f);
-    else if (!s->shut)
-        type->refuse(s, f, &err);
+        type->handle(s, r);
+    else if (!s->shut && type->refuse)
+        type->refuse(s, r->tree, &err);
+}
+
+/* --- frames that wait --- */
+
+static void end_socket(struct agent_socket *s) {
+    if (s->ready_wait && s->listener.agent)
+        agent_cancel_ready(s->listener.agent, s);
+    agent_unlisten(&s->listener);
+    release(s);
+}
+
+/* In any thread. */
+static void free_frame(void *frame) {
+    struct frame_in *f = frame;
+    finish_read(&f->read);
+    free(f->text);
+    free(f);
+}
+
+static void drop_frames(struct agent_socket *s) {
+    while (s->frames) {
+        struct frame_in *f = s->frames;
+        s->frames = f->next;
+        free_frame(f);
+    }
+}
+
+static bool is_large(const struct frame_in *f) {
+    return f->len > LIMIT_READ_AT_ONCE_BYTES;
+}
+
+static void go_on(struct agent_socket *s);
+
+/* The first one was read. */
+static void take_frame(struct agent_socket *s) {
+    struct frame_in *f = s->frames;
+    on_frame(s, &f->read);
+    s->frames = f->next;
+    if (is_large(f))
+        intake_dispose(s->gate.intake, free_frame, f);
+    else
+        free_frame(f);
+}
+
+static void on_frame_read(void *ctx) {
+    struct agent_socket *s = ((struct frame_in *)ctx)->socket;
+    take_frame(s);
+    go_on(s);
+}
+
+static void on_work(void *ctx) {
+    struct frame_in *f = ctx;
+    f->read = read_frame(f->text, f->len);
+}
+
+/* The server ends: nothing is read any more. */
+static void on_dropped(void *ctx) {
+    struct agent_socket *s = ((struct frame_in *)ctx)->socket;
+    drop_frames(s);
+    if (s->over)
+        end_socket(s);
+}
+
+/* Large ones are read beside the loop; those behind one wait for it. */
+static void go_on(struct agent_socket *s) {
+    while (s->frames && !is_large(s->frames)) {
+        s->frames->read = read_frame(s->frames->text, s->frames->len);
+        take_frame(s);
+    }
+    if (s->frames)
+        (void)intake_start(s->gate.intake,
+                           &(struct intake_ask){.owner = s->key_id,
+                                                .bytes = s->frames->len,
+                                                .waits = true,
+                                                .work = on_work,
+                                                .on_done = on_frame_read,
+                                                .free = on_dropped,
+                                                .ctx = s->frames},
+                           NULL);
+    else if (s->over)
+        end_socket(s);
+    else
+        http_ws_pause(s->ws, false);
+}
+
+static void add_frame(struct agent_socket *s, const char *data, size_t len) {
+    struct frame_in *f = xcalloc(1, sizeof(*f));
+    *f = (struct frame_in){.socket = s, .text = xmalloc(len + 1), .len = len};
+    memcpy(f->text, data, len);
+    f->text[len] = 0;
+    struct frame_in **at = &s->frames;
+    while (*at)
+        at = &(*at)->next;
+    *at = f;
 }
 
 static void on_message(void *ctx, struct http_ws *ws, const char *data, size_t len, bool text) {
-    (void)ws;
     struct agent_socket *s = ctx;
-    _cleanup_(json) json_t *f = NULL;
-    if (text && !s->shut && agent_is_open(s->listener.agent) &&
-        json_parse(data, len, "frame", &f, NULL) == 0 && json_is_object(f))
-        on_frame(s, f);
+    if (!text || s->shut || !agent_is_open(s->listener.agent))
+        return;
+    bool wait = s->frames != NULL;
+    if (!wait && len <= LIMIT_READ_AT_ONCE_BYTES) {
+        struct frame_read r = read_frame(data, len);
+        on_frame(s, &r);
+        finish_read(&r);
+        return;
+    }
+    add_frame(s, data, len);
+    if (wait)
+        return;
+    http_ws_pause(ws, true);
+    go_on(s);
 }
 
+/* A turn that was asked for begins also if who asked has gone. */
 static void on_close(void *ctx, struct http_ws *ws, int code) {
     (void)ws;
     (void)code;
     struct agent_socket *s = ctx;
     s->ws = NULL;
-    if (s->ready_wait && s->listener.agent)
-        agent_cancel_ready(s->listener.agent, s);
-    agent_unlisten(&s->listener);
-    release(s);
+    s->over = true;
+    if (!s->frames)
+        end_socket(s);
 }
 
 /* --- the beginning --- */

@@ -4,6 +4,7 @@
 
 #include "front/agent/agent.h"
 #include "front/http/request.h"
+#include "front/intake.h"
 
 /* Who opened it is asked for again with what comes over it: a key may be revoked, or have had its
  * requests. */
@@ -12,7 +13,8 @@ struct agent_socket_gate {
     /* counts: the frame is a request of its own. ERR_RATE refuses it, any other error closes the
      * socket. */
     int (*admit)(void *ctx, const char *key_id, bool counts, struct err *err);
-    void *ctx; /* must outlive the socket */
+    void *ctx;             /* must outlive the socket */
+    struct intake *intake; /* where large frames are read; ends after the last connection */
 };
 
 /* Takes the request over. */

@@ -62,19 +62,18 @@ static int store(struct agent *a, struct err *err) {
 }
 
 int agent_set_state(struct agent *a, const struct agent_listener *from, const json_t *state,
-                    struct err *err) {
+                    const char *text, struct err *err) {
     if (!json_is_object(state))
         return err_set(err, ERR_BAD_REQUEST, "the state must be an object");
     size_t max = a->agents->opt.limits.message_bytes;
-    if (json_dumpb(state, NULL, 0, JSON_COMPACT) > max)
+    if (!text || strlen(text) > max)
         return err_set(err, ERR_TOO_LARGE,
                        "the state exceeds %zu bytes (limit "
                        "agent_message_bytes)",
                        max);
     agent_use(a);
     json_decref(a->state);
-    a->state = json_deep_copy(state);
-    _cleanup_(free) char *text = json_dumps(state, JSON_COMPACT);
+    a->state = json_incref((json_t *)(uintptr_t)state);
     int rc = history_set(a->history, "state", text, err);
     agent_tell_state(a, from);
     return rc;

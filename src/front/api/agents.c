@@ -47,7 +47,9 @@ static void on_connect(struct http_req *req, void *ctx) {
         refuse(req, &err);
     else
         agent_socket_accept(
-            req, a, &(struct agent_socket_gate){.key_id = owner_of(req), .admit = admit, .ctx = f});
+            req, a,
+            &(struct agent_socket_gate){
+                .key_id = owner_of(req), .admit = admit, .ctx = f, .intake = f->intake});
 }
 
 /* The messages of an instance, [] if there is no such instance yet. */

@@ -504,6 +504,8 @@ static size_t run(struct http_conn *c, const char *data, size_t len) {
                 break;
             k = take_body(c, data + used, len - used);
         } else if (c->state == CONN_WS) {
+            if (ws_is_paused(c->ws))
+                break;
             k = len - used;
             ws_feed(c->ws, data + used, k);
         } else if (c->state == CONN_RAW) {
@@ -540,6 +542,8 @@ static bool wants_input(const struct http_conn *c) {
         return c->req && !c->req->body_paused;
     if (c->state == CONN_RAW)
         return !raw_is_paused(c->raw);
+    if (c->state == CONN_WS && ws_is_paused(c->ws))
+        return false;
     return !c->throttled || c->state == CONN_LINGER || c->state == CONN_CLOSING;
 }
 

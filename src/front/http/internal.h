@@ -194,6 +194,7 @@ bool req_read_apart(struct http_req *req);
 bool router_admit(struct http_server *s, struct http_req *req);
 
 /* websocket.c */
+bool ws_is_paused(const struct http_ws *ws);
 void ws_feed(struct http_ws *ws, const char *data, size_t len);
 void ws_conn_gone(struct http_ws *ws);
 void ws_drained(struct http_ws *ws);

@@ -22,6 +22,7 @@ struct http_ws {
     size_t in_len;
     uint64_t heard_ms;
     bool pinged;
+    bool paused;
 };
 
 static void on_over(void *ctx) {
@@ -127,6 +128,8 @@ void ws_going_away(struct http_ws *ws) {
 }
 
 void ws_tick(struct http_ws *ws, uint64_t now_ms) {
+    if (ws->paused)
+        return;
     if (now_ms > ws->heard_ms + DEAD_AFTER_MS) {
         conn_close(ws->conn);
     } else if (!ws->pinged && now_ms > ws->heard_ms + PING_AFTER_MS) {
@@ -246,6 +249,23 @@ bool http_ws_send(struct http_ws *ws, const char *data, size_t len, bool text) {
         return false;
     flush(ws);
     return ws->conn && !ws->conn->broken;
+}
+
+bool ws_is_paused(const struct http_ws *ws) {
+    return ws->paused;
+}
+
+void http_ws_pause(struct http_ws *ws, bool paused) {
+    if (ws->paused == paused)
+        return;
+    ws->paused = paused;
+    if (!ws->conn)
+        return;
+    ws->heard_ms = uv_now(ws->conn->server->opt.loop); /* nothing was listened to meanwhile */
+    if (paused)
+        conn_read_stop(ws->conn);
+    else
+        conn_resume(ws->conn);
 }
 
 size_t http_ws_queued(const struct http_ws *ws) {
