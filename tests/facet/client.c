@@ -18,8 +18,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ANSWER_MS = 60000 };
-
 const char *client_program(void) {
     const char *p = getenv("CAY_FACET");
     return p ? p : "build/cay-facet";
@@ -96,10 +94,10 @@ int client_stop(struct client *c, int signo) {
         (void)kill(c->pid, signo);
     else
         fd_close(&c->control);
-    int status = client_wait(c, ANSWER_MS);
+    int status = client_wait(c, CLIENT_ANSWER_MS);
     if (status == -1) {
         (void)kill(c->pid, SIGKILL);
-        (void)client_wait(c, ANSWER_MS);
+        (void)client_wait(c, CLIENT_ANSWER_MS);
     }
     return status;
 }
@@ -148,7 +146,7 @@ int client_request(struct client *c, uint16_t type, const struct buf *payload, i
         out.pieces[0] = (struct wire_piece){payload->data, payload->len};
     if (wire_send(c->control, &out) < 0)
         return err_sys(&c->err, "send");
-    int64_t until = clock_mono_ms() + ANSWER_MS;
+    int64_t until = clock_mono_ms() + CLIENT_ANSWER_MS;
     for (;;) {
         int rc = next_frame(&c->in, c->control, until, ret, &c->err);
         if (rc == 0)
@@ -229,7 +227,7 @@ bool holder_read(struct holder *h, int ms) {
 
 const char *holder_call(struct holder *h, const char *method, const char *args) {
     holder_send(h, method, args);
-    (void)holder_read(h, ANSWER_MS);
+    (void)holder_read(h, CLIENT_ANSWER_MS);
     return h->json;
 }
 

@@ -10,6 +10,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+/* What does not come by then never does. */
+enum { CLIENT_ANSWER_MS = 60000 };
+
 struct client {
     char folder[64];
     pid_t pid;

@@ -26,7 +26,8 @@
         }                                                                                          \
     } while (0)
 
-enum { START_MS = 30000 };
+/* What does not come by then never does. */
+enum { START_MS = 60000 };
 
 static void on_frame(struct front *f, struct wire_frame *m) {
     struct unpack u;
@@ -177,7 +178,7 @@ struct front_exit front_wait_exit(struct front *f, uint32_t number) {
 void front_stop(struct front *f) {
     fd_close(&f->control);
     int status;
-    for (int i = 0; i < 2000; i++) {
+    for (int64_t until = clock_mono_ms() + START_MS; clock_mono_ms() < until;) {
         if (waitpid(f->pid, &status, WNOHANG) == f->pid) {
             f->pid = 0;
             break;
@@ -343,7 +344,7 @@ void front_finish_run(struct front_isolate *i, uint64_t id, const struct front_r
     struct wire_reader readers[WIRE_FDS_MAX];
     for (size_t k = 0; k < run->nfds; k++)
         wire_reader_init(&readers[k], ISOLATE_FRAME_MAX);
-    int64_t until = clock_mono_ms() + (run->timeout_ms > 0 ? run->timeout_ms : 20000);
+    int64_t until = clock_mono_ms() + (run->timeout_ms > 0 ? run->timeout_ms : START_MS);
     struct err err;
     while (!ret->done && !ret->closed) {
         struct wire_frame m;
@@ -381,7 +382,7 @@ void front_wait_reset(struct front_isolate *i, struct front_outcome *o) {
         while (!o->reset_ready && wire_next(&i->reader, &m, &err) == 1)
             on_message(o, 0, &m);
         if (!o->reset_ready &&
-            (!wait_readable(i->channel, 5000) || wire_recv(&i->reader, i->channel, &err) < 0))
+            (!wait_readable(i->channel, START_MS) || wire_recv(&i->reader, i->channel, &err) < 0))
             o->closed = true;
     }
 }

@@ -81,10 +81,10 @@ uint16_t kit_answer(void *arg, size_t i, const char *method, const char *args, u
 }
 
 static void settle_exit(struct front_isolate *iso) {
-    /* Give an isolate that ends by itself the time to do so. */
+    /* Give an isolate that ends by itself, and said so, the time to do so. */
     struct pollfd p = {.fd = iso->pidfd, .events = POLLIN};
-    bool ends = last.out.closed || (last.out.error && strstr(last.out.error, "\"kind\":\"limit\""));
-    bool ended = ends && poll(&p, 1, 2000) > 0;
+    bool ends = last.out.closed || last.out.ending;
+    bool ended = ends && poll(&p, 1, 60000) > 0;
     front_drop(iso);
     last.exit = front_wait_exit(&front, iso->number);
     last.signal = WIFSIGNALED(last.exit.status) ? WTERMSIG(last.exit.status) : 0;

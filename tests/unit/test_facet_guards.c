@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -359,21 +360,22 @@ static void ordinary_sql_works(void **state) {
 
 /* --- Time ------------------------------------------------------------------------------------ */
 
-static void assert_stops(const char *sql, const char *code, int max_ms) {
-    int64_t t = clock_mono_ms();
-    query_refused(sql, code);
-    t = clock_mono_ms() - t;
-    if (t > max_ms)
-        fail_msg("%.100s took %d ms", sql, (int)t);
+/* How much work the facet has done. */
+static int64_t worked_ms(void) {
+    clockid_t id;
+    struct timespec t;
+    assert_int_equal(clock_getcpuclockid(c.pid, &id), 0);
+    assert_int_equal(clock_gettime(id, &t), 0);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
 static void endless_queries_are_stopped(void **state) {
     (void)state;
     open_with((struct facet_limits){.time_ms = 100});
-    assert_stops(ENDLESS, "LIMIT_TIME", 1500);
+    query_refused(ENDLESS, "LIMIT_TIME");
     assert_contains("time limit of 100 ms exceeded");
-    assert_stops(COUNT_TO(100000) "SELECT count(*) FROM n a, n b, n c", "LIMIT_TIME", 1500);
-    assert_stops(COUNT_TO(1000000000) "SELECT group_concat('') FROM n", "LIMIT_TIME", 1500);
+    query_refused(COUNT_TO(100000) "SELECT count(*) FROM n a, n b, n c", "LIMIT_TIME");
+    query_refused(COUNT_TO(1000000000) "SELECT group_concat('') FROM n", "LIMIT_TIME");
     /* A write that is stopped has not happened. */
     refused("INSERT INTO t(a) " COUNT_TO(100000000) "SELECT i FROM n", "LIMIT_TIME");
     refused("UPDATE t SET a = 0; INSERT INTO t(a) " COUNT_TO(100000000) "SELECT i FROM n",
@@ -387,7 +389,7 @@ static void functions_cannot_be_bombs(void **state) {
     (void)state;
     /* A sanitizer makes our own functions many times slower. */
     int scale = lock_is_relaxed() ? 20 : 1;
-    open_with((struct facet_limits){.time_ms = 4000 * (uint64_t)scale});
+    open_with((struct facet_limits){.time_ms = CLIENT_ANSWER_MS});
     static const struct {
         const char *sql;
         const char *code; /* NULL: it succeeds */
@@ -414,14 +416,14 @@ static void functions_cannot_be_bombs(void **state) {
         {"SELECT 1 FROM t WHERE a REGEXP '(a+)+$'", "SQLITE_ERROR"},
     };
     for (size_t i = 0; i < ARRAY_LEN(BOMBS); i++) {
-        int64_t t = clock_mono_ms();
+        int64_t t = worked_ms();
         if (BOMBS[i].code)
             query_refused(BOMBS[i].sql, BOMBS[i].code);
         else
             query_fine(BOMBS[i].sql);
-        t = clock_mono_ms() - t;
+        t = worked_ms() - t;
         if (t > 3000 * scale)
-            fail_msg("%s took %d ms", BOMBS[i].sql, (int)t);
+            fail_msg("%s took %d ms of work", BOMBS[i].sql, (int)t);
     }
     assert_unharmed();
 }
@@ -437,22 +439,22 @@ static void a_call_that_cannot_be_stopped_ends_the_process(void **state) {
     holder_send(&h, "query",
                 "[\"SELECT hex(zeroblob(30000000)) GLOB "
                 "'*[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]x'\"]");
-    assert_true(holder_read(&h, 30000));
+    assert_true(holder_read(&h, CLIENT_ANSWER_MS));
     assert_string_equal(h.json, "{\"name\":\"LimitError\",\"message\":\"time limit of 50 ms "
                                 "exceeded\",\"code\":\"LIMIT_TIME\"}");
-    assert_in_range(clock_mono_ms() - t, 1000, 10000);
+    assert_in_range(clock_mono_ms() - t, 1000, CLIENT_ANSWER_MS);
     struct wire_frame f;
     struct facet_audit a = {0};
     struct err err;
     bool told = false;
-    while (!told && client_expect(&c, FACET_AUDIT, 5000, &f)) {
+    while (!told && client_expect(&c, FACET_AUDIT, CLIENT_ANSWER_MS, &f)) {
         struct unpack u;
         unpack_init(&u, f.data, f.len);
         while (facet_audit_next(&u, &a, &err) == 1)
             told |= a.code_len == 10 && memcmp(a.code, "LIMIT_TIME", 10) == 0;
     }
     assert_true(told);
-    int status = client_wait(&c, 10000);
+    int status = client_wait(&c, CLIENT_ANSWER_MS);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), FACET_EXIT_TIME);
     holder_finish(&h);

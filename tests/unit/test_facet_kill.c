@@ -104,7 +104,7 @@ static void nothing_acknowledged_is_lost(void **state) {
             many += i % 10 == 9;
         }
         holder_finish(&h);
-        int status = client_wait(&c, 5000);
+        int status = client_wait(&c, CLIENT_ANSWER_MS);
         assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
         (void)waitpid(killer, NULL, 0);
         /* Every few rounds somebody else looks; in between the facet itself must recover. */

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static uv_loop_t loop;
@@ -83,7 +84,7 @@ static void keep(const char *what) {
 }
 
 static void turn_until(const int *count, int wanted) {
-    int64_t end = clock_mono_ms() + 20000;
+    int64_t end = clock_mono_ms() + 60000;
     while (*count < wanted && clock_mono_ms() < end) {
         (void)uv_run(&loop, UV_RUN_NOWAIT);
         (void)usleep(1000);
@@ -112,10 +113,10 @@ static void test_after_an_end_of_known_cause_there_is_no_pause(void **state) {
         keeper_kill(keeper);
         turn_until(&ends, i);
         assert_string_equal(keeper_info(keeper).ended, "signal 9 (Killed)");
+        (void)uv_run(&loop, UV_RUN_NOWAIT); /* the next turn begins another life, if none has */
+        assert_int_equal(starts, i + 1);
     }
     turn_until(&frames, 7);
-    /* 100 + 200 + 400 + 800 + 1600 + 3200 otherwise */
-    assert_true(clock_mono_ms() - started[0] < 3000);
     /* And it is not remembered. */
     hurry = false;
     int64_t killed = clock_mono_ms();
@@ -144,11 +145,13 @@ static void test_stopping_closes_the_channel_which_ends_the_program(void **state
     (void)state;
     keep("serve");
     turn_until(&frames, 1);
-    int64_t began = clock_mono_ms();
     pid_t pid = keeper_info(keeper).pid;
     keeper_stop(keeper, on_stopped, NULL);
+    (void)uv_run(&loop, UV_RUN_NOWAIT); /* its end is the last thing in this turn */
+    siginfo_t end = {0};                /* by itself: the loop, which would kill it, stands still */
+    assert_int_equal(waitid(P_PID, (id_t)pid, &end, WEXITED | WNOWAIT), 0);
+    assert_int_equal(end.si_code, CLD_EXITED);
     turn_until(&stopped, 1);
-    assert_true(clock_mono_ms() - began < 1500); /* by itself, before the kill */
     assert_int_equal(ends, 0);
     assert_int_equal(kill(pid, 0), -1);
     stopped = 0;
