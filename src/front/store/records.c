@@ -102,6 +102,7 @@ int store_record_put(struct store *s, const char *kind, const struct store_recor
     int rc = store_write_record(s, kind, r, err);
     if (rc == -ERR_FULL && r->ended_ms)
         store_late_record(s, kind, r);
+    s->untold_stuck |= rc < 0; /* who begins next is to hear of it */
     return rc;
 }
 
