@@ -346,9 +346,45 @@ void json_writer_text(struct json_writer *w, const char *s, size_t len) {
     json_write_str(w->out, s, len);
 }
 
+enum { DIGITS_SIZE = 24 };
+
+/* printf takes longer than all else that is done about a number. The text ends at `end`. */
+static char *write_digits(char *end, uint64_t v) {
+    do
+        *--end = (char)('0' + v % 10);
+    while ((v /= 10) > 0);
+    return end;
+}
+
 void json_writer_int(struct json_writer *w, int64_t v) {
+    char text[DIGITS_SIZE];
+    char *end = text + sizeof(text);
+    char *p = write_digits(end, v < 0 ? 0 - (uint64_t)v : (uint64_t)v);
+    if (v < 0)
+        *--p = '-';
     value(w);
-    (void)buf_addf(w->out, "%" PRId64, v);
+    (void)buf_add(w->out, p, (size_t)(end - p));
+}
+
+/* Microseconds as milliseconds, and the like: the same text as printf's. False: it is no number of
+ * thousandths. */
+static bool write_thousandths(struct json_writer *w, double v) {
+    char text[DIGITS_SIZE];
+    char *end = text + sizeof(text);
+    if (!(v > 0 && v < 1e11))
+        return false;
+    uint64_t n = (uint64_t)(v * 1000 + 0.5);
+    if ((double)n / 1000 != v)
+        return false;
+    unsigned rest = (unsigned)(n % 1000);
+    value(w);
+    char *p = write_digits(end, n / 1000);
+    (void)buf_add(w->out, p, (size_t)(end - p));
+    char decimals[] = {'.', (char)('0' + rest / 100), (char)('0' + rest / 10 % 10),
+                       (char)('0' + rest % 10)};
+    size_t len = rest % 10 ? 4 : rest % 100 ? 3 : rest ? 2 : 0;
+    (void)buf_add(w->out, decimals, len);
+    return true;
 }
 
 void json_writer_num(struct json_writer *w, double v) {
@@ -356,6 +392,8 @@ void json_writer_num(struct json_writer *w, double v) {
         json_writer_null(w);
         return;
     }
+    if (write_thousandths(w, v))
+        return;
     /* The shortest of the two forms that reads back as the same number. */
     char text[32];
     (void)snprintf(text, sizeof(text), "%.15g", v);

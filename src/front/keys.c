@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/rand.h"
 #include "base/utf8.h"
+#include "front/digest.h"
 #include "front/ledger/db.h"
 
 #include <math.h>
@@ -221,7 +222,7 @@ int key_check(struct keyring *k, const char *text, struct identity *ret_identity
     if (!key)
         return failed(err);
     unsigned char hash[LEDGER_HASH_SIZE];
-    (void)SHA256((const unsigned char *)text, len, hash);
+    digest_sha256(text, len, hash);
     if (CRYPTO_memcmp(hash, key->hash, sizeof(hash)) != 0)
         return refuse(err);
     fill(key, ret_identity);

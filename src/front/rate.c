@@ -3,6 +3,7 @@
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "base/rand.h"
+#include "front/digest.h"
 
 #include <openssl/sha.h>
 #include <stdlib.h>
@@ -44,7 +45,7 @@ static struct rate_bucket *find_set(struct rates *r, const void *name, size_t le
     len = MIN(len, (size_t)NAME_BYTES);
     memcpy(text, r->secret, SECRET_BYTES);
     memcpy(text + SECRET_BYTES, name, len);
-    (void)SHA256(text, SECRET_BYTES + len, hash);
+    digest_sha256(text, SECRET_BYTES + len, hash);
     memcpy(parts, hash, sizeof(parts));
     *ret_name = parts[1] ? parts[1] : 1;
     return &r->places[parts[0] % r->sets * WAYS];

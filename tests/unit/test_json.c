@@ -1,7 +1,11 @@
+#include "base/cleanup.h"
 #include "base/json.h"
 #include "unit/unit.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int parse(const char *text, json_t **ret) {
@@ -227,8 +231,49 @@ static void test_any_bytes_become_text(void **state) {
     json_decref(j);
 }
 
+/* As printf and strtod have them: the shortest text that reads back as the number. */
+static void check_number(double v) {
+    char wanted[40];
+    _cleanup_(buf) struct buf b;
+    struct json_writer w;
+    buf_init(&b, 100);
+    json_writer_init(&w, &b);
+    json_writer_num(&w, v);
+    (void)snprintf(wanted, sizeof(wanted), "%.15g", v);
+    if (strtod(wanted, NULL) != v)
+        (void)snprintf(wanted, sizeof(wanted), "%.17g", v);
+    assert_string_equal(b.data, wanted);
+}
+
+static void test_numbers_are_written_as_printf_would(void **state) {
+    (void)state;
+    static const double some[] = {
+        0,     -0.0,  1,    -1,     0.001, 0.0005, 0.1234,          0.999,           1e-7,
+        1e10,  1e11,  1e15, 1e16,   1e300, 5e-324, 99999999999.999, 12345678901.234, 1.1,
+        2.675, 100.5, 0.3,  1 / 3.0};
+    for (size_t i = 0; i < ARRAY_LEN(some); i++)
+        check_number(some[i]);
+    for (uint64_t n = 0; n < 20000; n++) {
+        check_number((double)n / 1000);
+        check_number((double)(n * 7919 * 1000003 % 99999999999999) / 1000);
+        check_number((double)n / 1024);
+    }
+    static const int64_t whole[] = {0, 7, -7, 10, 99, 100, INT64_MAX, INT64_MIN, INT64_MIN + 1};
+    for (size_t i = 0; i < ARRAY_LEN(whole); i++) {
+        char wanted[40];
+        _cleanup_(buf) struct buf b;
+        struct json_writer w;
+        buf_init(&b, 100);
+        json_writer_init(&w, &b);
+        json_writer_int(&w, whole[i]);
+        (void)snprintf(wanted, sizeof(wanted), "%" PRId64, whole[i]);
+        assert_string_equal(b.data, wanted);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_numbers_are_written_as_printf_would),
         PLAIN(test_what_is_not_json_is_refused),
         PLAIN(test_deep_nesting_is_refused_not_followed),
         PLAIN(test_numbers_and_nul_keep_their_value),

@@ -1,8 +1,8 @@
 #include "front/run/programs.h"
 
 #include "base/mem.h"
+#include "front/digest.h"
 
-#include <openssl/sha.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,7 +50,7 @@ struct programs *programs_create(size_t max_bytes) {
 }
 
 void programs_hash(const void *request, size_t len, unsigned char ret_hash[PROGRAM_HASH_SIZE]) {
-    (void)SHA256(request, len, ret_hash);
+    digest_sha256(request, len, ret_hash);
 }
 
 static struct entry **bucket_of(struct programs *all, const unsigned char *hash) {

@@ -166,8 +166,9 @@ static void write_usage(struct json_writer *w, const struct guest_usage *u) {
     json_writer_object_end(w);
 }
 
-/* The record's members; with the code for the store, without for the answer. */
-static void write_record(struct run *run, struct buf *out, const char *status, bool with_code) {
+/* Of the record: what comes before the code, which only the store gets, and what comes behind. Both
+ * are written once, for the store and for the answer. */
+static void write_head(const struct run *run, struct buf *out, const char *status) {
     struct json_writer w;
     json_writer_init(&w, out);
     json_writer_object_begin(&w);
@@ -175,14 +176,26 @@ static void write_record(struct run *run, struct buf *out, const char *status, b
     json_writer_str(&w, run->id);
     json_writer_key(&w, "status");
     json_writer_str(&w, status);
-    if (with_code && run->code) {
+}
+
+static void write_code(const struct run *run, struct buf *out) {
+    struct json_writer w;
+    json_writer_init(&w, out);
+    w.comma = true;
+    if (run->code) {
         json_writer_key(&w, "code");
         json_writer_str(&w, run->code);
     }
-    if (with_code && run->asked) {
+    if (run->asked) {
         json_writer_key(&w, "request");
         json_writer_tree(&w, run->asked);
     }
+}
+
+static void write_rest(const struct run *run, struct buf *out) {
+    struct json_writer w;
+    json_writer_init(&w, out);
+    w.comma = true;
     json_writer_key(&w, "output");
     json_writer_text(&w, run->output.data ? run->output.data : "", run->output.len);
     json_writer_key(&w, "result");
@@ -201,12 +214,17 @@ static void write_record(struct run *run, struct buf *out, const char *status, b
     json_writer_object_end(&w);
 }
 
-static void record_end(struct run *run, const char *status) {
+/* The answer is the record without the code. */
+static void record_end(struct run *run, const char *status, const struct buf *answer,
+                       size_t head_len) {
     if (!run->job)
         return;
     _cleanup_(buf) struct buf detail;
     buf_init(&detail, RECORD_MAX_BYTES);
-    write_record(run, &detail, status, true);
+    (void)buf_add(&detail, answer->data, head_len);
+    write_code(run, &detail);
+    (void)buf_add(&detail, answer->data + head_len, answer->len - head_len);
+    detail.full = detail.full || answer->full;
     struct store_run_end end = {
         .status = status,
         .error_code = run->error ? json_string_value(json_object_get(run->error, "name")) : NULL,
@@ -231,10 +249,12 @@ static void on_done(void *ctx, const struct guest_usage *usage, const struct err
     const char *status = err && err->code == ERR_CANCELLED ? "cancelled"
                          : run->error                      ? "failed"
                                                            : "done";
-    record_end(run, status);
     _cleanup_(buf) struct buf record;
     buf_init(&record, RECORD_MAX_BYTES);
-    write_record(run, &record, status, false);
+    write_head(run, &record, status);
+    size_t head_len = record.len;
+    write_rest(run, &record);
+    record_end(run, status, &record, head_len);
     if (run->cb.on_done)
         run->cb.on_done(run->ctx, run, record.data, record.len);
     destroy(run);

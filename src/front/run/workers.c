@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "front/digest.h"
 #include "front/share.h"
 #include "loop/channel.h"
 #include "wire/isolate.h"
@@ -253,7 +254,7 @@ static void hash_code(const struct code *c, unsigned char hash[SHA256_DIGEST_LEN
     (void)buf_add(&b, c->source.data, c->source.len);
     if (c->env)
         (void)json_dump(c->env, &b);
-    (void)SHA256((const unsigned char *)b.data, b.len, hash);
+    digest_sha256(b.data, b.len, hash);
 }
 
 struct run *workers_run(struct workers *w, const char *owner, const struct code *code,
