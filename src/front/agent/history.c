@@ -3,6 +3,7 @@
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "front/store/wal.h"
 
 #include <sqlite3.h>
 #include <stdio.h>
@@ -131,7 +132,7 @@ static bool wake(struct history *h) {
     }
     rest_oldest();
     sqlite3 *db = NULL;
-    if (sqlite3_open_v2(h->path, &db, flags, NULL) == SQLITE_OK &&
+    if (sqlite3_open_v2(h->path, &db, flags, store_wal_vfs()) == SQLITE_OK &&
         sqlite3_db_config(db, SQLITE_DBCONFIG_LOOKASIDE, NULL, 0, 0) == SQLITE_OK &&
         sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL) == SQLITE_OK &&
         sqlite3_busy_timeout(db, 5000) == SQLITE_OK &&

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "front/store/wal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -228,7 +229,7 @@ void ledger_db_restart_log(struct ledger_db *db) {
 
 static int set_up(struct ledger_db *db, const char *data_dir, struct err *err) {
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW;
-    if (sqlite3_open_v2(db->path, &db->db, flags, NULL) != SQLITE_OK ||
+    if (sqlite3_open_v2(db->path, &db->db, flags, store_wal_vfs()) != SQLITE_OK ||
         sqlite3_busy_timeout(db->db, 5000) != SQLITE_OK)
         return store_error(db->db, err, "open the ledger");
     int rc = store_exec(db->db,
@@ -239,7 +240,8 @@ static int set_up(struct ledger_db *db, const char *data_dir, struct err *err) {
     if (rc == 0)
         rc = migrate(db, data_dir, err);
     (void)sqlite3_wal_hook(db->db, on_commit, db);
-    if (rc == 0 && data_dir && sqlite3_open_v2(db->path, &db->mover, flags, NULL) != SQLITE_OK)
+    if (rc == 0 && data_dir &&
+        sqlite3_open_v2(db->path, &db->mover, flags, store_wal_vfs()) != SQLITE_OK)
         rc = store_error(db->mover, err, "open the ledger");
     for (int i = 0; rc == 0 && i < LEDGER_SUBJECTS; i++)
         rc = prepare(db, i, err);

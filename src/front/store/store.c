@@ -3,6 +3,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "front/store/files.h"
+#include "front/store/wal.h"
 
 #include <errno.h>
 #include <sqlite3.h>
@@ -206,7 +207,7 @@ int store_open(const char *path, struct store **ret_store, struct err *err) {
     s->files = files_open_folder(path, false, NULL);
     int rc = 0;
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW;
-    if (rc == 0 && (sqlite3_open_v2(path, &s->db, flags, NULL) != SQLITE_OK ||
+    if (rc == 0 && (sqlite3_open_v2(path, &s->db, flags, store_wal_vfs()) != SQLITE_OK ||
                     sqlite3_busy_timeout(s->db, 5000) != SQLITE_OK))
         rc = store_error(s->db, err, "open the database");
     if (rc == 0)
@@ -218,7 +219,7 @@ int store_open(const char *path, struct store **ret_store, struct err *err) {
     if (rc == 0)
         rc = store_migrate(s->db, store_migrations, store_migration_count, NULL, NULL, err);
     if (rc == 0 &&
-        (sqlite3_open_v2(path, &s->care_db, flags, NULL) != SQLITE_OK ||
+        (sqlite3_open_v2(path, &s->care_db, flags, store_wal_vfs()) != SQLITE_OK ||
          sqlite3_exec(s->care_db, "PRAGMA synchronous = NORMAL", NULL, NULL, NULL) != SQLITE_OK))
         rc = store_error(s->care_db, err, "open the database");
     for (int i = 0; rc == 0 && i < STORE_SUBJECTS; i++)
