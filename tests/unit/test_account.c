@@ -11,7 +11,7 @@
 
 /* Accounts on a ledger that answers late, out of order, twice, or not at all. */
 
-enum { ASKS = 256, SPENDS = 64, WAIT_MS = 100 };
+enum { ASKS = 256, SPENDS = 64, WAIT_MS = 100, LONG_MS = 100000 };
 
 static uv_loop_t loop;
 static struct ledger *ledger;
@@ -75,7 +75,7 @@ static int setup(void **state) {
     keys = keyring_create(clock_mono_ms);
     tell_keys(0, 1);
     ledger = ledger_create(&loop, &fake, NULL);
-    ledger_set_wait(ledger, WAIT_MS);
+    ledger_set_wait(ledger, LONG_MS);
     accounts = accounts_create(&(struct accounts_options){
         .loop = &loop, .ledger = ledger, .keys = keys, .dearest = {.output = 7, .known = true}});
     return 0;
@@ -348,6 +348,7 @@ static void test_a_key_that_was_revoked_spends_nothing(void **state) {
 static void test_no_answer_is_a_refusal_and_is_told_again(void **state) {
     (void)state;
     struct got g = {0};
+    ledger_set_wait(ledger, WAIT_MS);
     (void)hold("key_held", &model, &g);
     while (g.n == 0)
         (void)uv_run(&loop, UV_RUN_ONCE);

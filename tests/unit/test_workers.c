@@ -14,7 +14,7 @@
  * real front/run/workers.c and guest.c, between a compiler, a pool and a ledger that are made here.
  */
 
-enum { ASKS = 1024, ISOLATES = 8, WAIT_MS = 150, SENT = 16 };
+enum { ASKS = 1024, ISOLATES = 8, WAIT_MS = 150, LONG_MS = 100000, SENT = 16 };
 
 static uv_loop_t loop;
 static struct runner runner;
@@ -300,7 +300,7 @@ static int setup(void **state) {
         .worker_cache_bytes = 4096};
     later_queue_init(&runner.later, &loop);
     ledger = ledger_create(&loop, &fake, NULL);
-    ledger_set_wait(ledger, WAIT_MS);
+    ledger_set_wait(ledger, LONG_MS);
     if (workers_create(&(struct workers_options){.runner = &runner,
                                                  .ledger = ledger,
                                                  .data_dir = "/nonexistent"},
@@ -404,10 +404,12 @@ static void test_no_answer_is_503_in_time_and_asked_for_again(void **state) {
     (void)state;
     static struct caller c;
     int64_t v = put("a");
+    ledger_set_wait(ledger, WAIT_MS);
     assert_int_equal(call(&c, "a"), 0);
     while (!c.done)
         (void)uv_run(&loop, UV_RUN_ONCE);
     assert_int_equal(c.code, ERR_UNAVAILABLE);
+    ledger_set_wait(ledger, LONG_MS);
     assert_int_equal(err_http_status(c.code), 503);
     turn();
     assert_int_equal(workers_warm(workers), 0);
