@@ -8,6 +8,7 @@ import {
   openPage,
   screenshot,
   startBrowser,
+  startGate,
   startServer,
   until,
   viewports,
@@ -208,12 +209,13 @@ test(
 );
 
 test('a program is watched while it runs, in its colours, and run again', limit, async () => {
-  const code = `export default async () => {
+  const gate = await startGate(cay, 'runs');
+  const code = `export default async (env) => {
     console.log('\\x1b[32mgreen\\x1b[0m');
-    await new Promise((done) => setTimeout(done, 4000));
+    ${gate.words}
     return 'over';
   }`;
-  const running = post('/v1/run', { code });
+  const running = post('/v1/run', { code, env: gate.env });
   const { context, page, problems } = await openPage(browser, cay.url);
   await until('it is known', async () => {
     const { runs } = await getJson(`${cay.url}/v1/runs?kind=run&limit=1`);
@@ -223,6 +225,7 @@ test('a program is watched while it runs, in its colours, and run again', limit,
   await page.goto(`${cay.url}/runs/${id}`);
   await page.locator('.log-line .ansi-green').getByText('green').waitFor();
   await page.locator('.facts').getByText('running').waitFor();
+  await gate.open();
   await running;
   await page.locator('.facts').getByText('done').waitFor();
   await page.getByRole('region', { name: 'Result' }).getByText('over').waitFor();

@@ -129,8 +129,9 @@ test('the next try can be had at once, by keyboard', limit, async () => {
     return Number(/in (\d+) s/.exec(text)?.[1] ?? 0) >= 6;
   });
   await relay.restore();
-  await button.press('Enter');
-  await page.locator('.connection[data-state=live]').waitFor({ timeout: 4500 });
+  const isTry = (request) => request.url().endsWith('/v1/status');
+  await Promise.all([page.waitForRequest(isTry, { timeout: 4500 }), button.press('Enter')]);
+  await page.locator('.connection[data-state=live]').waitFor();
   await context.close();
   await relay.stop();
 });

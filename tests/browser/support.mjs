@@ -126,8 +126,12 @@ export async function assertFits(page, what) {
   assert.ok(width <= screen, `${what}: ${width} > ${screen}`);
 }
 
-/** A picture of the page for people; of one that is called light, another in the dark. */
+/**
+ * A picture of the page for people, if they want them (CAY_TEST_PICTURES=1): each takes the browser a good part of a
+ * second. Of one that is called light, another in the dark.
+ */
 export async function screenshot(page, name) {
+  if (process.env.CAY_TEST_PICTURES !== '1') return;
   mkdirSync(artifacts, { recursive: true });
   // As JPEG: a picture is to be looked at, and PNG takes ten times as long to make.
   const picture = (of) =>
@@ -206,6 +210,27 @@ export async function makeRuns(cay, count) {
     assert.equal(response.status, 200, 'POST /v1/run');
   }
   return true;
+}
+
+/**
+ * What a program waits with until the test lets it go on: put `words` into it, with `env`; it goes on by one row each.
+ */
+export async function startGate(cay, name) {
+  const env = { gate: { $facet: `gate-${name}` } };
+  const post = async (code) => {
+    const answer = await fetch(`${cay.url}/v1/run`, {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json' },
+      body: JSON.stringify({ env, code: `export default (env) => env.gate.execute("${code}")` }),
+      signal: AbortSignal.timeout(patience),
+    });
+    assert.equal((await answer.json()).status, 'done', code);
+  };
+  await post('CREATE TABLE IF NOT EXISTS rows (x)');
+  const words =
+    "while ((await env.gate.query('DELETE FROM rows RETURNING x')).length === 0)" +
+    ' await new Promise((done) => setTimeout(done, 30));';
+  return { env, words, open: () => post('INSERT INTO rows VALUES (1)') };
 }
 
 /** Asks until the answer is truthy, and says what was waited for when it never is. */
