@@ -145,6 +145,8 @@ static void on_child_exit(void *ctx, int wait_status, const struct rusage *usage
     struct err err;
     char text[64];
     f->child = NULL;
+    channel_drain(f->control); /* what it said comes before its end */
+    channel_drain(f->calls);
     drop_channels(f);
     if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == FACET_EXIT_TIME)
         (void)err_set(&err, ERR_LIMIT, "the database was stopped: a call outlived its time limit");
