@@ -286,6 +286,28 @@ static void test_on_a_full_disk_the_first_is_kept_and_the_next_refused(void **st
     assert_int_equal(number("SELECT sum(runs) FROM run_sums"), 4);
 }
 
+static void test_nothing_waits_where_others_could_not_be_written(void **state) {
+    (void)state;
+    char id[ID_SIZE];
+    struct store_record r = record("exec_1", "running", 0);
+    assert_int_equal(sqlite3_exec(other,
+                                  "CREATE TRIGGER no_record BEFORE INSERT ON records BEGIN"
+                                  " SELECT RAISE(FAIL, 'no room'); END",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
+    assert_int_equal(store_record_put(store, "exec", &r, &e), -ERR_IO);
+    assert_int_equal(store_record_put_untold(store, "exec", &r, &e), -ERR_IO);
+    assert_int_equal(begin_as("", NULL, id), 0); /* written at once: that works */
+    assert_int_equal(count("runs"), 1);
+    begin(id);
+    assert_int_equal(count("runs"), 1); /* and the next may wait */
+    struct store_run run = {.kind = (char *)"run", .title = (char *)""};
+    memcpy(run.id, id, sizeof(run.id));
+    assert_int_equal(store_run_begin(store, &run, &e), -ERR_IO); /* there is one of that id */
+    begin(id);
+    assert_int_equal(count("runs"), 3); /* after such a failure it is written at once */
+}
+
 /* --- kill -9 --- */
 
 static int tell(int out, const char *id) {
@@ -385,6 +407,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_records_wait_too, setup, teardown),
         cmocka_unit_test_setup_teardown(test_on_a_full_disk_the_first_is_kept_and_the_next_refused,
                                         setup, teardown),
+        cmocka_unit_test_setup_teardown(test_nothing_waits_where_others_could_not_be_written, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_an_artifact_of_it_finds_it, setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_was_told_is_there_after_kill_9, setup, teardown),
     };

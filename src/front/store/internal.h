@@ -66,7 +66,7 @@ struct store {
     struct store_untold **untold_last;
     size_t nuntold;
     size_t untold_bytes;
-    bool untold_stuck; /* it could not be written the last time */
+    bool untold_stuck; /* the last time something could not be written: nothing waits */
     int log_pages;     /* in the write-ahead log, after the last commit */
     int care_at_pages;
     int care_log_pages; /* the same, as the thread that takes care saw it */

@@ -165,7 +165,9 @@ int store_add_run(struct store *s, const struct store_run *run, const struct sto
 }
 
 int store_run_begin(struct store *s, const struct store_run *run, struct err *err) {
-    return store_write_whole(s, run, NULL, 0, err);
+    int rc = store_write_whole(s, run, NULL, 0, err);
+    s->untold_stuck |= rc < 0; /* as of a record */
+    return rc;
 }
 
 static int write_end(sqlite3_stmt *st, const char *id, const struct store_run_end *end,
