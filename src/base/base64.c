@@ -19,14 +19,24 @@ void base64_encode(char *out, const void *data, size_t len) {
     }
 }
 
+/* One more than what each digit stands for; 0: it is none. A table, because files of megabytes come
+ * this way. */
+// clang-format off
+static const uint8_t digits[128] = {
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 63, 0, 0, 0, 64,
+    53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 0, 0, 0, 0, 0, 0,
+    0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
+    16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 0, 0, 0, 0, 0,
+    0, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41,
+    42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 0, 0, 0, 0, 0,
+};
+// clang-format on
+
 static int digit(char c) {
-    if (c >= 'A' && c <= 'Z')
-        return c - 'A';
-    if (c >= 'a' && c <= 'z')
-        return c - 'a' + 26;
-    if (c >= '0' && c <= '9')
-        return c - '0' + 52;
-    return c == '+' ? 62 : c == '/' ? 63 : -1;
+    uint8_t at = (uint8_t)c;
+    return at < 128 ? digits[at] - 1 : -1;
 }
 
 bool base64_decode(void *out, const char *text, size_t len, size_t *ret_len) {
@@ -36,22 +46,31 @@ bool base64_decode(void *out, const char *text, size_t len, size_t *ret_len) {
     if (len > 0)
         pad = text[len - 1] != '=' ? 0 : text[len - 2] != '=' ? 1 : 2;
     uint8_t *to = out;
-    for (size_t i = 0; i < len; i += 4) {
-        size_t skip = i + 4 == len ? pad : 0;
+    size_t i = 0;
+    for (; i + 4 < len; i += 4, to += 3) {
+        int d[4] = {digit(text[i]), digit(text[i + 1]), digit(text[i + 2]), digit(text[i + 3])};
+        if ((d[0] | d[1] | d[2] | d[3]) < 0)
+            return false;
+        uint32_t v = (uint32_t)(d[0] << 18 | d[1] << 12 | d[2] << 6 | d[3]);
+        to[0] = (uint8_t)(v >> 16);
+        to[1] = (uint8_t)(v >> 8);
+        to[2] = (uint8_t)v;
+    }
+    if (i < len) {
         uint32_t v = 0;
         for (size_t k = 0; k < 4; k++) {
-            int d = k < 4 - skip ? digit(text[i + k]) : 0;
+            int d = k < 4 - pad ? digit(text[i + k]) : 0;
             if (d < 0)
                 return false;
             v = v << 6 | (uint32_t)d;
         }
-        if (v & ((1U << 8 * skip) - 1))
+        if (v & ((1U << 8 * pad) - 1))
             return false;
         *to++ = (uint8_t)(v >> 16);
-        if (skip < 2)
+        if (pad < 2)
             *to++ = (uint8_t)(v >> 8);
-        if (skip < 1)
-            *to++ = (uint8_t)v;
+        if (pad < 1)
+            *to = (uint8_t)v;
     }
     *ret_len = len / 4 * 3 - pad;
     return true;

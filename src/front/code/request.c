@@ -7,6 +7,7 @@
 #include "front/code/route.h"
 #include "front/code/tree.h"
 #include "front/model/ask.h"
+#include "front/sandbox/sandboxes.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -62,8 +63,9 @@ static int check_repo(struct code_request *r, const char *repo, struct err *err)
         return err_set(err, ERR_BAD_REQUEST,
                        "a \"repo\" goes into a new sandbox: leave \"sandbox\" out");
     const json_t *files = json_object_get(r->body, "files");
-    if (files && !json_is_array(files))
-        return err_set(err, ERR_BAD_REQUEST, "\"files\" must be a list");
+    if (files && (!json_is_array(files) || json_array_size(files) > SANDBOX_FILES_MAX))
+        return err_set(err, ERR_BAD_REQUEST, "\"files\" must be a list of at most %d files",
+                       SANDBOX_FILES_MAX);
     if (json_array_size(files) > 0 && (repo || r->sandbox))
         return err_set(err, ERR_BAD_REQUEST,
                        "\"files\" go into a new and empty sandbox: leave \"%s\" out",

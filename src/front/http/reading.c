@@ -48,11 +48,33 @@ static bool is_large(const struct http_req *req) {
     return req->body_seen > LIMIT_READ_AT_ONCE_BYTES;
 }
 
+/* What is large and not needed any more. */
+struct read_rest {
+    struct later later;
+    struct http_server *server;
+    void (*free)(void *read);
+    void *read;
+};
+
+static void on_rest(void *ctx) {
+    struct read_rest *r = ctx;
+    intake_dispose(r->server->opt.intake, r->free, r->read);
+    free(r);
+}
+
+/* Later, because a handler that answers has references of its own until it returns: the last one is
+ * to go in the thread. */
+static void dispose_later(struct http_server *s, void (*free_read)(void *read), void *read) {
+    struct read_rest *r = xcalloc(1, sizeof(*r));
+    *r = (struct read_rest){.server = s, .free = free_read, .read = read};
+    later_post(&s->later, &r->later, on_rest, r);
+}
+
 void http_req_read_done(struct http_req *req) {
     void *p = req->read;
     req->read = NULL;
-    if (p && is_large(req))
-        intake_dispose(req->server->opt.intake, reader_of(req)->free, p);
+    if (p && is_large(req) && req->server->opt.intake)
+        dispose_later(req->server, reader_of(req)->free, p);
     else if (p)
         reader_of(req)->free(p);
 }

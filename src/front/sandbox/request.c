@@ -14,7 +14,6 @@
 #define ALL_BUT_MODELS "all but models"
 
 enum {
-    FILES_MAX = 1000,
     NAME_BYTES = 100,
     METADATA_BYTES = 16384,
     ENV_BYTES = 65536,
@@ -65,9 +64,9 @@ static int read_files(const json_t *files, struct err *err) {
     static const char *const keys[] = {"path", "content", "content_base64", "mode", NULL};
     size_t i;
     const json_t *f;
-    if (files && (!json_is_array(files) || json_array_size(files) > FILES_MAX))
+    if (files && (!json_is_array(files) || json_array_size(files) > SANDBOX_FILES_MAX))
         return err_set(err, ERR_BAD_REQUEST, "\"files\" must be a list of at most %d files",
-                       FILES_MAX);
+                       SANDBOX_FILES_MAX);
     json_array_foreach(files, i, f) {
         const char *path = NULL;
         const char *text = NULL;

@@ -36,6 +36,8 @@ struct sandboxes_options {
     int starter; /* see host.h */
 };
 
+enum { SANDBOX_FILES_MAX = 1000 }; /* that one is made with */
+
 enum sandbox_state { SANDBOX_STARTING, SANDBOX_RUNNING, SANDBOX_PAUSED, SANDBOX_ENDING };
 
 struct sandbox_waiter {
