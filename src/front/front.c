@@ -228,7 +228,8 @@ static int open_runner(struct front_server *s, struct err *err) {
                                                     .runner = f->runner,
                                                     .ledger = f->ledger,
                                                     .jobs = f->jobs,
-                                                    .data_dir = s->config->data_dir},
+                                                    .data_dir = s->config->data_dir,
+                                                    .intake = f->intake},
                           &f->workers, err);
 }
 
@@ -420,6 +421,7 @@ static int open_tasks(struct front_server *s, struct err *err) {
                                                     .ledger = f->ledger,
                                                     .keys = f->keys,
                                                     .settings = &s->config->tasks,
+                                                    .intake = f->intake,
                                                     .rooms = {.jobs = f->jobs,
                                                               .runner = f->runner,
                                                               .workers = f->workers,

@@ -34,7 +34,9 @@ struct front {
     struct jobs *jobs;
     struct accounts *accounts;
     struct http_server *http;
-    struct http_reader run_reader; /* of POST /v1/run */
+    struct http_reader run_reader;    /* of POST /v1/run */
+    struct http_reader task_reader;   /* of POST /v1/tasks */
+    struct http_reader worker_reader; /* of PUT /v1/workers/{id} */
     struct metrics *metrics;
     struct sessions *sessions;
     struct features features;

@@ -195,3 +195,77 @@ test('sockets that send large frames end with the server, and one that breaks ta
   await until(() => sockets.some((s) => s.heard.some((f) => f.type === 'rpc')), 'an answer');
   await cay.stop();
 });
+
+test('a large env comes to a program as it was sent, in its order, whatever the program runs in', { timeout: 120_000 }, async (t) => {
+  const cay = await withCay(t);
+  const code = 'export default (env) => [Object.keys(env).join(), JSON.stringify(env.b).length, env.many?.k999 ?? env.k999, typeof env.db?.query, env.n]';
+  const many = Object.fromEntries(Array.from({ length: 20_000 }, (_, i) => [`k${i}`, i]));
+  const env = { a: 'x"\\\n\u00e4\u0000'.repeat(40_000), db: { $facet: 'large' }, b: [{ deep: [[[]]] }, many], other: { $facet: 'large' }, n: null, many };
+  const expected = ['a,db,b,other,n,many', JSON.stringify(env.b).length, 999, 'function', null];
+  const run = async (more) => (await request(cay, '/v1/run', { method: 'POST', body: JSON.stringify({ code, env, ...more }) })).json();
+  for (const more of [{}, { isolation: 'reset' }, { isolation: 'reset' }, { id: 'warm' }, { id: 'warm' }])
+    assert.deepEqual((await run(more)).result, expected, JSON.stringify(more));
+  for (const more of [{ isolation: 'reset' }, { id: 'warm' }])
+    assert.equal((await run({ ...more, env: { ...env, n: 2 } })).result[4], 2); // another env is another program
+  const wide = Object.fromEntries(Array.from({ length: 9 }, (_, i) => [`db${i}`, { $facet: 'large' }]));
+  assert.match((await run({ env: { ...env, ...wide } })).error.message, /at most 8 facets and workers/);
+  assert.match((await run({ env: [env] })).error.message, /"env" must be an object/);
+});
+
+test('a large worker is loaded once for all who call it, and is replaced and deleted meanwhile', { timeout: 240_000 }, async (t) => {
+  const cay = await withCay(t);
+  const put = (n) => request(cay, '/v1/workers/big', {
+    method: 'PUT',
+    body: JSON.stringify({ code: 'export default { fetch: (req, env) => new Response(`${env.n} ${env.rows.length}`) }', env: { n, rows: Array.from({ length: 60_000 }, (_, i) => ({ i })) } }),
+  });
+  const get = () => request(cay, '/', { headers: { Host: `big.localhost:${cay.port}` } });
+  assert.equal((await put(0)).status, 200);
+  const shown = (await request(cay, '/v1/workers/big')).json();
+  assert.deepEqual([shown.id, shown.host, shown.warm, shown.code.env.n, shown.code.env.rows.at(-1).i], ['big', 'big', false, 0, 59_999]);
+  const all = await Promise.all(Array.from({ length: 8 }, get));
+  assert.deepEqual(all.map((got) => got.body), Array(8).fill('0 60000'));
+  for (let n = 1; n <= 5; n++) {
+    assert.equal((await put(n)).status, 200);
+    const early = Promise.all(Array.from({ length: 4 }, get));
+    if (n % 2) {
+      // Put again while the last one is read: who called before gets this one or that one, who calls after gets this one.
+      assert.equal((await put(n + 100)).status, 200);
+      assert.equal((await get()).body, `${n + 100} 60000`);
+      for (const got of await early) assert.match(got.body, new RegExp(`^(${n}|${n + 100}) 60000$|stopped|replaced|deleted|again|ended`), got.body);
+    } else {
+      assert.equal((await request(cay, '/v1/workers/big', { method: 'DELETE' })).status, 204);
+      assert.equal((await get()).status, 404);
+      await early; // each is answered
+    }
+  }
+});
+
+test('large tasks run, are cancelled while they are read, and are tried again by the next server', { timeout: 240_000 }, async (t) => {
+  const first = await startCay();
+  let cay = first;
+  const args = [Array.from({ length: 150_000 }, (_, i) => i)];
+  const submit = async (code) => {
+    const got = await request(cay, '/v1/tasks', { method: 'POST', body: JSON.stringify({ type: 'run', input: { code, args } }) });
+    assert.equal(got.status, 202, got.body);
+    return got.json().id;
+  };
+  const task = async (id) => (await request(cay, `/v1/tasks/${id}`)).json();
+  const ended = (id) => until(async () => /done|failed|cancelled/.test((await task(id)).state) && task(id), 'the end', 60_000);
+  const good = await Promise.all(Array.from({ length: 6 }, () => submit('export default (env, list) => list.length')));
+  for (const id of good) {
+    const end = await ended(id);
+    assert.deepEqual([end.state, end.result.result], ['done', 150_000], JSON.stringify(end).slice(0, 500));
+  }
+  assert.equal((await request(cay, '/v1/tasks', { method: 'POST', body: JSON.stringify({ type: 'run', input: { code: 1, args } }) })).status, 400);
+  const stopped = await Promise.all(Array.from({ length: 6 }, () => submit('export default () => new Promise(() => {})')));
+  for (const id of stopped) await request(cay, `/v1/tasks/${id}/cancel`, { method: 'POST' });
+  for (const id of stopped) assert.equal((await ended(id)).state, 'cancelled');
+  const late = await Promise.all(Array.from({ length: 6 }, () => submit('export default (env, list) => list.at(-1)')));
+  await first.halt();
+  cay = await startCay({ dataDir: first.dataDir });
+  t.after(() => cay.stop().finally(first.clean));
+  for (const id of late) {
+    const end = await ended(id);
+    assert.deepEqual([end.state, end.result.result], ['done', 149_999], JSON.stringify(end).slice(0, 500));
+  }
+});

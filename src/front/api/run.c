@@ -108,7 +108,7 @@ static void start_run(struct front *f, struct http_req *req, struct run_asked *a
                                              .untold = !w->stream,
                                              .grants = grants,
                                              .body = asked->body,
-                                             .code = &asked->code,
+                                             .read = asked,
                                              .callbacks = {.on_log = on_log, .on_done = on_done},
                                              .ctx = w},
                            &err);
@@ -151,14 +151,19 @@ static void worker_put(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     const struct store_settings *most = &f->config->store;
     struct err err;
-    _cleanup_(json) json_t *json = NULL;
     struct ledger_worker k;
-    if (http_req_json(req, &json, &err) < 0 ||
-        tails_check(f->tails, json_object_get(json, "tails"), &err) < 0 ||
-        workers_make(f->workers, owner_of(req), http_req_param(req, "id"), json, &k, &err) < 0) {
+    void *read = NULL;
+    int rc = http_req_read(req, &read, &err);
+    struct worker_asked *asked = read;
+    if (rc == 0)
+        rc = tails_check(f->tails, asked->tails, &err);
+    if (rc == 0)
+        rc = workers_make(f->workers, owner_of(req), http_req_param(req, "id"), asked, &k, &err);
+    if (rc < 0) {
         http_respond_err(req, &err);
         return;
     }
+    http_req_read_done(req);
     api_ask(f, req,
             &(struct ledger_ask){.op = LEDGER_WORKER_PUT,
                                  .worker = &k,
@@ -187,8 +192,18 @@ static void ask_worker(struct front *f, struct http_req *req, enum ledger_op op,
 static void respond_get(struct api_wait *w, const struct ledger_answer *a) {
     if (!w->req)
         return;
-    _cleanup_(json) json_t *out = workers_describe(w->front->workers, &a->workers[0]);
-    http_respond_json(w->req, 200, out);
+    const struct ledger_worker *k = &a->workers[0];
+    _cleanup_(json) json_t *about = workers_describe(w->front->workers, k);
+    struct buf out;
+    buf_init(&out, (size_t)64 << 20);
+    (void)json_dump(about, &out);
+    if (k->code) { /* JSON that was written here: it goes out as it is */
+        out.len--;
+        (void)buf_add_str(&out, ",\"code\":");
+        (void)buf_add_str(&out, k->code);
+        (void)buf_add_char(&out, '}');
+    }
+    http_respond_buf(w->req, 200, "application/json", &out);
 }
 
 static void worker_get(struct http_req *req, void *ctx) {
@@ -234,11 +249,29 @@ static void free_run(void *asked) {
     free(asked);
 }
 
+static int read_worker(const char *body, size_t len, const void *how, void **ret, struct err *err) {
+    struct worker_asked asked;
+    int rc = worker_ask_read(body, len, how, &asked, err);
+    if (rc < 0)
+        return rc;
+    *ret = xmalloc(sizeof(asked));
+    memcpy(*ret, &asked, sizeof(asked));
+    return 0;
+}
+
+static void free_worker(void *asked) {
+    worker_asked_finish(asked);
+    free(asked);
+}
+
 void api_run_routes(struct front *f) {
     f->run_reader = (struct http_reader){.read = read_run,
                                          .free = free_run,
                                          .how = &f->runner->config.limits,
                                          .how_bytes = sizeof(f->runner->config.limits)};
+    f->worker_reader = f->run_reader;
+    f->worker_reader.read = read_worker;
+    f->worker_reader.free = free_worker;
     size_t body = (size_t)f->runner->config.limits.module_bytes * 2 + (1 << 20);
     http_server_route(f->http, &(struct http_route){.methods = "POST",
                                                     .pattern = "/v1/run",
@@ -260,6 +293,7 @@ void api_run_routes(struct front *f) {
                                                     .pattern = "/v1/workers/{id}",
                                                     .handler = worker_put,
                                                     .ctx = f,
+                                                    .reader = &f->worker_reader,
                                                     .body_bytes = body});
     http_server_route(f->http, &(struct http_route){.methods = "DELETE",
                                                     .pattern = "/v1/workers/{id}",

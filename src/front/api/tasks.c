@@ -149,10 +149,50 @@ static int read_webhook(const json_t *body, struct ledger_task *t, struct err *e
     return rc;
 }
 
-static int read_idem(const struct http_req *req, struct ledger_task *t, char hash[65],
+/* A body that was read. */
+struct task_asked {
+    json_t *body;
+    char *input;    /* its text, or NULL */
+    char hash[65];  /* of the body, if it is large; else "" */
+    struct err err; /* what its type says to the input */
+};
+
+static void hash_body(const char *body, size_t len, char hash[65]) {
+    unsigned char sum[SHA256_DIGEST_LENGTH];
+    (void)SHA256((const unsigned char *)body, len, sum);
+    for (size_t i = 0; i < sizeof(sum); i++)
+        (void)snprintf(hash + 2 * i, 3, "%02x", sum[i]);
+}
+
+/* In any thread, as the next one. */
+static int read_asked(const char *body, size_t len, const void *how, void **ret, struct err *err) {
+    struct task_asked a = {0};
+    int rc = http_read_json(body, len, &a.body, err);
+    if (rc < 0)
+        return rc;
+    const json_t *input = json_object_get(a.body, "input");
+    const char *name = json_string_value(json_object_get(a.body, "type"));
+    const struct task_type *type = name ? task_type_find(name, &a.err) : NULL;
+    if (type && type->read && json_is_object(input))
+        (void)type->read(input, how, &a.err);
+    a.input = json_dumps(input, JSON_COMPACT);
+    if (len > LIMIT_READ_AT_ONCE_BYTES)
+        hash_body(body, len, a.hash);
+    *ret = xmalloc(sizeof(a));
+    memcpy(*ret, &a, sizeof(a));
+    return 0;
+}
+
+static void free_asked(void *asked) {
+    struct task_asked *a = asked;
+    json_decref(a->body);
+    free(a->input);
+    free(a);
+}
+
+static int read_idem(const struct http_req *req, struct task_asked *asked, struct ledger_task *t,
                      struct err *err) {
     const char *key = http_req_header(req, "idempotency-key");
-    unsigned char sum[SHA256_DIGEST_LENGTH];
     size_t len;
     if (!key)
         return 0;
@@ -164,11 +204,10 @@ static int read_idem(const struct http_req *req, struct ledger_task *t, char has
         if (key[i] < ' ' || key[i] > '~')
             return err_set(err, ERR_BAD_REQUEST, "an Idempotency-Key is visible ASCII");
     const char *body = http_req_body(req, &len);
-    (void)SHA256((const unsigned char *)body, len, sum);
-    for (size_t i = 0; i < sizeof(sum); i++)
-        (void)snprintf(hash + 2 * i, 3, "%02x", sum[i]);
+    if (!*asked->hash)
+        hash_body(body, len, asked->hash);
     t->idem = (char *)(uintptr_t)key;
-    t->idem_hash = hash;
+    t->idem_hash = asked->hash;
     return 0;
 }
 
@@ -207,15 +246,19 @@ static int read_common(const json_t *body, struct ledger_task *t, struct err *er
     return rc;
 }
 
-static int check_input(struct front *f, const json_t *body, const struct ledger_task *t,
+static int check_input(struct front *f, const struct task_asked *asked, const struct ledger_task *t,
                        struct err *err) {
-    const json_t *input = json_object_get(body, "input");
+    const json_t *input = json_object_get(asked->body, "input");
     const struct task_type *type = task_type_find(t->type, err);
     if (!type)
         return -(int)err->code;
     if (!json_is_object(input))
         return err_set(err, ERR_BAD_REQUEST, "\"input\" must be an object: what %s takes", t->type);
     int rc = tasks_check(f->tasks, type, input, err);
+    if (rc == 0 && asked->err.code) {
+        *err = asked->err;
+        rc = -(int)err->code;
+    }
     return rc < 0 ? err_wrap(err, "\"input\"") : 0;
 }
 
@@ -234,26 +277,23 @@ static void respond_submitted(struct api_wait *w, const struct ledger_answer *a)
 static void submit(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
-    char hash[65];
-    _cleanup_(json) json_t *body = NULL;
-    _cleanup_(free) char *input = NULL;
+    void *read = NULL;
     struct ledger_task t = {0};
-    int rc = http_req_json(req, &body, &err);
+    int rc = http_req_read(req, &read, &err);
+    struct task_asked *asked = read;
     if (rc == 0)
-        rc = read_common(body, &t, &err);
+        rc = read_common(asked->body, &t, &err);
     if (rc == 0)
-        rc = read_idem(req, &t, hash, &err);
+        rc = read_idem(req, asked, &t, &err);
     if (rc == 0)
-        rc = check_input(f, body, &t, &err);
-    if (rc == 0) {
-        t.body = input = json_dumps(json_object_get(body, "input"), JSON_COMPACT);
-        if (!input)
-            rc = err_set(&err, ERR_BAD_REQUEST, "\"input\" cannot be written");
-    }
+        rc = check_input(f, asked, &t, &err);
+    if (rc == 0 && !asked->input)
+        rc = err_set(&err, ERR_BAD_REQUEST, "\"input\" cannot be written");
     if (rc < 0) {
         http_respond_err(req, &err);
         return;
     }
+    t.body = asked->input;
     id_new("task", t.id);
     (void)snprintf(t.owner, sizeof(t.owner), "%s", front_identity(req)->key_id);
     api_ask(f, req,
@@ -597,12 +637,16 @@ static void follow(struct http_req *req, void *ctx) {
 }
 
 void api_tasks_routes(struct front *f) {
+    f->task_reader = (struct http_reader){.read = read_asked,
+                                          .free = free_asked,
+                                          .how = &f->runner->config.limits,
+                                          .how_bytes = sizeof(f->runner->config.limits)};
     const struct http_route routes[] = {
         {.methods = "POST",
          .pattern = "/v1/tasks",
          .handler = submit,
          .body_bytes = BODY_BYTES,
-         .reader = &http_reader_json_kept},
+         .reader = &f->task_reader},
         {.methods = "GET", .pattern = "/v1/tasks", .handler = list, .flags = FRONT_ROUTE_READ},
         {.methods = "GET", .pattern = "/v1/tasks/{id}", .handler = get, .flags = FRONT_ROUTE_READ},
         {.methods = "POST", .pattern = "/v1/tasks/{id}/cancel", .handler = cancel},

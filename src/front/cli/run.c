@@ -324,7 +324,7 @@ static int start(struct run_cli *c, struct err *err) {
         return rc;
     struct env env;
     struct facet_open how = {0};
-    rc = code_read_env(code.env, &(struct env_scope){.facets_dir = "", .owner = ""}, &env, err);
+    rc = code_read_env(&code, &(struct env_scope){.facets_dir = "", .owner = ""}, &env, err);
     if (rc == 0)
         rc = add_db(c, &env, &how, err);
     env.facet_open = &how;

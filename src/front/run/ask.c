@@ -53,9 +53,9 @@ static json_t *asked_with(const json_t *request) {
     return NULL;
 }
 
-int run_ask_check(const struct run_ask *ask, struct err *err) {
+int run_ask_check(const json_t *body, const struct run_limits *max, struct err *err) {
     struct code code;
-    int rc = code_read(&code, ask->body, &ask->runner->config.limits, err);
+    int rc = code_read(&code, body, max, err);
     if (rc == 0)
         code_finish(&code);
     return rc;
@@ -63,7 +63,7 @@ int run_ask_check(const struct run_ask *ask, struct err *err) {
 
 /* What may be large is in the code then, and goes where it was read. */
 static void drop_taken(json_t *body) {
-    static const char *const keys[] = {"code", "modules", "args", "props"};
+    static const char *const keys[] = {"code", "modules", "args", "props", "env"};
     for (size_t i = 0; i < ARRAY_LEN(keys); i++)
         (void)json_object_del(body, keys[i]);
 }
@@ -78,6 +78,7 @@ int run_ask_read(const char *text, size_t len, const struct run_limits *max,
         json_decref(a.body);
         return rc;
     }
+    a.asked = asked_with(a.body);
     drop_taken(a.body);
     *ret_asked = a;
     return 0;
@@ -86,13 +87,15 @@ int run_ask_read(const char *text, size_t len, const struct run_limits *max,
 void run_asked_finish(struct run_asked *a) {
     code_finish(&a->code);
     json_decref(a->body);
+    json_decref(a->asked);
     *a = (struct run_asked){0};
 }
 
 static struct run *start(const struct run_ask *ask, struct code *code, const struct env *env,
                          struct err *err) {
     _cleanup_(free) char *title = make_title(code);
-    _cleanup_(json) json_t *asked = asked_with(ask->body);
+    _cleanup_(json) json_t *asked =
+        ask->read ? json_incref(ask->read->asked) : asked_with(ask->body);
     _cleanup_(free) char *domain = code->reset ? code_domain(code, ask->owner) : NULL;
     struct run_request q = {.id = ask->id,
                             .owner = ask->owner,
@@ -100,6 +103,7 @@ static struct run *start(const struct run_ask *ask, struct code *code, const str
                             .title = title,
                             .source = code->source.data,
                             .source_len = code->source.len,
+                            .source_hash = code->source_hash,
                             .code = code->main_code,
                             .asked = asked,
                             .spec = code->spec.data,
@@ -122,7 +126,7 @@ static struct run *start_code(const struct run_ask *ask, struct code *code, stru
     _cleanup_(free) char *facets = workers_facets_dir(ask->workers, ask->owner);
     struct env_scope scope = {
         .facets_dir = facets, .owner = ask->owner, .workers = ask->workers, .grants = ask->grants};
-    if (code_read_env(code->env, &scope, &env, err) == 0) {
+    if (code_read_env(code, &scope, &env, err) == 0) {
         env.facet_open = ask->facet_open;
         run = start(ask, code, &env, err);
         env_finish(&env);
@@ -132,8 +136,8 @@ static struct run *start_code(const struct run_ask *ask, struct code *code, stru
 
 struct run *run_ask_start(const struct run_ask *ask, struct err *err) {
     struct code code;
-    if (ask->code)
-        return start_code(ask, ask->code, err);
+    if (ask->read)
+        return start_code(ask, &ask->read->code, err);
     if (code_read(&code, ask->body, &ask->runner->config.limits, err) < 0)
         return NULL;
     struct run *run = start_code(ask, &code, err);

@@ -9,6 +9,7 @@
 struct run_asked {
     json_t *body; /* without the members that the code has taken over */
     struct code code;
+    json_t *asked; /* what the record keeps of it; or NULL */
 };
 
 struct run_ask {
@@ -20,7 +21,7 @@ struct run_ask {
     const char *owner;
     const json_t *grants; /* of the key, or NULL */
     const json_t *body;
-    struct code *code; /* of the body, if it was read already: its spec is taken; or NULL */
+    struct run_asked *read; /* of the body, if it was read already: its spec is taken; or NULL */
     bool stores_events;
     bool untold;
     struct run_callbacks callbacks;
@@ -31,7 +32,7 @@ struct run_ask {
 int run_ask_read(const char *text, size_t len, const struct run_limits *max,
                  struct run_asked *ret_asked, struct err *err);
 void run_asked_finish(struct run_asked *a);
-/* Whether the body describes a program. */
-int run_ask_check(const struct run_ask *ask, struct err *err);
+/* Whether the body describes a program; in any thread. */
+int run_ask_check(const json_t *body, const struct run_limits *max, struct err *err);
 /* As run_start(). */
 struct run *run_ask_start(const struct run_ask *ask, struct err *err);

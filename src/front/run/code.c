@@ -224,11 +224,76 @@ static int check_rest(struct code *c, const json_t *json, struct err *err) {
     c->reset = strcmp(isolation, "reset") == 0;
     if (rc == 0 && !c->reset && strcmp(isolation, "fresh") != 0)
         rc = err_set(err, ERR_BAD_REQUEST, "\"isolation\" must be fresh or reset");
-    c->env = json_object_get(json, "env");
     c->tails = json_object_get(json, "tails");
     if (rc == 0 && c->tails && !json_is_array(c->tails))
         rc = err_set(err, ERR_BAD_REQUEST, "\"tails\" must be a list");
     return rc < 0 ? rc : check_unused(json, err);
+}
+
+static bool is_binding(const json_t *v) {
+    return json_object_get(v, "$facet") || json_object_get(v, "$worker");
+}
+
+/* Where the next plain value goes: behind the last one, if that was plain too. */
+static struct code_env_part *plain_part(struct code *c, struct json_writer *w) {
+    if (c->nenv > 0 && !c->env[c->nenv - 1].name)
+        return &c->env[c->nenv - 1];
+    struct code_env_part *p = &c->env[c->nenv++];
+    buf_init(&p->text, ISOLATE_FRAME_MAX);
+    json_writer_init(w, &p->text);
+    return p;
+}
+
+static int add_env(struct code *c, struct json_writer *w, size_t *bindings, const char *key,
+                   json_t *v, struct err *err) {
+    if (is_binding(v)) {
+        if (++*bindings > ENV_BINDINGS_MAX)
+            return err_set(err, ERR_TOO_LARGE, "\"env\" may hold at most %d facets and workers",
+                           ENV_BINDINGS_MAX);
+        c->env[c->nenv++] = (struct code_env_part){.name = xstrdup(key), .json = json_incref(v)};
+        return 0;
+    }
+    const struct code_env_part *p = plain_part(c, w);
+    json_writer_key(w, key);
+    json_writer_object_begin(w);
+    json_writer_key(w, "json");
+    json_writer_tree(w, v);
+    json_writer_object_end(w);
+    return p->text.full ? err_set(err, ERR_TOO_LARGE, "the values of \"env\" are too large") : 0;
+}
+
+/* What is plain is written here, where a thread may be at work: it may be megabytes. */
+static int write_env(struct code *c, json_t *env, struct err *err) {
+    const char *key;
+    json_t *v;
+    size_t bindings = 0;
+    struct json_writer w = {0};
+    if (!env || json_is_null(env))
+        return 0;
+    if (!json_is_object(env))
+        return err_set(err, ERR_BAD_REQUEST, "\"env\" must be an object");
+    json_object_foreach(env, key, v) {
+        int rc = add_env(c, &w, &bindings, key, v, err);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+static void hash_env(struct code *c) {
+    struct buf b;
+    buf_init(&b, (size_t)2 * ISOLATE_FRAME_MAX);
+    for (size_t i = 0; i < c->nenv; i++) {
+        const struct code_env_part *p = &c->env[i];
+        if (p->name) {
+            json_write_str(&b, p->name, strlen(p->name));
+            (void)json_dump(p->json, &b);
+        }
+        (void)buf_add(&b, p->text.data, p->text.len);
+        (void)buf_add_char(&b, '\n');
+    }
+    programs_hash(b.data, b.len, c->env_hash);
+    buf_finish(&b);
 }
 
 int code_read(struct code *c, const json_t *json, const struct run_limits *max, struct err *err) {
@@ -244,9 +309,16 @@ int code_read(struct code *c, const json_t *json, const struct run_limits *max, 
         rc = write_spec(c, json, err);
     if (rc == 0)
         rc = check_rest(c, json, err);
-    if (rc < 0)
+    if (rc == 0)
+        rc = write_env(c, json_object_get(json, "env"), err);
+    if (rc < 0) {
         code_finish(c);
-    return rc;
+        return rc;
+    }
+    programs_hash(c->source.data, c->source.len, c->source_hash);
+    if (c->id || c->reset)
+        hash_env(c);
+    return 0;
 }
 
 void code_finish(struct code *c) {
@@ -254,16 +326,19 @@ void code_finish(struct code *c) {
     buf_finish(&c->spec);
     free(c->main_code);
     c->main_code = NULL;
+    for (size_t i = 0; i < c->nenv; i++) {
+        buf_finish(&c->env[i].text);
+        free(c->env[i].name);
+        json_decref(c->env[i].json);
+    }
+    c->nenv = 0;
 }
 
 char *code_domain(const struct code *c, const char *owner) {
-    struct buf b;
-    buf_init(&b, (size_t)8 << 20);
-    (void)buf_add_str(&b, owner);
-    (void)buf_add_char(&b, '\n');
-    if (c->env)
-        (void)json_dump(c->env, &b);
-    return buf_steal(&b, NULL);
+    char hex[2 * PROGRAM_HASH_SIZE + 1];
+    for (size_t i = 0; i < PROGRAM_HASH_SIZE; i++)
+        (void)snprintf(hex + 2 * i, 3, "%02x", c->env_hash[i]);
+    return xasprintf("%s\n%s", owner, hex);
 }
 
 /* --- env --- */
@@ -351,34 +426,25 @@ static int read_worker(struct env_item *item, const json_t *v, const struct env_
                            json_object_get(v, "props"), &item->fd, err);
 }
 
-int code_read_env(const json_t *env, const struct env_scope *scope, struct env *ret_env,
+int code_read_env(const struct code *c, const struct env_scope *scope, struct env *ret_env,
                   struct err *err) {
     *ret_env = (struct env){0};
-    if (!env || json_is_null(env))
+    if (c->nenv == 0)
         return 0;
-    if (!json_is_object(env))
-        return err_set(err, ERR_BAD_REQUEST, "\"env\" must be an object");
-    ret_env->items = xcalloc(json_object_size(env), sizeof(*ret_env->items));
-    const char *key;
-    json_t *v;
+    ret_env->items = xcalloc(c->nenv, sizeof(*ret_env->items));
     int rc = 0;
-    size_t bindings = 0;
-    json_object_foreach((json_t *)env, key, v) {
+    for (size_t i = 0; rc == 0 && i < c->nenv; i++) {
+        const struct code_env_part *p = &c->env[i];
         struct env_item *item = &ret_env->items[ret_env->n++];
-        *item = (struct env_item){.name = xstrdup(key), .fd = -1};
-        bool facet = json_object_get(v, "$facet") != NULL;
-        bool worker = json_object_get(v, "$worker") != NULL;
-        if ((facet || worker) && ++bindings > ENV_BINDINGS_MAX)
-            rc = err_set(err, ERR_TOO_LARGE, "\"env\" may hold at most %d facets and workers",
-                         ENV_BINDINGS_MAX);
-        else if (facet)
-            rc = read_facet(item, v, scope, err);
-        else if (worker)
-            rc = read_worker(item, v, scope, err);
-        else
-            item->json = json_incref(v);
-        if (rc < 0)
-            break;
+        *item = (struct env_item){.name = p->name ? xstrdup(p->name) : NULL, .fd = -1};
+        if (!p->name) {
+            item->kind = ENV_TEXT;
+            item->text = &p->text;
+        } else if (json_object_get(p->json, "$facet")) {
+            rc = read_facet(item, p->json, scope, err);
+        } else {
+            rc = read_worker(item, p->json, scope, err);
+        }
     }
     if (rc < 0)
         env_finish(ret_env);

@@ -480,7 +480,10 @@ static bool admit(struct compiler_ticket *t) {
 struct compiler_ticket *compiler_compile(struct compiler *c, const struct compiler_request *request,
                                          struct program **ret_program) {
     unsigned char hash[PROGRAM_HASH_SIZE];
-    programs_hash(request->source, request->source_len, hash);
+    if (request->hash)
+        memcpy(hash, request->hash, sizeof(hash));
+    else
+        programs_hash(request->source, request->source_len, hash);
     struct program *hit = programs_get(c->cache, hash);
     if (hit) {
         c->stats.hits++;

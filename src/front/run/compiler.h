@@ -40,7 +40,8 @@ struct compiler_options {
 struct compiler_request {
     const char *source; /* the JSON text of src/wire/compile.h; borrowed during the call */
     size_t source_len;
-    const char *owner; /* whose turn it takes: a key's id; borrowed during the call */
+    const unsigned char *hash; /* programs_hash() of it, if that is known; or NULL */
+    const char *owner;         /* whose turn it takes: a key's id; borrowed during the call */
     compiler_done done;
     void *ctx;
 };

@@ -635,6 +635,10 @@ static int start_bindings(struct guest *g, const struct env *env, struct err *er
     json_writer_object_begin(&w);
     for (size_t i = 0; i < env->n; i++) {
         struct env_item *item = &env->items[i];
+        if (item->kind == ENV_TEXT) {
+            json_writer_raw(&w, item->text->data, item->text->len);
+            continue;
+        }
         json_writer_key(&w, item->name);
         json_writer_object_begin(&w);
         if (item->kind == ENV_JSON) {
@@ -732,6 +736,7 @@ void guest_load(struct guest *g, const struct guest_spec *spec) {
     g->granting = 1; /* keeps it from starting before all is asked for */
     g->compile = compiler_compile(g->runner->compiler,
                                   &(struct compiler_request){.source = spec->source,
+                                                             .hash = spec->source_hash,
                                                              .source_len = spec->source_len,
                                                              .owner = g->owner,
                                                              .done = on_compiled,

@@ -44,6 +44,7 @@ struct guest_callbacks {
 struct guest_spec {
     const char *source; /* the compile request: JSON text */
     size_t source_len;
+    const unsigned char *source_hash; /* if it is known; or NULL */
     const struct env
         *env; /* borrowed until the guest has started; facets and descriptors are taken */
     struct run_limits limits;

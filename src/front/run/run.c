@@ -336,6 +336,7 @@ struct run *run_start_warm(struct runner *r, struct jobs *jobs, const struct run
     struct guest_request call = call_of(run, q);
     struct guest_spec spec = {.source = q->source,
                               .source_len = q->source_len,
+                              .source_hash = q->source_hash,
                               .env = q->env,
                               .limits = q->limits,
                               .warm = ret_guest != NULL,

@@ -23,7 +23,8 @@ struct run_request {
     const char *title;
     const char *source; /* compile request */
     size_t source_len;
-    const char *code; /* what the record shows as the code; may be NULL */
+    const unsigned char *source_hash; /* if it is known; or NULL */
+    const char *code;                 /* what the record shows as the code; may be NULL */
     const json_t
         *asked;       /* what it was asked with besides, for whoever runs it again; may be NULL */
     const char *spec; /* JSON of the call; see guest.h */

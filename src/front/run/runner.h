@@ -79,14 +79,15 @@ void runner_stop(struct runner *r, void (*on_stopped)(void *ctx), void *ctx);
 
 /* --- the environment of a program: what its `env` holds --- */
 
-enum env_kind { ENV_JSON, ENV_FACET, ENV_WORKER };
+enum env_kind { ENV_JSON, ENV_TEXT, ENV_FACET, ENV_WORKER };
 
 #define ENV_BINDINGS_MAX 8 /* values that are capabilities: descriptors of one message */
 
 struct env_item {
-    char *name;
+    char *name; /* NULL for ENV_TEXT */
     enum env_kind kind;
-    json_t *json; /* ENV_JSON: the value; ENV_WORKER: {"$worker",...} as it was given */
+    json_t *json;                        /* ENV_JSON: the value */
+    const struct buf *text;              /* ENV_TEXT: members as the isolate gets them; borrowed */
     const struct facet_open *facet_open; /* ENV_FACET: NULL takes the env's; borrowed */
     char *facet_dir;                     /* ENV_FACET */
     char **methods;                      /* NULL-terminated, or NULL for all */

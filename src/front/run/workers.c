@@ -4,10 +4,13 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/path.h"
 #include "front/digest.h"
+#include "front/http/request.h"
+#include "front/intake.h"
 #include "front/share.h"
 #include "loop/channel.h"
 #include "wire/isolate.h"
@@ -249,12 +252,10 @@ void workers_destroy(struct workers *w) {
 }
 
 static void hash_code(const struct code *c, unsigned char hash[SHA256_DIGEST_LENGTH]) {
-    _cleanup_(buf) struct buf b;
-    buf_init(&b, c->source.len + ((size_t)8 << 20));
-    (void)buf_add(&b, c->source.data, c->source.len);
-    if (c->env)
-        (void)json_dump(c->env, &b);
-    digest_sha256(b.data, b.len, hash);
+    unsigned char both[2 * PROGRAM_HASH_SIZE];
+    memcpy(both, c->source_hash, PROGRAM_HASH_SIZE);
+    memcpy(both + PROGRAM_HASH_SIZE, c->env_hash, PROGRAM_HASH_SIZE);
+    digest_sha256(both, sizeof(both), hash);
 }
 
 struct run *workers_run(struct workers *w, const char *owner, const struct code *code,
@@ -287,33 +288,52 @@ static void make_label(const char *owner, const char *id, char label[64]) {
         (void)snprintf(label, 64, "%s", id);
 }
 
-static int read_env(struct workers *w, const char *owner, const json_t *env, struct env *ret_env,
+static int read_env(struct workers *w, const char *owner, const struct code *c, struct env *ret_env,
                     struct err *err) {
     _cleanup_(free) char *dir = workers_facets_dir(w, owner);
-    int rc = code_read_env(
-        env, &(struct env_scope){.facets_dir = dir, .owner = owner, .workers = w}, ret_env, err);
+    int rc = code_read_env(c, &(struct env_scope){.facets_dir = dir, .owner = owner, .workers = w},
+                           ret_env, err);
     if (rc == 0)
         ret_env->facet_open = w->opt.facet_open;
     return rc;
 }
 
-int workers_make(struct workers *w, const char *owner, const char *id, const json_t *json,
+int worker_ask_read(const char *text, size_t len, const struct run_limits *max,
+                    struct worker_asked *ret_asked, struct err *err) {
+    struct worker_asked a = {0};
+    _cleanup_(json) json_t *body = NULL;
+    int rc = http_read_json(text, len, &body, err);
+    if (rc == 0)
+        rc = code_read(&a.code, body, max, err);
+    if (rc < 0)
+        return rc;
+    a.code.id = a.code.title = NULL; /* the body's, which goes */
+    a.code.tails = NULL;
+    a.tails = json_incref(json_object_get(body, "tails"));
+    a.text = json_dumps(body, JSON_COMPACT);
+    a.public = json_is_true(json_object_get(body, "public"));
+    *ret_asked = a;
+    return 0;
+}
+
+void worker_asked_finish(struct worker_asked *a) {
+    code_finish(&a->code);
+    json_decref(a->tails);
+    free(a->text);
+    *a = (struct worker_asked){0};
+}
+
+int workers_make(struct workers *w, const char *owner, const char *id, struct worker_asked *asked,
                  struct ledger_worker *ret_worker, struct err *err) {
-    struct code c;
     struct env env;
     if (!code_is_worker_id(id))
         return err_set(err, ERR_BAD_REQUEST,
                        "a worker's id must have 1 to 40 characters of a-z, 0-9 and \"-\"");
-    int rc = code_read(&c, json, &w->opt.runner->config.limits, err);
-    if (rc < 0)
-        return rc;
-    rc = read_env(w, owner, c.env, &env, err);
-    code_finish(&c);
+    int rc = read_env(w, owner, &asked->code, &env, err);
     if (rc < 0)
         return rc;
     env_finish(&env);
-    struct ledger_worker out = {.public = json_is_true(json_object_get(json, "public")),
-                                .code = json_dumps(json, JSON_COMPACT)};
+    struct ledger_worker out = {.public = asked->public, .code = steal_ptr(&asked->text)};
     (void)snprintf(out.owner, sizeof(out.owner), "%s", owner);
     (void)snprintf(out.id, sizeof(out.id), "%s", id);
     make_label(owner, id, out.label);
@@ -324,13 +344,9 @@ int workers_make(struct workers *w, const char *owner, const char *id, const jso
 json_t *workers_describe(struct workers *w, const struct ledger_worker *worker) {
     char time[CLOCK_RFC3339_SIZE];
     const struct worker *k = find(w, worker->owner, worker->id, true);
-    json_t *j = json_pack("{s:s,s:s,s:s,s:b,s:b}", "id", worker->id, "host", worker->label,
-                          "updated_at", clock_rfc3339(worker->updated_ms, time), "warm",
-                          k && k->guest != NULL, "public", worker->public);
-    json_t *code = worker->code ? json_loads(worker->code, 0, NULL) : NULL;
-    if (code)
-        (void)json_object_set_new(j, "code", code);
-    return j;
+    return json_pack("{s:s,s:s,s:s,s:b,s:b}", "id", worker->id, "host", worker->label, "updated_at",
+                     clock_rfc3339(worker->updated_ms, time), "warm", k && k->guest != NULL,
+                     "public", worker->public);
 }
 
 int workers_list(struct workers *w, const char *owner, json_t **ret_json, struct err *err) {
@@ -353,42 +369,102 @@ static void hash_version(const struct ledger_worker *v, unsigned char hash[PROGR
     programs_hash(name, (size_t)n, hash);
 }
 
-static int read_code(struct workers *w, const char *owner, const json_t *json, struct code *c,
-                     struct env *env, struct err *err) {
-    int rc = code_read(c, json, &w->opt.runner->config.limits, err);
-    if (rc < 0)
-        return rc;
-    rc = read_env(w, owner, c->env, env, err);
-    if (rc < 0)
-        code_finish(c);
-    return rc;
+/* A code that is read for whoever awaits it then. */
+struct code_load {
+    struct workers *workers;
+    struct ledger_worker of; /* its names and version only */
+    struct run_limits limits;
+    char *text;
+    size_t len;
+    json_t *json;
+    struct code code;
+    int rc;
+    struct err err;
+};
+
+/* In any thread. */
+static void read_load(void *ctx) {
+    struct code_load *l = ctx;
+    l->rc = json_parse(l->text, l->len, "the worker", &l->json, &l->err);
+    if (l->rc == 0)
+        l->rc = code_read(&l->code, l->json, &l->limits, &l->err);
+}
+
+static void free_load(void *ctx) {
+    struct code_load *l = ctx;
+    code_finish(&l->code);
+    json_decref(l->json);
+    free(l->text);
+    free(l);
 }
 
 /* Gives the guest what it awaits. */
-static void load(struct worker *k, const char *text, size_t len, int64_t version) {
-    struct err err;
-    struct code c;
+static void give_code(struct worker *k, const struct code_load *l) {
+    struct err err = l->err;
     struct env env;
-    _cleanup_(json) json_t *json = NULL;
-    int rc = json_parse(text, len, "the worker", &json, &err);
+    int rc = l->rc;
     if (rc == 0)
-        rc = read_code(k->workers, k->owner, json, &c, &env, &err);
+        rc = read_env(k->workers, k->owner, &l->code, &env, &err);
     if (rc < 0) {
         guest_refuse(k->guest, &err);
         return;
     }
     if (guest_awaits(k->guest)) { /* it may have been deleted just now */
-        k->version = version;
-        guest_load(k->guest, &(struct guest_spec){.source = c.source.data,
-                                                  .source_len = c.source.len,
+        k->version = l->of.version;
+        guest_load(k->guest, &(struct guest_spec){.source = l->code.source.data,
+                                                  .source_len = l->code.source.len,
+                                                  .source_hash = l->code.source_hash,
                                                   .env = &env,
-                                                  .limits = c.limits});
+                                                  .limits = l->code.limits});
     }
     env_finish(&env);
-    code_finish(&c);
 }
 
 static int ask_code(struct workers *w, const struct ledger_worker *of, struct err *err);
+
+/* Something newer may have been put while it was read. */
+static void on_load_read(void *ctx) {
+    struct code_load *l = ctx;
+    struct workers *w = l->workers;
+    struct worker *k = find(w, l->of.owner, l->of.id, true);
+    struct ledger_worker now;
+    struct err err;
+    if (k && k->guest && guest_awaits(k->guest)) {
+        if (roster_find(w->roster, l->of.owner, l->of.id, &now, &err) < 0 ||
+            now.version <= l->of.version)
+            give_code(k, l);
+        else if (ask_code(w, &now, &err) < 0)
+            guest_refuse(k->guest, &err);
+    }
+    intake_dispose(w->opt.intake, free_load, l);
+}
+
+static void load(struct worker *k, const char *text, size_t len, int64_t version) {
+    struct workers *w = k->workers;
+    struct code_load *l = xcalloc(1, sizeof(*l));
+    *l = (struct code_load){.workers = w,
+                            .of = {.version = version},
+                            .limits = w->opt.runner->config.limits,
+                            .text = xstrndup(text, len),
+                            .len = len};
+    (void)snprintf(l->of.owner, sizeof(l->of.owner), "%s", k->owner);
+    (void)snprintf(l->of.id, sizeof(l->of.id), "%s", k->id);
+    if (w->opt.intake && len > LIMIT_READ_AT_ONCE_BYTES) {
+        (void)intake_start(w->opt.intake,
+                           &(struct intake_ask){.owner = k->owner,
+                                                .bytes = len,
+                                                .waits = true, /* CODE_ASKS_MAX, and one a guest */
+                                                .work = read_load,
+                                                .on_done = on_load_read,
+                                                .free = free_load,
+                                                .ctx = l},
+                           NULL);
+        return;
+    }
+    read_load(l);
+    give_code(k, l);
+    free_load(l);
+}
 
 /* Something newer was put since it was asked. */
 static bool is_behind(const struct worker_ask *a, const struct ledger_worker *got,
@@ -737,7 +813,7 @@ int workers_connect(struct workers *w, const char *owner, const char *id, const 
     p->owner = xstrdup(owner);
     p->id = xstrdup(id);
     p->entrypoint = entrypoint ? xstrdup(entrypoint) : NULL;
-    p->props = props ? json_deep_copy(props) : NULL;
+    p->props = json_incref((json_t *)(uintptr_t)props);
     rc = channel_create(w->opt.runner->loop, pair[0],
                         &(struct channel_options){.max_frame_bytes = PEER_FRAME_MAX,
                                                   .max_queue_bytes = (size_t)4 * PEER_FRAME_MAX,

@@ -18,6 +18,8 @@ struct workers_options {
     struct ledger *ledger;
     struct jobs *jobs;
     const char *data_dir;
+    struct intake
+        *intake; /* where large programs are read; ended before these. NULL: on the loop */
 };
 
 int workers_create(const struct workers_options *options, struct workers **ret_workers,
@@ -32,11 +34,22 @@ char *workers_facets_dir(const struct workers *w, const char *owner);
 struct run *workers_run(struct workers *w, const char *owner, const struct code *code,
                         const struct run_request *request, struct err *err);
 
-/* What is to be put in the ledger (LEDGER_WORKER_PUT) for the WorkerCode, if it is fine. The caller
- * finishes it. */
-int workers_make(struct workers *w, const char *owner, const char *id, const json_t *json,
+/* The body of a PUT that was read. */
+struct worker_asked {
+    json_t *tails; /* or NULL */
+    char *text;    /* of the WorkerCode, as it is kept */
+    bool public;
+    struct code code;
+};
+/* Reads the text of a body; in any thread. */
+int worker_ask_read(const char *text, size_t len, const struct run_limits *max,
+                    struct worker_asked *ret_asked, struct err *err);
+void worker_asked_finish(struct worker_asked *a);
+/* What is to be put in the ledger (LEDGER_WORKER_PUT) for it, if it is fine. Takes the text; the
+ * caller finishes it. */
+int workers_make(struct workers *w, const char *owner, const char *id, struct worker_asked *asked,
                  struct ledger_worker *ret_worker, struct err *err);
-/* What clients see of one: with its code, if that is there. */
+/* What clients see of one, besides its code. */
 json_t *workers_describe(struct workers *w, const struct ledger_worker *worker);
 int workers_list(struct workers *w, const char *owner, json_t **ret_json, struct err *err);
 

@@ -155,6 +155,14 @@ static void end(struct held *h, const struct desk_end *e) {
     tell(h);
 }
 
+struct desk_end desk_end_of(const struct err *err) {
+    return (struct desk_end){.state = TASK_FAILED,
+                             .fault = err_is_fault(err->code),
+                             .uncounted = err->code == ERR_RATE,
+                             .error_code = err_name(err->code),
+                             .error_message = err->message};
+}
+
 void desk_ended(struct desk *d, const char *task, int64_t attempt, const struct desk_end *e) {
     struct held *h = find(d, task, attempt);
     if (!h || h->state == HELD_ENDED)
@@ -225,11 +233,8 @@ static void take(struct desk *d, const struct ledger_task *t, int64_t lease_ms) 
     d->nheld++;
     if (d->opt.start(d->opt.ctx, t, &err) == 0)
         return;
-    end(h, &(struct desk_end){.state = TASK_FAILED,
-                              .fault = err_is_fault(err.code),
-                              .uncounted = err.code == ERR_RATE,
-                              .error_code = err_name(err.code),
-                              .error_message = err.message});
+    struct desk_end e = desk_end_of(&err);
+    end(h, &e);
 }
 
 static void on_claimed(void *ctx, const struct ledger_answer *a) {

@@ -57,6 +57,8 @@ void desk_tick(struct desk *d);
 void desk_hint(struct desk *d);
 /* It was asked to end: the ledger's word would come with the next renewal. */
 void desk_cancel(struct desk *d, const char *task);
+/* How one ends that could not be begun. Its texts are those of err. */
+struct desk_end desk_end_of(const struct err *err);
 void desk_ended(struct desk *d, const char *task, int64_t attempt, const struct desk_end *end);
 /* Nothing is claimed any more. What is stopped from now on, other than by its owner, is to be tried
  * again. */

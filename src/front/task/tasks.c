@@ -3,9 +3,12 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "front/intake.h"
 #include "front/job/job.h"
+#include "front/run/runner.h"
 #include "front/task/desk.h"
 #include "front/task/hooks.h"
 #include "front/task/types.h"
@@ -23,6 +26,20 @@ struct work {
     char run[ID_SIZE];
     int64_t attempt;
     struct job_watch *watch;
+    struct body_load *load; /* its body is being read, and there is no job yet */
+    bool stopped;           /* it is to end as soon as it was */
+};
+
+/* What a job is begun with: a body that was read. */
+struct body_load {
+    struct work *work; /* NULL: nobody waits for it */
+    const struct task_type *type;
+    struct ledger_task task; /* its names and its body only */
+    struct run_limits limits;
+    json_t *json; /* of types that have no load() */
+    void *loaded;
+    int rc;
+    struct err err;
 };
 
 struct tasks {
@@ -74,6 +91,8 @@ static void free_work(struct work *k) {
     while (*at != k)
         at = &(*at)->next;
     *at = k->next;
+    if (k->load)
+        k->load->work = NULL;
     job_unwatch(k->watch);
     free(k);
 }
@@ -109,65 +128,160 @@ static int identify(struct keyring *keys, const char *owner, struct identity *wh
     return key_identity(keys, owner, who, err);
 }
 
-static int begin_job(const struct tasks_options *o, const struct ledger_task *task,
-                     struct err *err) {
+/* In any thread. */
+static void read_load(void *ctx) {
+    struct body_load *l = ctx;
+    const char *text = l->task.body;
+    l->rc = l->type->load ? l->type->load(text, strlen(text), &l->limits, &l->loaded, &l->err)
+                          : json_parse(text, strlen(text), "the task", &l->json, &l->err);
+}
+
+static void free_load(void *ctx) {
+    struct body_load *l = ctx;
+    if (l->loaded)
+        l->type->unload(l->loaded);
+    json_decref(l->json);
+    free(l->task.body);
+    free(l);
+}
+
+static struct body_load *make_load(const struct tasks *t, const struct task_type *type,
+                                   const struct ledger_task *task) {
+    struct body_load *l = xcalloc(1, sizeof(*l));
+    *l = (struct body_load){.type = type, .limits = t->opt.rooms.runner->config.limits};
+    memcpy(l->task.id, task->id, sizeof(l->task.id));
+    memcpy(l->task.run, task->run, sizeof(l->task.run));
+    memcpy(l->task.owner, task->owner, sizeof(l->task.owner));
+    l->task.body = xstrdup(task->body);
+    return l;
+}
+
+static int begin_job(const struct tasks_options *o, const struct body_load *l, struct err *err) {
+    const struct ledger_task *task = &l->task;
     struct identity who;
-    _cleanup_(json) json_t *body = NULL;
-    const struct task_type *type = task_type_find(task->type, err);
-    if (!type)
-        return -(int)err->code;
     int rc = identify(o->keys, task->owner, &who, err);
-    if (rc == 0)
-        rc = json_parse(task->body, strlen(task->body), "the task", &body, err);
-    if (rc < 0)
-        return rc;
+    if (rc == 0 && l->rc < 0)
+        *err = l->err;
+    if (rc < 0 || l->rc < 0)
+        return -(int)err->code;
     _cleanup_(json) json_t *grants = sandbox_grants(&who);
     jobs_expect(o->rooms.jobs, task->run);
-    rc = type->start(
+    rc = l->type->start(
         &o->rooms,
         &(struct task_start){.run = task->run,
                              .owner = task->owner,
                              .scope = {.all = who.scope == KEY_SCOPE_ADMIN, .owner = task->owner},
                              .grants = grants,
-                             .body = body},
+                             .body = l->json,
+                             .loaded = l->loaded},
         err);
     jobs_expect(o->rooms.jobs, NULL);
     return rc;
 }
 
+/* Begins the job, and frees the work if there is none. */
+static int begin_work(struct work *k, const struct body_load *l, struct err *err) {
+    struct jobs *jobs = k->tasks->opt.rooms.jobs;
+    int rc = begin_job(&k->tasks->opt, l, err);
+    if (rc == 0)
+        rc = job_watch(jobs, k->run, on_job_end, k, &k->watch, err);
+    if (rc < 0)
+        free_work(k);
+    return rc;
+}
+
+/* --- large bodies, which are read beside the loop --- */
+
+static void end_unbegun(struct work *k) {
+    struct tasks *t = k->tasks;
+    char task[ID_SIZE];
+    memcpy(task, k->task, sizeof(task));
+    desk_ended(t->desk, k->task, k->attempt, &(struct desk_end){.state = TASK_CANCELLED});
+    free_work(k);
+    tell(t, task);
+}
+
+static void on_load_read(void *ctx) {
+    struct body_load *l = ctx;
+    struct work *k = l->work;
+    struct tasks *t = k->tasks;
+    int64_t attempt = k->attempt;
+    struct err err;
+    k->load = NULL;
+    if (k->stopped) {
+        end_unbegun(k);
+    } else if (begin_work(k, l, &err) < 0) {
+        struct desk_end e = desk_end_of(&err);
+        desk_ended(t->desk, l->task.id, attempt, &e);
+        tell(t, l->task.id);
+    }
+    intake_dispose(t->opt.intake, free_load, l);
+}
+
+/* The server ends. */
+static void drop_load(void *ctx) {
+    struct body_load *l = ctx;
+    if (l->work)
+        end_unbegun(l->work);
+    free_load(l);
+}
+
+static void read_apart(struct work *k, struct body_load *l) {
+    l->work = k;
+    k->load = l;
+    (void)intake_start(k->tasks->opt.intake,
+                       &(struct intake_ask){.owner = l->task.owner,
+                                            .bytes = strlen(l->task.body),
+                                            .waits = true, /* for the desk has so many places */
+                                            .work = read_load,
+                                            .on_done = on_load_read,
+                                            .free = drop_load,
+                                            .ctx = l},
+                       NULL);
+}
+
 static int start(void *ctx, const struct ledger_task *task, struct err *err) {
     struct tasks *t = ctx;
-    int rc = begin_job(&t->opt, task, err);
-    if (rc < 0)
-        return rc;
+    const struct task_type *type = task_type_find(task->type, err);
+    if (!type)
+        return -(int)err->code;
     struct work *k = xcalloc(1, sizeof(*k));
     *k = (struct work){.next = t->works, .tasks = t, .attempt = task->attempt};
     memcpy(k->task, task->id, sizeof(k->task));
     memcpy(k->run, task->run, sizeof(k->run));
     t->works = k;
-    rc = job_watch(t->opt.rooms.jobs, k->run, on_job_end, k, &k->watch, err);
-    if (rc < 0)
-        free_work(k);
+    struct body_load *l = make_load(t, type, task);
+    int rc = 0;
+    if (t->opt.intake && strlen(task->body) > LIMIT_READ_AT_ONCE_BYTES) {
+        read_apart(k, l);
+    } else {
+        read_load(l);
+        rc = begin_work(k, l, err);
+        free_load(l);
+    }
     tell(t, task->id);
     return rc;
 }
 
-static void cancel(const struct work *k) {
+static void cancel(struct work *k) {
     struct err err;
-    if (job_cancel(k->tasks->opt.rooms.jobs, k->run, (struct store_scope){.all = true}, &err) < 0 &&
-        err.code != ERR_CONFLICT)
+    if (k->load)
+        k->stopped = true;
+    else if (job_cancel(k->tasks->opt.rooms.jobs, k->run, (struct store_scope){.all = true}, &err) <
+                 0 &&
+             err.code != ERR_CONFLICT)
         log_warn("task.stop", "task", k->task, "error", err.message);
 }
 
 static void stop(void *ctx, const char *task, int64_t attempt) {
     const struct tasks *t = ctx;
-    for (const struct work *k = t->works; k; k = k->next)
+    for (struct work *k = t->works; k; k = k->next)
         if (k->attempt == attempt && strcmp(k->task, task) == 0)
             cancel(k);
 }
 
 void tasks_end_jobs(struct tasks *t) {
-    for (const struct work *k = t->works; k; k = k->next)
+    for (struct work *k = t->works; k; k = k->next)
         cancel(k);
 }
 

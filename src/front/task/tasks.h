@@ -15,6 +15,7 @@ struct tasks_options {
     struct keyring *keys;
     const struct task_settings *settings; /* borrowed */
     struct task_rooms rooms;
+    struct intake *intake; /* where large bodies are read; ended before these. NULL: on the loop */
 };
 
 struct tasks *tasks_create(const struct tasks_options *options);

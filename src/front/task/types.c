@@ -1,38 +1,53 @@
 #include "front/task/types.h"
 
 #include "base/cleanup.h"
+#include "base/mem.h"
 #include "front/code/code.h"
 #include "front/code/task.h"
 #include "front/execute/execute.h"
 #include "front/run/ask.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* --- run: a program in an isolate --- */
 
-static struct run_ask ask_of(const struct task_rooms *r, const json_t *body) {
-    return (struct run_ask){.runner = r->runner,
-                            .jobs = r->jobs,
-                            .workers = r->workers,
-                            .facet_open = r->facet_open,
-                            .owner = "",
-                            .body = body,
-                            .stores_events = true};
-}
-
 static int run_check(const struct task_rooms *r, const json_t *body, struct err *err) {
-    struct run_ask ask = ask_of(r, body);
+    (void)r;
     if (json_object_get(body, "tails"))
         return err_set(err, ERR_BAD_REQUEST, "a task has no \"tails\": give it a \"webhook\"");
-    return run_ask_check(&ask, err);
+    return 0;
+}
+
+static int run_load(const char *text, size_t len, const struct run_limits *max, void **ret,
+                    struct err *err) {
+    struct run_asked asked;
+    int rc = run_ask_read(text, len, max, &asked, err);
+    if (rc < 0)
+        return rc;
+    *ret = xmalloc(sizeof(asked));
+    memcpy(*ret, &asked, sizeof(asked));
+    return 0;
+}
+
+static void run_unload(void *loaded) {
+    run_asked_finish(loaded);
+    free(loaded);
 }
 
 static int run_start_task(const struct task_rooms *r, const struct task_start *how,
                           struct err *err) {
-    struct run_ask ask = ask_of(r, how->body);
-    ask.id = how->run;
-    ask.owner = how->owner;
-    ask.grants = how->grants;
+    struct run_asked *asked = how->loaded;
+    struct run_ask ask = {.runner = r->runner,
+                          .jobs = r->jobs,
+                          .workers = r->workers,
+                          .facet_open = r->facet_open,
+                          .id = how->run,
+                          .owner = how->owner,
+                          .grants = how->grants,
+                          .body = asked->body,
+                          .read = asked,
+                          .stores_events = true};
     return run_ask_start(&ask, err) ? 0 : -(int)err->code;
 }
 
@@ -100,9 +115,16 @@ static int sdk_start_task(const struct task_rooms *r, const struct task_start *h
 }
 
 static const struct task_type types[] = {
-    {"run", run_check, run_start_task},          {"code", check_code, code_start_task},
-    {"execute", execute_check, execute_start},   {"execute/sdk", sdk_check, sdk_start_task},
-    {"claude-code", claude_check, claude_start},
+    {.name = "run",
+     .read = run_ask_check,
+     .check = run_check,
+     .load = run_load,
+     .unload = run_unload,
+     .start = run_start_task},
+    {.name = "code", .check = check_code, .start = code_start_task},
+    {.name = "execute", .check = execute_check, .start = execute_start},
+    {.name = "execute/sdk", .check = sdk_check, .start = sdk_start_task},
+    {.name = "claude-code", .check = claude_check, .start = claude_start},
 };
 
 const struct task_type *task_type_find(const char *name, struct err *err) {

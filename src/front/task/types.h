@@ -23,17 +23,28 @@ struct task_rooms {
     struct executes *executes;
 };
 
+struct run_limits;
+
 struct task_start {
     const char *run;   /* the id of the job: jobs_expect() has it, for those who do not ask */
     const char *owner; /* whose key it is */
     struct store_scope scope;
     const json_t *grants;
-    const json_t *body;
+    const json_t *body; /* of a type that has no load() */
+    void *loaded;       /* of one that has: borrowed */
 };
 
+/* Those with a part that may take long, for large bodies, have it in functions that are called in
+ * any thread. */
 struct task_type {
     const char *name;
+    int (*read)(const json_t *body, const struct run_limits *max, struct err *err); /* or NULL */
+    /* What read() did not check. */
     int (*check)(const struct task_rooms *r, const json_t *body, struct err *err);
+    /* What start() needs of the text of a body; NULL: it as JSON. */
+    int (*load)(const char *text, size_t len, const struct run_limits *max, void **ret,
+                struct err *err);
+    void (*unload)(void *loaded);
     /* Has begun a job when it returns 0. */
     int (*start)(const struct task_rooms *r, const struct task_start *how, struct err *err);
 };
