@@ -27,6 +27,14 @@ int gather_begin(const void *plan, size_t len, bool scouts, struct err *err) {
 void gather_end(void) {
 }
 
+bool gather_seal(void) {
+    return false;
+}
+
+bool gather_is_sealed(void) {
+    return false;
+}
+
 int gather_scout(gather_rehearse rehearse, void *ctx, struct buf *plan, struct err *err) {
     (void)rehearse;
     (void)ctx;
@@ -75,6 +83,7 @@ struct plan {
 static struct {
     bool on;
     bool naming;
+    bool sealed;
     uint32_t made[GATHERED_MAX + 1]; /* so far, of each size */
     uint16_t next[GATHERED_MAX + 1]; /* where the plan goes on for that size */
     struct plan plan;
@@ -230,6 +239,7 @@ static void *noted(void *p, uint32_t it, size_t n) {
 }
 
 void *malloc(size_t size) {
+    heap.sealed = false;
     uint32_t it = name(size);
     void *p = planned(it, size);
     return p ? p : noted(__libc_malloc(size), it, size);
@@ -237,6 +247,7 @@ void *malloc(size_t size) {
 
 void *calloc(size_t nmemb, size_t size) {
     size_t all;
+    heap.sealed = false;
     if (__builtin_mul_overflow(nmemb, size, &all))
         return __libc_calloc(nmemb, size);
     uint32_t it = name(all);
@@ -245,6 +256,7 @@ void *calloc(size_t nmemb, size_t size) {
 }
 
 void free(void *ptr) {
+    heap.sealed = false;
     if (is_block(ptr)) {
         drop_block(ptr);
     } else if (!is_gathered(ptr)) {
@@ -274,6 +286,7 @@ static void *move(void *p, void *to, size_t n) {
 enum { MOVED_MIN = 64 << 10 };
 
 void *realloc(void *ptr, size_t size) {
+    heap.sealed = false;
     if (size >= MOVED_MIN)
         reset_remapped();
     uint32_t it = name(size);
@@ -286,6 +299,7 @@ void *realloc(void *ptr, size_t size) {
 }
 
 void *aligned_alloc(size_t alignment, size_t size) {
+    heap.sealed = false;
     if (alignment == BLOCK_SIZE && size == BLOCK_SIZE && heap.on)
         return take_block();
     return noted(__libc_memalign(alignment, size), 0, size);
@@ -362,6 +376,15 @@ void gather_end(void) {
     heap.naming = false;
     if (heap.on)
         fill_holes();
+}
+
+bool gather_seal(void) {
+    heap.sealed = true;
+    return true;
+}
+
+bool gather_is_sealed(void) {
+    return heap.sealed;
 }
 
 /* Pages are closed, and opened for one instruction at each write to them: that tells of every

@@ -14,6 +14,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,6 +26,11 @@ enum { GATHER_PLAN_MAX = 4096 }; /* names */
 int gather_begin(const void *plan, size_t len, bool scouts, struct err *err);
 /* The engine is up: what is allocated from now on is the isolates'. */
 void gather_end(void);
+
+/* Nothing is allocated or freed from here on: gather_is_sealed() until something is. False in a
+ * build that could not tell. */
+bool gather_seal(void);
+bool gather_is_sealed(void);
 
 /* In a scout: rehearse(ctx, program) runs a program in a child that calls gather_watch() before and
  * gather_note() after it. Appends the plan, and forgets what was noted. */

@@ -8,12 +8,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
+#ifndef SYS_process_madvise
+#define SYS_process_madvise 440
+#endif
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #endif
@@ -22,7 +28,10 @@
 #endif
 
 #define HUGE ((uintptr_t)2 << 20)
-enum { PAGE = 4096 };
+enum {
+    PAGE = 4096,
+    SELF = -10001, /* in the place of a pidfd: this process (Linux 6.14) */
+};
 
 /* ---- text ---- */
 
@@ -98,15 +107,29 @@ int lever_text(int proc_fd, struct err *err) {
 
 /* ---- populate ---- */
 
-enum { RANGES_MAX = 4096 };
+enum {
+    RANGES_MAX = 4096,
+    STACK_MARGIN = 4 * PAGE,
+};
 
 struct range {
     uintptr_t start;
     size_t len;
     int advice;
+    enum owner { OWNER_OTHER, OWNER_ENGINE, OWNER_STACK } owner;
 };
 
 struct lever_pages {
+    size_t pages; /* that a run writes to */
+    char *image;
+    bool kept;          /* the image is good */
+    struct iovec *fill; /* what it has, in its order */
+    size_t nfill;
+    size_t count;
+    struct range range[];
+};
+
+struct lever_lesson {
     size_t count;
     size_t pages;
     struct range range[RANGES_MAX];
@@ -118,29 +141,30 @@ struct lever_pages {
     } scratch;
 };
 
-int lever_pages_create(struct lever_pages **ret_pages, struct err *err) {
-    void *p = mmap(NULL, sizeof(struct lever_pages), PROT_READ | PROT_WRITE,
+int lever_lesson_create(struct lever_lesson **ret_lesson, struct err *err) {
+    void *l = mmap(NULL, sizeof(struct lever_lesson), PROT_READ | PROT_WRITE,
                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED)
+    if (l == MAP_FAILED)
         return err_sys(err, "room for the pages of a run");
-    *ret_pages = p;
+    *ret_lesson = l;
     return 0;
 }
 
-size_t lever_pages_count(const struct lever_pages *p) {
-    return p->pages;
+void lever_lesson_destroy(struct lever_lesson *l) {
+    if (l)
+        (void)munmap(l, sizeof(*l));
 }
 
-static void add_page(struct lever_pages *p, uintptr_t at, int advice, uintptr_t bridge) {
-    struct range *last = p->count > 0 ? &p->range[p->count - 1] : NULL;
-    p->pages += advice == MADV_POPULATE_WRITE;
-    if (last && last->advice == advice && at >= last->start &&
-        at - (last->start + last->len) <= bridge * PAGE) {
-        last->len = at + PAGE - last->start;
+static void add_page(struct lever_lesson *l, struct range page, uintptr_t bridge) {
+    struct range *last = l->count > 0 ? &l->range[l->count - 1] : NULL;
+    l->pages += page.advice == MADV_POPULATE_WRITE;
+    if (last && last->advice == page.advice && last->owner == page.owner &&
+        page.start >= last->start && page.start - (last->start + last->len) <= bridge * PAGE) {
+        last->len = page.start + PAGE - last->start;
         return;
     }
-    if (p->count < RANGES_MAX)
-        p->range[p->count++] = (struct range){.start = at, .len = PAGE, .advice = advice};
+    if (l->count < RANGES_MAX)
+        l->range[l->count++] = page;
 }
 
 #define PAGEMAP_PRESENT   (1ull << 63)
@@ -149,9 +173,10 @@ static void add_page(struct lever_pages *p, uintptr_t at, int advice, uintptr_t 
 
 /* A page of a writable mapping that is ours alone was written by the run. A page of a file that is
  * there at all was read by it, because a fork takes none along. */
-static int learn_map(struct lever_pages *p, const struct map *m, int pagemap_fd) {
-    uint64_t *entry = p->scratch.entry;
-    const size_t max = ARRAY_LEN(p->scratch.entry);
+static int learn_map(struct lever_lesson *l, const struct map *m, enum owner owner,
+                     int pagemap_fd) {
+    uint64_t *entry = l->scratch.entry;
+    const size_t max = ARRAY_LEN(l->scratch.entry);
     size_t pages = (m->end - m->start) / PAGE;
     for (size_t from = 0; from < pages; from += max) {
         size_t n = MIN(pages - from, max);
@@ -160,40 +185,174 @@ static int learn_map(struct lever_pages *p, const struct map *m, int pagemap_fd)
         if (got != (ssize_t)(n * sizeof(*entry)))
             return -1;
         for (size_t i = 0; i < n; i++) {
-            uintptr_t at = m->start + (from + i) * PAGE;
+            struct range page = {.start = m->start + (from + i) * PAGE, .len = PAGE};
             if (!(entry[i] & PAGEMAP_PRESENT))
                 continue;
+            page.owner = owner;
+            page.advice = m->write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
             if (m->write && (entry[i] & PAGEMAP_EXCLUSIVE) && !(entry[i] & PAGEMAP_FILE))
-                add_page(p, at, MADV_POPULATE_WRITE, 0);
+                add_page(l, page, 0);
             else if (!m->write && (entry[i] & PAGEMAP_FILE))
-                add_page(p, at, MADV_POPULATE_READ, 4);
+                add_page(l, page, 4);
         }
     }
     return 0;
 }
 
-int lever_pages_learn(struct lever_pages *p, int proc_fd, struct err *err) {
-    struct maps *maps = &p->scratch.maps;
-    int rc = maps_read(maps, proc_fd, p->scratch.text, sizeof(p->scratch.text), err);
+/* Nobody but the engine and malloc() write to its own: no variables, also not those that lie behind
+ * the ones that a file has values for, and not what the kernel and libc have of a thread. */
+static enum owner owner_of(const struct map *m, const struct map *before) {
+    if (strcmp(m->name, "[stack]") == 0)
+        return OWNER_STACK;
+    if (!m->write || m->shared || (m->name[0] && strcmp(m->name, "[heap]") != 0))
+        return OWNER_OTHER;
+    uintptr_t thread = (uintptr_t)__builtin_thread_pointer();
+    bool variables = before && before->end == m->start && before->name[0] == '/';
+    return variables || (thread >= m->start && thread < m->end) ? OWNER_OTHER : OWNER_ENGINE;
+}
+
+int lever_lesson_learn(struct lever_lesson *l, int proc_fd, struct err *err) {
+    struct maps *maps = &l->scratch.maps;
+    int rc = maps_read(maps, proc_fd, l->scratch.text, sizeof(l->scratch.text), err);
     if (rc < 0)
         return rc;
     _cleanup_(close) int fd = openat(proc_fd, "self/pagemap", O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return err_sys(err, "open pagemap");
-    p->count = p->pages = 0;
+    l->count = l->pages = 0;
     for (size_t i = 0; i < maps->count; i++) {
         const struct map *m = &maps->map[i];
         if (!m->read || m->shared || strncmp(m->name, "[v", 2) == 0)
             continue;
-        if (learn_map(p, m, fd) < 0)
+        if (learn_map(l, m, owner_of(m, i > 0 ? m - 1 : NULL), fd) < 0)
             return err_sys(err, "read pagemap");
     }
     return 0;
 }
 
-void lever_pages_populate(const struct lever_pages *p) {
+/* ---- the image ---- */
+
+/* In a huge page if there is one: a fork takes that along as one entry. */
+static char *map_image(size_t size) {
+    size_t room = (size + HUGE - 1) / HUGE * HUGE;
+    char *p =
+        mmap(NULL, room + HUGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    char *at = p + (HUGE - (uintptr_t)p % HUGE) % HUGE;
+    if (at > p)
+        (void)munmap(p, (size_t)(at - p));
+    (void)munmap(at + room, (size_t)(p + HUGE - at));
+    (void)madvise(at, room, MADV_HUGEPAGE);
+    return at;
+}
+
+static bool is_present(uintptr_t page) {
+    unsigned char v;
+    return mincore((void *)page, PAGE, &v) == 0 && (v & 1);
+}
+
+/* The training child has mapped some itself. What the zygote maps may lie there later. */
+static bool is_mapped(const struct range *r) {
+    unsigned char v;
+    for (size_t at = 0; at < r->len; at += PAGE)
+        if (mincore((void *)(r->start + at), PAGE, &v) < 0)
+            return false;
+    return true;
+}
+
+int lever_pages_create(struct lever_lesson *l, struct lever_pages **ret_pages, struct err *err) {
+    for (size_t i = 0; i < l->count; i++)
+        if (l->range[i].owner == OWNER_ENGINE && !is_mapped(&l->range[i]))
+            l->range[i].owner = OWNER_OTHER;
+    size_t size = sizeof(struct lever_pages) + l->count * sizeof(l->range[0]);
+    /* Not from malloc(): they are read while the heap is filled. */
+    struct lever_pages *p = mmap(NULL, size + l->pages * sizeof(p->fill[0]), PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *image = map_image((l->pages + 1) * PAGE);
+    if (p == MAP_FAILED || !image)
+        return err_sys(err, "room for the pages of a run");
+    p->pages = l->pages;
+    p->image = image;
+    p->fill = (struct iovec *)((char *)p + size);
+    p->count = l->count;
+    memcpy(p->range, l->range, l->count * sizeof(p->range[0]));
+    *ret_pages = p;
+    return 0;
+}
+
+size_t lever_pages_count(const struct lever_pages *p) {
+    return p->pages;
+}
+
+/* What is below is of calls that are over. */
+static void drop_stack(const struct lever_pages *p) {
+    uintptr_t end = (uintptr_t)__builtin_frame_address(0) / PAGE * PAGE - STACK_MARGIN;
     for (size_t i = 0; i < p->count; i++) {
         const struct range *r = &p->range[i];
-        (void)madvise((void *)r->start, r->len, r->advice);
+        if (r->owner == OWNER_STACK && r->start < end)
+            (void)madvise((void *)r->start, MIN(r->len, end - r->start), MADV_DONTNEED);
     }
+}
+
+/* A page that is not there is one of zeros in an isolate too. */
+static void find_fill(struct lever_pages *p) {
+    p->nfill = 0;
+    for (size_t i = 0; i < p->count; i++) {
+        const struct range *r = &p->range[i];
+        struct iovec *last = NULL;
+        for (uintptr_t at = r->start; at < r->start + r->len; at += PAGE) {
+            if (r->owner != OWNER_ENGINE || !is_present(at)) {
+                last = NULL;
+            } else if (last) {
+                last->iov_len += PAGE;
+            } else {
+                last = &p->fill[p->nfill++];
+                *last = (struct iovec){(void *)at, PAGE};
+            }
+        }
+    }
+}
+
+int lever_pages_keep(struct lever_pages *p, struct err *err) {
+    p->kept = false;
+    drop_stack(p);
+    find_fill(p);
+    if (mprotect(p->image, p->pages * PAGE, PROT_READ | PROT_WRITE) < 0)
+        return err_sys(err, "open the image of the engine");
+    char *to = p->image;
+    for (size_t i = 0; i < p->nfill; to += p->fill[i++].iov_len)
+        memcpy(to, p->fill[i].iov_base, p->fill[i].iov_len);
+    if (mprotect(p->image, p->pages * PAGE, PROT_READ) < 0)
+        return err_sys(err, "close the image of the engine");
+    p->kept = true;
+    return 0;
+}
+
+bool lever_pages_differ(const struct lever_pages *p) {
+    const char *from = p->image;
+    for (size_t i = 0; p->kept && i < p->nfill; from += p->fill[i++].iov_len)
+        if (memcmp(from, p->fill[i].iov_base, p->fill[i].iov_len) != 0)
+            return true;
+    return false;
+}
+
+/* One call for many ranges: most of what one takes is to tell the processor. */
+static void drop(const struct iovec *v, size_t n) {
+    if (n <= IOV_MAX && syscall(SYS_process_madvise, SELF, v, n, MADV_DONTNEED, 0) >= 0)
+        return;
+    for (size_t i = 0; i < n; i++)
+        (void)madvise(v[i].iov_base, v[i].iov_len, MADV_DONTNEED);
+}
+
+/* To part a page that is shared with the zygote takes the kernel twice as long as to make a new
+ * one. So what the engine writes to is dropped, made anew and filled from the image. */
+void lever_pages_populate(const struct lever_pages *p) {
+    if (p->kept)
+        drop(p->fill, p->nfill);
+    for (size_t i = 0; i < p->count; i++)
+        (void)madvise((void *)p->range[i].start, p->range[i].len, p->range[i].advice);
+    const char *from = p->image;
+    for (size_t i = 0; p->kept && i < p->nfill; from += p->fill[i++].iov_len)
+        memcpy(p->fill[i].iov_base, from, p->fill[i].iov_len);
 }

@@ -4,8 +4,9 @@
 
 #include "isolate/engine.h"
 
-/* A flag of CONFIG that the test build knows. */
+/* Flags of CONFIG that the test build knows. */
 #define PROBE_CONFIG_NO_FILTER (1u << 31)
+#define PROBE_CONFIG_ALLOCATES (1u << 30) /* the zygote, before each fork */
 
 #ifdef CAY_ISOLATE_PROBE
 JSValueRef probe_syscall(JSContextRef ctx, JSObjectRef function, JSObjectRef this_object,

@@ -45,7 +45,8 @@ enum {
     ENGINE_FDS_MAX = 16,
     WARM_RUNS = 10,  /* before the collection, and after it: it drops code */
     SHORT_RUNS = 20, /* fill the holes that it left, or isolates would write to all of them */
-    CONTROL_FRAME_MAX = 65536
+    CONTROL_FRAME_MAX = 65536,
+    PROBE_BYTES = 1000,
 };
 
 struct zygote_config {
@@ -95,10 +96,11 @@ struct zygote {
     size_t nchildren;
     uint32_t last_number;
     uint32_t wanted;
-    uint32_t levers;           /* that hold */
-    struct lever_pages *pages; /* NULL: not populated */
-    struct reset *reset;       /* NULL: isolates do not reset */
-    char lever_note[256];      /* why a lever does not hold */
+    uint32_t levers;             /* that hold */
+    struct lever_lesson *lesson; /* while it is learnt */
+    struct lever_pages *pages;   /* NULL: not populated */
+    struct reset *reset;         /* NULL: isolates do not reset */
+    char lever_note[256];        /* why a lever does not hold */
     uint64_t size_bytes;
     int signal_fd;
 };
@@ -241,7 +243,7 @@ static void be_trained(struct zygote *z, enum purpose purpose) {
     while (isolate_step(&z->isolate, -1)) {
     }
     int rc = purpose == TO_GATHER ? gather_note(&err)
-                                  : lever_pages_learn(z->pages, z->lock.proc_fd, &err);
+                                  : lever_lesson_learn(z->lesson, z->lock.proc_fd, &err);
     _exit(rc < 0 ? ISOLATE_EXIT_SETUP : ISOLATE_EXIT_OK);
 }
 
@@ -266,14 +268,25 @@ static void serve_front(struct zygote *z, int channel) {
     _exit(ISOLATE_EXIT_OK);
 }
 
+/* First of all, because it also undoes what was written since the fork. */
+static void fill_pages(const struct lever_pages *pages) {
+#ifdef CAY_ISOLATE_PROBE
+    if (lever_pages_differ(pages))
+        _exit(ISOLATE_EXIT_SETUP);
+#endif
+    lever_pages_populate(pages);
+}
+
 static void be_isolate(struct zygote *z, int channel, enum purpose purpose)
     __attribute__((noreturn));
 
 static void be_isolate(struct zygote *z, int channel, enum purpose purpose) {
     struct err err;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (z->pages && purpose == TO_SERVE)
+        fill_pages(z->pages);
     if (purpose == TO_GATHER && gather_watch(&err) < 0)
         _exit(ISOLATE_EXIT_SETUP);
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     sigset_t none;
     sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
@@ -285,8 +298,6 @@ static void be_isolate(struct zygote *z, int channel, enum purpose purpose) {
     if (statm_fd < 0 || !own_fds(z, channel, statm_fd, purpose) ||
         lock_set_limits(&limits, &err) < 0)
         _exit(ISOLATE_EXIT_SETUP);
-    if (z->pages && purpose == TO_SERVE)
-        lever_pages_populate(z->pages);
     isolate_seed(&z->isolate);
     isolate_open(&z->isolate, channel, statm_fd);
     if (purpose != TO_SERVE)
@@ -345,11 +356,24 @@ static void allow(struct zygote *z, uint32_t number, uint32_t calls) {
                 used_ns(&z->children[i]) + MIN(calls, (uint32_t)CALLS_MAX) * allowance_ns(z);
 }
 
+/* Isolates are filled from what the engine's pages hold now. An allocation of the zygote's own
+ * changes them: as a rule there is none. */
+static void keep_pages(struct zygote *z) {
+    struct err why;
+#ifdef CAY_ISOLATE_PROBE
+    if (z->config.flags & PROBE_CONFIG_ALLOCATES)
+        memset(xmalloc(PROBE_BYTES), 1, PROBE_BYTES);
+#endif
+    if (z->pages && !gather_is_sealed() && gather_seal() && lever_pages_keep(z->pages, &why) < 0)
+        (void)snprintf(z->lever_note, sizeof(z->lever_note), "%.200s", why.message);
+}
+
 static int fork_isolate(struct zygote *z, struct err *err) {
     int ends[2];
     int rc = fd_pair(ends, err);
     if (rc < 0)
         return rc;
+    keep_pages(z);
     pid_t pid = fork();
     if (pid == 0)
         be_isolate(z, ends[1], TO_SERVE);
@@ -610,19 +634,25 @@ static void scout(struct zygote *z) {
         (void)send_control(ISOLATE_PLAN, &plan, NULL, 0);
 }
 
+static void learn_pages(struct zygote *z) {
+    struct err why;
+    int rc = lever_lesson_create(&z->lesson, &why);
+    if (rc == 0)
+        rc = rehearse(z, TO_LEARN_PAGES, isolate_plain_js, &why);
+    if (rc == 0)
+        rc = lever_pages_create(z->lesson, &z->pages, &why);
+    if (rc == 0 && lever_pages_count(z->pages) == 0)
+        z->pages = NULL;
+    lever_lesson_destroy(steal_ptr(&z->lesson));
+    lever_done(z, ISOLATE_LEVER_POPULATE, rc, &why);
+}
+
 /* Behind the walls, as every isolate will run: an engine that cannot do this must not serve. */
 static int rehearse_all(struct zygote *z, struct err *err) {
     if (z->config.flags & ISOLATE_CONFIG_LEARN)
         scout(z);
-    if (z->config.levers & ISOLATE_LEVER_POPULATE) {
-        struct err why;
-        int rc = lever_pages_create(&z->pages, &why);
-        if (rc == 0)
-            rc = rehearse(z, TO_LEARN_PAGES, isolate_plain_js, &why);
-        if (rc < 0 || lever_pages_count(z->pages) == 0)
-            z->pages = NULL;
-        lever_done(z, ISOLATE_LEVER_POPULATE, rc, &why);
-    }
+    if (z->config.levers & ISOLATE_LEVER_POPULATE)
+        learn_pages(z);
     if (z->config.flags & ISOLATE_CONFIG_RESET) {
         struct err why;
         if (reset_create(&z->reset, z->lock.proc_fd, &why) < 0)

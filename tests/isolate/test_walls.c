@@ -31,6 +31,13 @@ static int start_unfiltered(void **state) {
     return 0;
 }
 
+/* A zygote that allocates before each fork. */
+static int start_allocating(void **state) {
+    (void)state;
+    kit_start("CAY_ISOLATE_PROBE", 1u << 30);
+    return 0;
+}
+
 static int stop(void **state) {
     (void)state;
     kit_stop();
@@ -306,6 +313,18 @@ static void without_namespaces_it_says_so(void **state) {
     assert_int_equal(status, 0);
 }
 
+/* What the zygote allocates between two forks, isolates have too: the test build ends one that is
+ * filled with what the engine's memory held before. */
+static void an_isolate_has_what_the_zygote_has(void **state) {
+    (void)state;
+    assert_non_null(strstr(kit_front()->features, "\"populate\":true"));
+    for (int i = 0; i < 20; i++) {
+        (void)kit_main(
+            "console.log({ a: [1, 2] }); return (await env.db.query('SELECT 1')).length;");
+        kit_expect_result("2");
+    }
+}
+
 static void the_channel_protocol_is_checked(void **state) {
     (void)state;
     struct front_isolate iso;
@@ -337,6 +356,10 @@ int main(void) {
         cmocka_unit_test(behind_the_filter_limits_hold),
         cmocka_unit_test(an_isolate_holds_only_its_own_descriptors),
     };
+    const struct CMUnitTest allocating[] = {
+        cmocka_unit_test(an_isolate_has_what_the_zygote_has),
+    };
     int bad = cmocka_run_group_tests_name("filtered", filtered, start_filtered, stop);
+    bad += cmocka_run_group_tests_name("allocating", allocating, start_allocating, stop);
     return bad + cmocka_run_group_tests_name("unfiltered", unfiltered, start_unfiltered, stop);
 }
