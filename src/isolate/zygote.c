@@ -102,6 +102,7 @@ struct zygote {
     struct reset *reset;         /* NULL: isolates do not reset */
     char lever_note[256];        /* why a lever does not hold */
     uint64_t size_bytes;
+    int64_t check_ns; /* when one can have used up what it is allowed, at the soonest */
     int signal_fd;
 };
 
@@ -330,30 +331,45 @@ static void forked_move(struct forked *c, enum forked_state to) {
     c->state = (enum forked_state)sm_next(&forked_sm, c->state, to);
 }
 
-/* Kills those that used more than they were allowed. Returns in how many milliseconds the next can
- * have: none can use its time faster than it passes. */
-static int check_allowances(struct zygote *z) {
-    int64_t soonest = INT64_MAX;
+/* Kills those that used more than they were allowed, and notes when the next can have: none can
+ * use its time faster than it passes. */
+static void check_allowances(struct zygote *z, int64_t now_ns) {
+    z->check_ns = INT64_MAX;
     for (size_t i = 0; i < z->nchildren; i++) {
         struct forked *c = &z->children[i];
-        int64_t left = c->allowed_ns - used_ns(c);
         if (c->state == FORKED_OVERDRAWN)
             continue;
+        int64_t left = c->allowed_ns - used_ns(c);
         if (left <= 0) {
             forked_move(c, FORKED_OVERDRAWN);
             (void)kill(c->pid, SIGKILL);
         } else {
-            soonest = MIN(soonest, left);
+            z->check_ns = MIN(z->check_ns, now_ns + left);
         }
     }
-    return soonest == INT64_MAX ? -1 : (int)MIN(soonest / 1000000 + 1, (int64_t)INT32_MAX);
+}
+
+/* How long poll() may wait. */
+static int wait_ms(struct zygote *z) {
+    int64_t now_ns = clock_mono_ns();
+    if (now_ns >= z->check_ns)
+        check_allowances(z, now_ns);
+    if (z->check_ns == INT64_MAX)
+        return -1;
+    return (int)MIN((z->check_ns - now_ns) / 1000000 + 1, (int64_t)INT32_MAX);
+}
+
+/* One has so much from now on. */
+static void check_after(struct zygote *z, int64_t ns) {
+    z->check_ns = MIN(z->check_ns, clock_mono_ns() + ns);
 }
 
 static void allow(struct zygote *z, uint32_t number, uint32_t calls) {
+    int64_t more_ns = MIN(calls, (uint32_t)CALLS_MAX) * allowance_ns(z);
     for (size_t i = 0; i < z->nchildren; i++)
         if (z->children[i].number == number)
-            z->children[i].allowed_ns =
-                used_ns(&z->children[i]) + MIN(calls, (uint32_t)CALLS_MAX) * allowance_ns(z);
+            z->children[i].allowed_ns = used_ns(&z->children[i]) + more_ns;
+    check_after(z, more_ns);
 }
 
 /* Isolates are filled from what the engine's pages hold now. An allocation of the zygote's own
@@ -385,6 +401,7 @@ static int fork_isolate(struct zygote *z, struct err *err) {
     }
     z->children[z->nchildren++] = (struct forked){
         .pid = pid, .number = ++z->last_number, .allowed_ns = allowance_ns(z), .channel = ends[0]};
+    check_after(z, allowance_ns(z));
     return 0;
 }
 
@@ -507,7 +524,7 @@ static int serve(struct zygote *z, struct err *err) {
         for (size_t i = 0; i < z->nchildren; i++)
             p[n++] = (struct pollfd){.fd = z->children[i].channel, .events = POLLIN};
         bool more = z->wanted > 0 && z->nchildren < CHILDREN_MAX;
-        int next_ms = check_allowances(z);
+        int next_ms = wait_ms(z);
         if (poll(p, n, more ? 0 : next_ms) < 0 && errno != EINTR)
             return err_sys(err, "poll");
         for (size_t i = 2; i < n; i++)
