@@ -274,10 +274,41 @@ static int own_create(struct own **ret_own, int proc_fd, struct err *err) {
     return 0;
 }
 
+/* Memory that is written to once, and then by nobody. */
+static void *map_book(int fd, size_t size) {
+    if (fd < 0 || ftruncate(fd, (off_t)size) < 0)
+        return NULL;
+    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+/* All isolates have it, and each is put back from it: what one could write to another would get. A
+ * seal holds also against one that may call mprotect(). */
+static int seal_book(int fd, void *at, size_t size) {
+    if (munmap(at, size) < 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
+        return -1;
+    void *p = mmap(at, size, PROT_READ, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, fd, 0);
+    return p == at ? 0 : -1;
+}
+
+static int take_zygote(struct reset *r) {
+    struct own *o = r->own;
+    int rc = read_maps(o, &o->now);
+    if (rc < 0)
+        return rc;
+    note_areas(o, &o->now);
+    return visit_present(o, visit_zygote, r->zygote);
+}
+
 int reset_create(struct reset **ret_reset, int proc_fd, struct err *err) {
+    const size_t size = sizeof(struct image);
+    const size_t room_size = (size_t)PAGES_MAX * PAGE;
     struct reset *r = xcalloc(1, sizeof(*r));
-    r->zygote = shared(sizeof(*r->zygote));
-    char *room = shared((size_t)PAGES_MAX * PAGE);
+    _cleanup_(close) int fd = memfd_create("cay-image", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    _cleanup_(close) int room_fd = memfd_create("cay-pages", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    r->zygote = map_book(fd, size);
+    char *room = map_book(room_fd, room_size);
     int rc = r->zygote && room ? 0 : err_sys(err, "room for the image");
     if (rc == 0)
         rc = own_create(&r->own, proc_fd, err);
@@ -285,16 +316,14 @@ int reset_create(struct reset **ret_reset, int proc_fd, struct err *err) {
         return rc;
     r->zygote->room = room;
     r->zygote->room_pages = PAGES_MAX;
-    struct own *o = r->own;
-    rc = read_maps(o, &o->now);
-    if (rc == 0) {
-        note_areas(o, &o->now);
-        rc = visit_present(o, visit_zygote, r->zygote);
-    }
+    rc = take_zygote(r);
     if (rc < 0)
         rc = errno == ENOTTY || errno == EINVAL
                  ? err_set(err, ERR_UNSUPPORTED, "the kernel has no PAGEMAP_SCAN (Linux 6.7)")
                  : err_sys(err, "take an image of the zygote");
+    if (rc == 0 && (seal_book(room_fd, room, room_size) < 0 || seal_book(fd, r->zygote, size) < 0))
+        rc = err_sys(err, "seal the image of the zygote");
+    struct own *o = r->own;
     /* They see the process that opened them: an isolate needs its own. */
     close(RESET_PAGEMAP_FD);
     close(RESET_MAPS_FD);

@@ -54,6 +54,33 @@ static void expect_reset(const struct kit_result *r) {
     assert_int_equal(r->held, 0);
 }
 
+/* What the zygote shares with an isolate, it shares with all of them: no isolate may write to it,
+ * also not one that was taken over and calls mprotect(). */
+static void what_isolates_share_none_can_write_to(void **state) {
+    (void)state;
+    char path[64];
+    (void)snprintf(path, sizeof(path), "/proc/%d/smaps", (int)kit_front()->pid);
+    _cleanup_(buf) struct buf b;
+    buf_init(&b, 4 << 20);
+    struct err err;
+    if (fd_read_file(AT_FDCWD, path, &b, &err) < 0)
+        skip();
+    size_t shared = 0;
+    char *rest = NULL;
+    char head[256] = "";
+    for (char *line = strtok_r(b.data, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        char mode[8];
+        if (sscanf(line, "%*x-%*x %7s", mode) == 1)
+            (void)snprintf(head, sizeof(head), "%s", mode[3] == 's' ? line : "");
+        if (!head[0] || strncmp(line, "VmFlags:", 8) != 0)
+            continue;
+        shared++;
+        if (strstr(line, " wr") || strstr(line, " mw"))
+            fail_msg("every isolate can write to %s (%s)", head, line);
+    }
+    assert_int_equal(shared, 2); /* the image of the zygote */
+}
+
 static void nothing_of_a_run_is_left(void **state) {
     (void)state;
     const char *look = "return [typeof globalThis.mark, typeof [].mark, typeof Object.prototype.x, "
@@ -313,6 +340,7 @@ static void a_changed_layout_ends_the_isolate(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_isolates_share_none_can_write_to),
         cmocka_unit_test(nothing_of_a_run_is_left),
         cmocka_unit_test(known_pages_are_put_back),
         cmocka_unit_test(what_is_known_is_known_anew),
