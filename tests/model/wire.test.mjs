@@ -258,7 +258,7 @@ describe('cancel', () => {
     const fail = (s) => s.write(plain(503, 'text/plain', 'no'));
     const inside = await against(fail, ask('x'), { cancel_at: 'retry' });
     assert.equal(inside.end.event, 'cancelled');
-    const waiting = await against(fail, ask('x'), { cancel_after_ms: 100, options: { retry_base_ms: 20000, retry_wait_ms: 30000 } });
+    const waiting = await against(fail, ask('x'), { cancel_after_ms: 2000, options: { retry_base_ms: 20000, retry_wait_ms: 30000 } });
     assert.equal(waiting.end.event, 'cancelled');
     assert.equal(waiting.server.requests.length, 1);
   });
@@ -388,7 +388,7 @@ describe('what is sent', () => {
   });
 
   test('connections are used again, at once and when the end comes late', async () => {
-    for (const [late_ms, gap_ms] of [[0, 0], [10, 60]])
+    for (const [late_ms, gap_ms] of [[0, 0], [10, 1000]])
       await withServer((s) => {
         s.write(Buffer.concat([Buffer.from(sseHead), chunk(answerBytes), Buffer.from(late_ms ? '' : lastChunk)]));
         if (late_ms) setTimeout(() => s.write(lastChunk), late_ms);
