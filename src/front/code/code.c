@@ -323,7 +323,8 @@ static void take_output(struct code_job *c, const char *data, size_t len) {
 static bool was_cut_off(const struct code_job *c, struct err *err) {
     const struct exec *e = c->exec;
     bool cut = !e->has_exit && !c->cancelled &&
-               (e->state == EXEC_INTERRUPTED || err_is_fault(e->err.code));
+               (e->state == EXEC_INTERRUPTED || e->err.code == ERR_CANCELLED ||
+                err_is_fault(e->err.code)); /* cancelled: while it was started */
     if (cut)
         (void)err_set(err, ERR_UNAVAILABLE, "the sandbox ended before its command did");
     return cut;
