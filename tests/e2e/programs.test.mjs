@@ -324,7 +324,7 @@ test('limits are those of each call, also on an isolate that stays', async (t) =
     const r = await warm('burn', [400]);
     assert.equal(r.result, i, JSON.stringify(r.error));
   }
-  assert.match((await warm('burn', [5000], { cpu_ms: 200 })).error.message, /processor time limit of 200 ms/);
+  assert.match((await warm('forever', [], { cpu_ms: 200 })).error.message, /processor time limit of 200 ms/);
   // What ended the isolate is not told to the next call, which gets another.
   assert.equal((await warm('burn', [1])).result, 1);
   const cut = await warm('print', [1000], { output_bytes: 1024 });

@@ -4,7 +4,7 @@ import { createHmac, randomBytes } from 'node:crypto';
 import { createServer, request as httpRequest } from 'node:http';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { bearer, createKey, isSanitized, request, runCay, startCay, tempDir, until } from '../lib/cay.mjs';
+import { bearer, createKey, isSanitized, request, runCay, slow, startCay, tempDir, until } from '../lib/cay.mjs';
 import { KINDS, chaos } from '../lib/chaos.mjs';
 
 const secret = `whsec_${randomBytes(24).toString('base64')}`;
@@ -343,7 +343,7 @@ describe('webhooks', () => {
       const tasks = api(cay);
       const { id } = (await tasks.submit({ ...answer42, webhook: { url: hook.url, secret } })).json();
       await ended(tasks, id);
-      await until(() => hook.got.length >= 2, 'two tries', 15_000);
+      await until(() => hook.got.length >= 2, 'two tries', 15_000 * slow);
       assert.equal((await tasks.get(id)).webhook.state, 'pending');
       take();
       for (const m of hook.got) verify(m);
@@ -352,7 +352,7 @@ describe('webhooks', () => {
       assert.equal(data.type, 'task.finished');
       assert.equal(data.data.id, id);
       assert.equal(data.data.state, 'done');
-      await until(async () => (await tasks.get(id)).webhook.state === 'delivered', 'the delivery', 15_000);
+      await until(async () => (await tasks.get(id)).webhook.state === 'delivered', 'the delivery', 15_000 * slow);
       assert.ok(!JSON.stringify(await tasks.get(id)).includes(secret), 'the secret is not shown');
     } finally {
       await cay.stop();
@@ -400,14 +400,14 @@ describe('webhooks', () => {
   test('redirects are not followed, slow receivers hold up nobody, private addresses are refused', async () => {
     const redirecting = await receiver((n) => (n === 0 ? 302 : 204));
     let release;
-    const slow = await receiver((n) => (n === 0 ? new Promise((r) => (release = () => r(204))) : 204));
+    const late = await receiver((n) => (n === 0 ? new Promise((r) => (release = () => r(204))) : 204));
     const secretPlace = await receiver();
-    const cay = await startCay({ config: { tasks: { private_webhooks: [redirecting.host, slow.host] } } });
+    const cay = await startCay({ config: { tasks: { private_webhooks: [redirecting.host, late.host] } } });
     try {
       const tasks = api(cay);
       const send = async (hook) => (await tasks.submit({ ...answer42, webhook: { url: hook.url, secret } })).json().id;
-      const ids = [await send(slow), await send(secretPlace), await send(redirecting)];
-      await until(async () => (await tasks.get(ids[2])).webhook.state === 'delivered', 'the second try', 15_000);
+      const ids = [await send(late), await send(secretPlace), await send(redirecting)];
+      await until(async () => (await tasks.get(ids[2])).webhook.state === 'delivered', 'the second try', 15_000 * slow);
       assert.deepEqual(redirecting.got.map((m) => m.url), ['/hook', '/hook']);
       const refused = await until(async () => ((t) => t.webhook.state === 'failed' && t)(await tasks.get(ids[1])), 'the refusal');
       assert.match(refused.webhook.error, /loopback.*private_webhooks/);
@@ -417,7 +417,7 @@ describe('webhooks', () => {
       await until(async () => (await tasks.get(ids[0])).webhook.state === 'delivered', 'the slow one');
     } finally {
       await cay.stop();
-      for (const h of [redirecting, slow, secretPlace]) h.close();
+      for (const h of [redirecting, late, secretPlace]) h.close();
     }
   });
 });
@@ -442,7 +442,7 @@ describe('a server that is killed', () => {
     cay = await startCay({ dataDir, config });
     try {
       const tasks = api(cay);
-      const t = await ended(tasks, cut, 20_000);
+      const t = await ended(tasks, cut, 20_000 * slow);
       assert.equal(t.state, 'done');
       assert.equal(t.attempt, 2);
       assert.deepEqual(t.attempts.map((a) => a.outcome), ['fault', 'done']);
@@ -458,7 +458,7 @@ describe('a server that is killed', () => {
       const d = await tasks.get(done);
       assert.equal(d.attempt, 1);
       assert.equal(d.result.result, 42);
-      await until(() => new Set(hook.got.map((m) => JSON.parse(m.body).data.id)).size === 4, 'all messages', 15_000);
+      await until(() => new Set(hook.got.map((m) => JSON.parse(m.body).data.id)).size === 4, 'all messages', 15_000 * slow);
       for (const m of hook.got) verify(m);
     } finally {
       await cay.stop();
@@ -483,7 +483,7 @@ describe('a server that is killed', () => {
     await cay.stop();
     cay = await startCay({ dataDir });
     try {
-      const t = await ended(api(cay), id, 20_000);
+      const t = await ended(api(cay), id, 20_000 * slow);
       assert.equal(t.state, 'done');
       assert.equal(t.attempt, 2);
     } finally {
