@@ -1029,6 +1029,33 @@ static void test_what_ends_on_a_full_disk_is_recorded_when_there_is_room(void **
     check_sums();
 }
 
+static void exec_beside(const char *sql) {
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open(file, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+}
+
+/* Nothing of it is in the database: without this nobody could ever hear of it. */
+static void test_an_untold_run_whose_end_cannot_be_written_is_written_later(void **state) {
+    (void)state;
+    struct store_run r = {.kind = (char *)"run", .title = (char *)"t", .detail = (char *)"[1]"};
+    (void)snprintf(r.id, sizeof(r.id), "run_untold");
+    assert_int_equal(store_run_begin_untold(store, &r, &e), 0);
+    exec_beside("CREATE TRIGGER no BEFORE INSERT ON runs BEGIN SELECT raise(ABORT, 'no'); END");
+    struct store_run_end end = {.status = "done"};
+    int rc = store_run_end(store, r.id, &end, &e);
+    assert_true(rc < 0 && rc != -ERR_FULL);
+    exec_beside("DROP TRIGGER no");
+    store_settle(store);
+    struct store_run got;
+    assert_int_equal(store_run_get(store, r.id, all, &got, &e), 0);
+    assert_string_equal(got.status, "done");
+    assert_string_equal(got.title, "t");
+    assert_string_equal(got.detail, "[1]");
+    store_run_finish(&got);
+}
+
 static void test_what_waits_for_room_is_bounded(void **state) {
     (void)state;
     static char big[5 << 20];
@@ -1080,6 +1107,7 @@ int main(void) {
         UNIT(test_care_ends_when_it_is_asked_to),
         UNIT(test_a_run_can_have_its_fill),
         UNIT(test_what_ends_on_a_full_disk_is_recorded_when_there_is_room),
+        UNIT(test_an_untold_run_whose_end_cannot_be_written_is_written_later),
         UNIT(test_what_waits_for_room_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

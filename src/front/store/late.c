@@ -7,7 +7,8 @@
 #include <string.h>
 
 /* What ended while the disk was full is written down when there is room. Without it a run would be
- * "running" until the next start, and then be called interrupted. Few can be under way at a time,
+ * "running" until the next start, and then be called interrupted; one that was untold would not be
+ * there at all, so that is tried again whatever the reason was. Few can be under way at a time,
  * and none begins while nothing can be recorded. */
 enum { LATE_MAX = 1024, LATE_BYTES = 16 << 20 };
 
@@ -50,7 +51,9 @@ static bool keep(struct store *s, struct store_late *l, size_t bytes) {
 
 void store_late_run(struct store *s, const struct store_run *run, const struct store_run_end *end) {
     struct store_late *l = xcalloc(1, sizeof(*l));
-    bool fits = end->detail && s->late_bytes + end->detail_len <= LATE_BYTES / 2;
+    const char *detail = end->detail ? end->detail : run->detail;
+    size_t len = end->detail ? end->detail_len : detail ? strlen(detail) : 0;
+    bool fits = detail && s->late_bytes + len <= LATE_BYTES / 2;
     memcpy(l->run.id, run->id, sizeof(l->run.id));
     memcpy(l->run.owner, run->owner, sizeof(l->run.owner));
     l->run.kind = copy(run->kind);
@@ -61,8 +64,8 @@ void store_late_run(struct store *s, const struct store_run *run, const struct s
     l->run.error_message = copy(end->error_message);
     l->run.finished_ms = clock_wall_ms();
     l->run.usage = end->usage;
-    l->run.detail = fits ? xstrndup(end->detail, end->detail_len) : NULL;
-    (void)keep(s, l, fits ? end->detail_len : 0);
+    l->run.detail = fits ? xstrndup(detail, len) : NULL;
+    (void)keep(s, l, fits ? len : 0);
 }
 
 void store_late_record(struct store *s, const char *kind, const struct store_record *r) {

@@ -86,7 +86,8 @@ struct store_run_end {
     struct store_run_usage usage; /* all 0: it used no model */
     bool fault;                   /* the machine's doing, not the job's own; not recorded */
 };
-/* On a full disk (ERR_FULL) the end is kept, and written by store_settle(). */
+/* On a full disk (ERR_FULL) the end is kept, and written by store_settle(); that of a run that is
+ * untold also if it could not be written for another reason. */
 int store_run_end(struct store *s, const char *id, const struct store_run_end *end,
                   struct err *err);
 

@@ -185,7 +185,7 @@ bool store_untold_end(struct store *s, const char *id, const struct store_run_en
     store_care_give_way(s);
     int rc = write_upto(s, u, end, err);
     s->untold_stuck = rc < 0;
-    if (rc == -ERR_FULL)
+    if (rc < 0) /* whatever the reason is: nothing of it is in the database */
         store_late_run(s, &u->run, end);
     struct store_untold **at = &s->untold;
     while (*at && *at != u)
