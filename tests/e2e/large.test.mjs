@@ -1,8 +1,10 @@
 // Large bodies, which are read beside the loop.
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
 import { connect } from 'node:net';
 import { test } from 'node:test';
-import { raw, request, startCay, statuses, until, withCay } from '../lib/cay.mjs';
+import { isSanitized, procText, raw, request, startCay, statuses, until, withCay } from '../lib/cay.mjs';
 
 test('large arguments come to a program as they were sent, whoever else sends some', { timeout: 120_000 }, async (t) => {
   const cay = await startCay();
@@ -268,4 +270,40 @@ test('large tasks run, are cancelled while they are read, and are tried again by
     const end = await ended(id);
     assert.deepEqual([end.state, end.result.result], ['done', 149_999], JSON.stringify(end).slice(0, 500));
   }
+});
+
+test('what nobody needs a key for takes no room from those who have one', { timeout: 120_000 }, async (t) => {
+  const cay = await withCay(t, { config: { require_key: true } });
+  const body = `[${'1,'.repeat(200_000)}1]`;
+  for (const [method, path, status] of [['DELETE', '/v1/session', 204], ['GET', '/health', 200]]) {
+    // More than are read at a time, of all keys together.
+    const ask = () => request(cay, path, { method, body, headers: { 'Content-Length': body.length } });
+    const all = await Promise.all(Array.from({ length: 90 }, ask));
+    assert.deepEqual([...new Set(all.map((got) => got.status))], [status], `${method} ${path}`);
+  }
+});
+
+test('a request that waits for its answer does not keep what was made of its body', { timeout: 120_000 }, async (t) => {
+  const model = createServer(() => {}).listen(0, '127.0.0.1'); // takes what it is asked, and never answers
+  await once(model, 'listening');
+  const cay = await withCay(t, { env: { ANTHROPIC_API_KEY: 'sk-ant-x', ANTHROPIC_BASE_URL: `http://127.0.0.1:${model.address().port}` } });
+  t.after(() => model.close().closeAllConnections());
+  let asked = 0;
+  model.on('request', () => asked++);
+  const memory = () => Number(/^VmRSS:\s+(\d+) kB$/m.exec(procText(cay.pid, 'status'))[1]) / 1024;
+  const body = JSON.stringify({ text: 'x', more: Array.from({ length: 300_000 }, (_, i) => i % 10) });
+  const waiting = [];
+  const post = async (i) => {
+    const path = `/v1/agents/sandbox-agent/wait${i}/messages`;
+    const socket = connect(cay.port, '127.0.0.1');
+    t.after(() => socket.destroy());
+    socket.on('error', () => {}).on('data', (text) => waiting.push(`${text}`));
+    socket.write(`POST ${path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
+    await until(() => asked > i, `the model is asked: ${waiting}`, 30_000);
+  };
+  for (let i = 0; i < 4; i++) await post(i); // what it keeps of a first few, and of threads
+  const before = memory();
+  for (let i = 4; i < 16; i++) await post(i);
+  const grown = memory() - before;
+  if (!isSanitized) assert.ok(grown < 48, `12 requests that wait take ${grown} MiB`); // a tree has 12 MiB
 });

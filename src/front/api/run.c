@@ -117,7 +117,6 @@ static void start_run(struct front *f, struct http_req *req, struct run_asked *a
         free_wait(w);
         return;
     }
-    http_req_read_done(req);
     if (w->stream) {
         http_res_header(req, "Cache-Control", "no-store");
         http_stream_begin(req, 200, "text/event-stream");
@@ -163,7 +162,6 @@ static void worker_put(struct http_req *req, void *ctx) {
         http_respond_err(req, &err);
         return;
     }
-    http_req_read_done(req);
     api_ask(f, req,
             &(struct ledger_ask){.op = LEDGER_WORKER_PUT,
                                  .worker = &k,

@@ -359,7 +359,7 @@ static void start_handler(struct http_req *req) {
     req->owed = true;
     if (!streams_body(req) && req_read_apart(req))
         return;
-    req->route->handler(req, req->route->ctx);
+    req_handle(req);
 }
 
 /* The whole body is here. */

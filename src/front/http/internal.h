@@ -107,6 +107,7 @@ struct http_conn {
 
 struct http_server {
     struct http_server_options opt;
+    struct http_req *handled; /* whose handler is being called; NULL: none, or it was answered */
     struct http_route *routes;
     size_t nroutes;
     struct http_route guest_route;
@@ -187,6 +188,10 @@ void req_gone(struct http_req *req);
 /* reading.c */
 /* The body is large: the handler begins when a thread has read it. False: it may begin. */
 bool req_read_apart(struct http_req *req);
+/* Calls the handler. What was made of the body goes when it returns: a request may wait for its
+ * answer for hours, and a tree is many times as large as its text. */
+void req_handle(struct http_req *req);
+void req_read_done(struct http_req *req);
 
 /* router.c */
 /* At the end of the head: chooses the route and asks the guard. False if the request was answered.

@@ -70,13 +70,22 @@ static void dispose_later(struct http_server *s, void (*free_read)(void *read), 
     later_post(&s->later, &r->later, on_rest, r);
 }
 
-void http_req_read_done(struct http_req *req) {
+void req_read_done(struct http_req *req) {
     void *p = req->read;
     req->read = NULL;
     if (p && is_large(req) && req->server->opt.intake)
         dispose_later(req->server, reader_of(req)->free, p);
     else if (p)
         reader_of(req)->free(p);
+}
+
+void req_handle(struct http_req *req) {
+    struct http_server *s = req->server;
+    s->handled = req;
+    req->route->handler(req, req->route->ctx);
+    if (s->handled == req)
+        req_read_done(req);
+    s->handled = NULL;
 }
 
 int http_req_read(struct http_req *req, void **ret, struct err *err) {
@@ -140,7 +149,7 @@ static void on_done(void *ctx) {
     r->read = NULL;
     req->read_err = r->err;
     free_reading(r);
-    req->route->handler(req, req->route->ctx);
+    req_handle(req);
 }
 
 static void on_gone(void *ctx) {
@@ -175,9 +184,16 @@ static void start(struct http_req *req, struct intake *intake) {
     http_req_on_gone(req, on_gone, r);
 }
 
+/* Of other methods a body has no meaning. A handler that looked at one nevertheless would read it
+ * on the loop; what anybody may ask for without a key takes no room from those who have one. */
+static bool has_meaning(const struct http_req *req) {
+    return req->method == HTTP_METHOD_POST || req->method == HTTP_METHOD_PUT ||
+           req->method == HTTP_METHOD_PATCH;
+}
+
 bool req_read_apart(struct http_req *req) {
     struct intake *intake = req->server->opt.intake;
-    if (!intake || !is_large(req))
+    if (!intake || !is_large(req) || !has_meaning(req))
         return false;
     start(req, intake);
     return true;

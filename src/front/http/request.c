@@ -65,10 +65,12 @@ struct http_req *req_create(struct http_server *s) {
 void req_destroy(struct http_req *req) {
     if (!req)
         return;
+    if (req->server->handled == req)
+        req->server->handled = NULL;
     if (req->free_user)
         req->free_user(req->user);
     conn_body_released(req);
-    http_req_read_done(req);
+    req_read_done(req);
     for (size_t i = 0; i < req->nparams; i++)
         free(req->params[i]);
     buf_finish(&req->body);

@@ -70,11 +70,9 @@ const char *http_req_id(const struct http_req *req);
 const char *http_req_body(const struct http_req *req, size_t *ret_len);
 /* How many bytes it had. */
 size_t http_req_body_len(const struct http_req *req);
-/* What the route's reader has made of the body: the request's, until it is answered. Large bodies
- * were read by a thread before the handler began. */
+/* What the route's reader has made of the body: the request's, until the handler returns. Large
+ * bodies were read by a thread before the handler began. */
 int http_req_read(struct http_req *req, void **ret, struct err *err);
-/* It is not needed any more. */
-void http_req_read_done(struct http_req *req);
 /* For routes without a reader of their own: the body as JSON; an empty body is an error. */
 int http_req_json(struct http_req *req, json_t **ret_json, struct err *err);
 /* The same of any text; in any thread. */
