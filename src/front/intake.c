@@ -15,14 +15,15 @@ struct intake_item {
     char owner[ID_SIZE];
     struct intake_ask ask;
     bool cancelled; /* nobody waits for it */
+    uint64_t round; /* in which it is read: each has one of every owner */
     uv_work_t work;
 };
 
 struct intake {
     uv_loop_t *loop;
-    struct intake_item *waiting; /* in the order they came */
+    struct intake_item *waiting; /* by rounds, and in each in the order they came */
     struct intake_item *at_work;
-    char turn[ID_SIZE]; /* whose was read last */
+    uint64_t round; /* of what was read last */
     struct shares shares;
     size_t n, bytes; /* of those that count */
     bool closing;
@@ -91,27 +92,30 @@ static void on_worked(uv_work_t *w, int status) {
     tell(ctx);
 }
 
-/* The first of another owner than the last one's, if there is one. */
-static struct intake_item *take_next(struct intake *r) {
-    struct intake_item **at = &r->waiting;
-    while (*at && strcmp((*at)->owner, r->turn) == 0)
-        at = &(*at)->next;
-    if (!*at)
-        at = &r->waiting;
-    struct intake_item *g = *at;
-    if (g)
-        *at = g->next;
-    return g;
-}
-
 static void work_next(struct intake *r) {
-    struct intake_item *g = r->at_work ? NULL : take_next(r);
+    struct intake_item *g = r->at_work ? NULL : r->waiting;
     if (!g)
         return;
-    memcpy(r->turn, g->owner, sizeof(r->turn));
+    r->waiting = g->next;
+    r->round = g->round;
     r->at_work = g;
     g->work.data = g;
     (void)uv_queue_work(r->loop, &g->work, on_work, on_worked);
+}
+
+/* Behind what its owner has already, and nobody is behind more than one of each other owner. */
+static void line_up(struct intake *r, struct intake_item *g) {
+    struct intake_item **at = &r->waiting;
+    g->round = r->round;
+    if (r->at_work && strcmp(r->at_work->owner, g->owner) == 0)
+        g->round++;
+    for (const struct intake_item *w = r->waiting; w; w = w->next)
+        if (strcmp(w->owner, g->owner) == 0)
+            g->round = w->round + 1;
+    while (*at && (*at)->round <= g->round)
+        at = &(*at)->next;
+    g->next = *at;
+    *at = g;
 }
 
 /* Bytes that count, of one owner. */
@@ -155,10 +159,7 @@ struct intake_item *intake_start(struct intake *r, const struct intake_ask *what
         r->n++;
         r->bytes += what->bytes;
     }
-    struct intake_item **at = &r->waiting;
-    while (*at)
-        at = &(*at)->next;
-    *at = g;
+    line_up(r, g);
     work_next(r);
     return g;
 }

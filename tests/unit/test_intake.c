@@ -85,8 +85,9 @@ static void test_owners_take_turns(void **state) {
         assert_non_null(start("key_a", names[i]));
     assert_non_null(start("key_b", "b1"));
     assert_non_null(start("key_b", "b2"));
+    assert_non_null(start("key_c", "c1")); /* the last to come waits for one of each */
     (void)uv_run(&loop, UV_RUN_DEFAULT);
-    assert_string_equal(told, "a1 b1 a2 b2 a3 ");
+    assert_string_equal(told, "a1 b1 c1 a2 b2 a3 ");
 }
 
 static void test_so_many_wait_and_a_key_has_its_share(void **state) {
