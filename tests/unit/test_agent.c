@@ -1,5 +1,6 @@
 #include "base/cleanup.h"
 #include "front/agent/agent.h"
+#include "front/agent/chunks.h"
 #include "unit/unit.h"
 
 #include <ftw.h>
@@ -329,6 +330,61 @@ static void the_end_of_all_is_told_before_it_returns(void **state) {
     }
 }
 
+/* --- what a message says of itself --- */
+
+struct seen {
+    json_int_t asked;
+    json_int_t streamed;
+    json_int_t kept;
+};
+
+static json_int_t account_of(const json_t *j, const char *key) {
+    return json_integer_value(json_object_get(json_object_get(j, key), "ms"));
+}
+
+static void see_chunk(void *ctx, size_t seq, const char *text, size_t len) {
+    (void)seq;
+    _cleanup_(json) json_t *j = json_loadb(text, len, 0, NULL);
+    struct seen *s = ctx;
+    if (json_object_get(j, "messageMetadata"))
+        s->streamed = account_of(j, "messageMetadata");
+}
+
+static void see_message(void *ctx, const json_t *message) {
+    ((struct seen *)ctx)->kept = account_of(message, "metadata");
+}
+
+static json_t *later_each_time(void *ctx) {
+    return json_pack("{s:I}", "ms", ++((struct seen *)ctx)->asked);
+}
+
+static void see_end(void *ctx, const struct dialog_end *end) {
+    (void)ctx;
+    (void)end;
+}
+
+/* Who watched and who comes later read the same time. */
+static void the_stream_and_what_is_kept_tell_the_same(void **state) {
+    (void)state;
+    struct seen s = {0};
+    struct chunks *c = chunks_create(
+        &(struct chunks_options){.max_bytes = 1 << 20,
+                                 .events = &(struct chunks_events){.on_chunk = see_chunk,
+                                                                   .on_save = see_message,
+                                                                   .metadata = later_each_time,
+                                                                   .on_end = see_end},
+                                 .ctx = &s});
+    chunks_begin(c);
+    chunks_view.on_text_start(c);
+    chunks_view.on_text_delta(c, "hi", 2);
+    chunks_view.on_text_end(c);
+    chunks_view.on_end(c, &(struct dialog_end){.outcome = DIALOG_DONE});
+    chunks_close(c, NULL, false);
+    assert_int_equal(s.streamed, 1);
+    assert_int_equal(s.kept, 1);
+    chunks_destroy(c);
+}
+
 int main(void) {
     (void)setenv("CAY_STRICT", "1", 1);
     const struct CMUnitTest tests[] = {
@@ -338,6 +394,7 @@ int main(void) {
         UNIT(an_instance_is_removed_at_once_and_told_of_later),
         UNIT(who_comes_later_does_not_hear_what_was_before),
         UNIT(the_end_of_all_is_told_before_it_returns),
+        cmocka_unit_test(the_stream_and_what_is_kept_tell_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,6 +37,7 @@ struct chunks {
     const char *open_type; /* of the block that is open, or NULL */
     struct buf open_text;
     int64_t saved_ms;
+    json_t *account; /* what the message says of itself, when it is over */
 };
 
 /* --- the stream --- */
@@ -190,12 +191,19 @@ static void add_metadata(struct chunks *c, json_t *members) {
     json_decref(members);
 }
 
+/* The stream and the message that is kept say the same, also of how long it took. */
+static json_t *copy_account(struct chunks *c) {
+    if (!c->account)
+        c->account = c->opt.events->metadata(c->opt.ctx);
+    return json_copy(c->account);
+}
+
 void chunks_close(struct chunks *c, const json_t *error, bool aborted) {
     end_said(c);
     uimessage_add_content(c->message, c->said);
     (void)json_array_clear(c->said);
     chunks_settle(c->message);
-    add_metadata(c, c->opt.events->metadata(c->opt.ctx));
+    add_metadata(c, copy_account(c));
     if (error)
         add_metadata(c, json_pack("{s:O}", "error", error));
     else if (aborted)
@@ -314,7 +322,7 @@ static void on_step_finish(void *ctx) {
 }
 
 static void emit_finish(struct chunks *c, const char *reason, const char *limit) {
-    json_t *m = c->opt.events->metadata(c->opt.ctx);
+    json_t *m = copy_account(c);
     (void)json_object_set_new(m, "finishReason", json_string(reason));
     if (limit)
         (void)json_object_set_new(m, "limit", json_text(limit));
@@ -373,6 +381,7 @@ void chunks_destroy(struct chunks *c) {
     free(c->list);
     json_decref(c->message);
     json_decref(c->said);
+    json_decref(c->account);
     buf_finish(&c->open_text);
     free(c);
 }

@@ -17,7 +17,8 @@ struct chunks_events {
     /* The stream has reached its limit; chunks_failure() says so. No more chunks come. */
     void (*on_full)(void *ctx);
     bool (*on_tool_done)(void *ctx); /* as in dialog.h */
-    /* What the message says of itself besides, when it is over: an object, the caller's. */
+    /* What the message says of itself besides, when it is over: an object, the caller's. Asked
+     * once. */
     json_t *(*metadata)(void *ctx);
     void (*on_end)(void *ctx, const struct dialog_end *end);
 };
