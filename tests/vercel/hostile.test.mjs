@@ -125,6 +125,14 @@ test('the head of a stream, to the letter, and at once', async () => {
   await box.stop();
 });
 
+/** Of requests that came at once: each got the one session, or is to come again while it is made. */
+const theOneOf = (answers) => {
+  for (const { status, raw } of answers) assert.ok([200, 503].includes(status), String(raw));
+  const ids = new Set(answers.filter((a) => a.status === 200).map((a) => a.json.session.id));
+  assert.equal(ids.size, 1);
+  return [...ids][0];
+};
+
 test('a session that has ended says 410, one that is ending 422', async () => {
   const box = await create({ name: 'gone' });
   await box.stop();
@@ -147,8 +155,8 @@ test('a session that has ended says 410, one that is ending 422', async () => {
   for (const one of met) assert.ok([200, '422 sandbox_snapshotting', '422 sandbox_stopping', '410 sandbox_stopped'].includes(one), one);
   // Two that resume at once get one session.
   const both = await Promise.all([1, 2].map(() => ask('GET', '/v2/sandboxes/keeps?resume=true')));
-  assert.deepEqual(both.map((a) => a.status).sort(), [200, 503]);
-  await until(async () => (await ask('GET', '/v2/sandboxes/keeps?resume=true')).json.session?.id === both.find((a) => a.status === 200).json.session.id);
+  const resumed = theOneOf(both);
+  await until(async () => (await ask('GET', '/v2/sandboxes/keeps?resume=true')).json.session?.id === resumed);
   await ask('DELETE', '/v2/sandboxes/keeps?deleteOrphanSnapshots=true');
 });
 
@@ -191,8 +199,7 @@ test('creates that come twice', async () => {
   await ask('POST', `/v2/sandboxes/sessions/${first.json.session.id}/cmd`, { command: 'true', args: [] });
   assert.equal((await ask('POST', '/v3/sandboxes', body)).status, 409);
   const many = await Promise.all(Array.from({ length: 8 }, () => ask('POST', '/v3/sandboxes', { name: 'race', persistent: false })));
-  assert.deepEqual([...new Set(many.map((a) => a.status))].sort(), [200, 503]);
-  assert.equal(new Set(many.filter((a) => a.status === 200).map((a) => a.json.session.id)).size, 1);
+  theOneOf(many);
   for (const name of ['twice', 'race']) assert.equal((await ask('DELETE', `/v2/sandboxes/${name}`)).status, 200);
   await until(async () => (await living()) === 0, 'their end');
 });
