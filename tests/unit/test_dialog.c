@@ -579,12 +579,28 @@ static void an_answer_that_the_budget_cut_short_is_not_whole(void **state) {
     assert_non_null(strstr(end.error.message, "100"));
 }
 
+enum { WALL_MS = 1000 };
+
+/* Whatever the loop did before, in the same turn. */
+static void the_wall_clock_begins_with_the_dialog(void **state) {
+    (void)state;
+    (void)usleep((WALL_MS + 100) * 1000);
+    options.budget.wall_ms = WALL_MS;
+    begin();
+    turn();
+    assert_int_equal(ends, 0);
+    says("hm");
+    stops(MODEL_STOP_END);
+    turn();
+    assert_int_equal(end.outcome, DIALOG_DONE);
+}
+
 static void the_wall_clock_ends_a_stream_and_a_tool(void **state) {
     (void)state;
     for (int tool = 0; tool < 2; tool++) {
         reset();
         cut_usage = (struct model_usage){.input_tokens = 7};
-        options.budget.wall_ms = 20;
+        options.budget.wall_ms = WALL_MS;
         begin();
         turn();
         says("hm");
@@ -597,7 +613,8 @@ static void the_wall_clock_ends_a_stream_and_a_tool(void **state) {
         while (ends == 0)
             (void)uv_run(&loop, UV_RUN_ONCE);
         assert_int_equal(end.outcome, DIALOG_BUDGET);
-        assert_string_equal(end.error.message, "the turn took longer than 20 ms (budget wall_ms)");
+        assert_string_equal(end.error.message,
+                            "the turn took longer than 1000 ms (budget wall_ms)");
         assert_int_equal(tools_cancelled, tool);
         assert_int_equal(streams_cancelled, !tool);
         assert_int_equal(dialog_meter(dialog)->usage.input_tokens, tool ? 0 : 7);
@@ -821,6 +838,7 @@ int main(void) {
         UNIT(steps_have_a_limit),
         UNIT(a_budget_that_is_used_up_ends_it_before_the_next_step),
         UNIT(an_answer_that_the_budget_cut_short_is_not_whole),
+        UNIT(the_wall_clock_begins_with_the_dialog),
         UNIT(the_wall_clock_ends_a_stream_and_a_tool),
         UNIT(a_stream_that_fails_gives_what_came),
         UNIT(a_stream_that_cannot_begin_is_a_failure),

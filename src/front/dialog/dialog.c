@@ -480,8 +480,10 @@ struct dialog *dialog_start(const struct dialog_options *options) {
         (void)json_array_append(d->specs, options->tools[i].spec);
     (void)uv_timer_init(options->loop, &d->timer);
     d->timer.data = d;
-    if (options->budget.wall_ms > 0)
+    if (options->budget.wall_ms > 0) {
+        uv_update_time(options->loop); /* the loop's clock may be old: the time begins now */
         (void)uv_timer_start(&d->timer, on_wall, (uint64_t)options->budget.wall_ms, 0);
+    }
     go_on(d);
     return d;
 }
