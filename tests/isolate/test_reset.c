@@ -63,8 +63,12 @@ static void what_isolates_share_none_can_write_to(void **state) {
     _cleanup_(buf) struct buf b;
     buf_init(&b, 4 << 20);
     struct err err;
-    if (fd_read_file(AT_FDCWD, path, &b, &err) < 0)
+    int rc = fd_read_file(AT_FDCWD, path, &b, &err);
+    if (rc < 0 && geteuid() != 0) {
+        print_message("only root may look at the zygote's memory\n");
         skip();
+    }
+    assert_int_equal(rc, 0);
     size_t shared = 0;
     char *rest = NULL;
     char head[256] = "";
