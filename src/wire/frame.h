@@ -68,7 +68,7 @@ struct wire_piece {
 struct wire_out {
     uint16_t type;
     uint64_t id;
-    struct wire_piece pieces[4];
+    struct wire_piece pieces[6];
     const int *fds; /* stay the caller's */
     size_t nfds;
 };

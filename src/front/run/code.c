@@ -426,7 +426,7 @@ static int read_worker(struct env_item *item, const json_t *v, const struct env_
                            json_object_get(v, "props"), &item->fd, err);
 }
 
-int code_read_env(const struct code *c, const struct env_scope *scope, struct env *ret_env,
+int code_read_env(struct code *c, const struct env_scope *scope, struct env *ret_env,
                   struct err *err) {
     *ret_env = (struct env){0};
     if (c->nenv == 0)
@@ -434,7 +434,7 @@ int code_read_env(const struct code *c, const struct env_scope *scope, struct en
     ret_env->items = xcalloc(c->nenv, sizeof(*ret_env->items));
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < c->nenv; i++) {
-        const struct code_env_part *p = &c->env[i];
+        struct code_env_part *p = &c->env[i];
         struct env_item *item = &ret_env->items[ret_env->n++];
         *item = (struct env_item){.name = p->name ? xstrdup(p->name) : NULL, .fd = -1};
         if (!p->name) {

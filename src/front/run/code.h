@@ -50,6 +50,6 @@ struct env_scope {
     const json_t
         *grants; /* of the key: {"facets":[names],"workers":[names]}; NULL: all of its own */
 };
-/* The code must outlive the result. */
-int code_read_env(const struct code *c, const struct env_scope *scope, struct env *ret_env,
+/* The code must outlive the result; a guest that gets it may take texts of it. */
+int code_read_env(struct code *c, const struct env_scope *scope, struct env *ret_env,
                   struct err *err);

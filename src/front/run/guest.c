@@ -16,6 +16,8 @@
 #include <string.h>
 #include <sys/wait.h>
 
+enum { TAKEN_MIN_BYTES = 64 << 10 };
+
 /* A guest that works has a place among those at work in the pool; an idle one has not. */
 enum guest_state {
     GUEST_AWAITING,  /* warm: its program is not known yet */
@@ -94,8 +96,11 @@ struct guest {
     struct pool_isolate *isolate;
     struct binding bindings[ENV_BINDINGS_MAX];
     size_t nbindings;
-    size_t granting;     /* bindings that are not there yet */
-    struct buf env;      /* JSON of the env for the isolate */
+    size_t granting; /* bindings that are not there yet */
+    /* JSON of the env for the isolate: of its plain values the largest text is not copied. */
+    struct buf env;
+    struct buf env_text;
+    struct buf env_rest;
     uint64_t culprit;    /* the call for whose sake it dies, 0: none */
     struct err sentence; /* what is told to that call */
     void (*on_end)(void *ctx);
@@ -460,11 +465,17 @@ static void release_parts(struct guest *g) {
     }
 }
 
+static void drop_env(struct guest *g) {
+    buf_finish(&g->env);
+    buf_finish(&g->env_text);
+    buf_finish(&g->env_rest);
+}
+
 static void on_guest_over(void *ctx) {
     struct guest *g = ctx;
     if (g->on_end)
         g->on_end(g->end_ctx);
-    buf_finish(&g->env);
+    drop_env(g);
     free(g->label);
     free(g->domain);
     free(g);
@@ -552,19 +563,24 @@ static void on_taken(void *ctx, struct pool_isolate *isolate, const struct err *
 }
 
 /* "{...}" of the first call with the env put before it; NULL: the program is only loaded. What may
- * be large, the rest of the call's own, is not copied: it follows as a piece of the frame. */
-static struct wire_piece write_run_spec(struct guest *g, const struct guest_call *c,
-                                        struct buf *out) {
+ * be large, a text of the env and the rest of the call's own, is not copied: these are pieces of
+ * the frame. Returns their length. */
+static size_t write_run_spec(struct guest *g, const struct guest_call *c, struct buf *out,
+                             struct wire_piece pieces[4]) {
     struct wire_piece rest = {NULL, 0};
     if (c && c->spec.len > 2)
         rest = (struct wire_piece){c->spec.data + 1, c->spec.len - 1};
-    const char *end = !c ? ",\"main\":false}" : rest.len > 0 ? "," : "}";
     static const char begin[] = "{\"env\":";
-    pack_u32(out, (uint32_t)(strlen(begin) + g->env.len + strlen(end) + rest.len));
+    (void)buf_add_str(&g->env_rest, !c ? ",\"main\":false}" : rest.len > 0 ? "," : "}");
+    size_t len = strlen(begin) + g->env.len + g->env_text.len + g->env_rest.len + rest.len;
+    pack_u32(out, (uint32_t)len);
     (void)buf_add_str(out, begin);
     (void)buf_add(out, g->env.data, g->env.len);
-    (void)buf_add_str(out, end);
-    return rest;
+    pieces[0] = (struct wire_piece){out->data, out->len};
+    pieces[1] = (struct wire_piece){g->env_text.data, g->env_text.len};
+    pieces[2] = (struct wire_piece){g->env_rest.data, g->env_rest.len};
+    pieces[3] = rest;
+    return len;
 }
 
 static void start_running(struct guest *g) {
@@ -574,7 +590,8 @@ static void start_running(struct guest *g) {
     _cleanup_(buf) struct buf tail;
     buf_init(&head, 256);
     buf_init(&tail, ISOLATE_FRAME_MAX);
-    struct wire_piece rest = write_run_spec(g, first, &tail);
+    struct wire_piece spec[4];
+    size_t spec_len = write_run_spec(g, first, &tail, spec);
     pack_u32(&head, g->warm ? ISOLATE_RUN_WARM : g->domain ? ISOLATE_RUN_RESET : 0);
     pack_u32(&head, g->limits.cpu_ms);
     pack_u64(&head, g->limits.memory_bytes);
@@ -590,20 +607,23 @@ static void start_running(struct guest *g) {
                            .id = first ? first->id : 0,
                            .pieces = {{head.data, head.len},
                                       {g->program->data, g->program->len},
-                                      {tail.data, tail.len},
-                                      rest},
+                                      spec[0],
+                                      spec[1],
+                                      spec[2],
+                                      spec[3]},
                            .fds = fds,
                            .nfds = g->nbindings};
     guest_move(g, GUEST_RUNNING);
     int64_t cpu_from_ns = isolate_allow(g->isolate, 1);
     if (first)
         first->cpu_from_ns = cpu_from_ns;
-    bool fits = !tail.full && tail.len + rest.len <= ISOLATE_FRAME_MAX;
+    bool fits = !tail.full && !g->env.full && !g->env_rest.full && spec_len <= ISOLATE_FRAME_MAX;
     bool sent = fits && isolate_send(g->isolate, &out);
     for (size_t i = 0; i < g->nbindings; i++)
         fd_close(&g->bindings[i].fd);
     program_unref(g->program);
     g->program = NULL;
+    drop_env(g);
     if (sent && first)
         sent = call_sent(g, first);
     if (!sent) {
@@ -629,12 +649,30 @@ static void check_prepared(struct guest *g) {
         own(g, isolate);
 }
 
+/* The largest text, if it is worth it. */
+static const struct env_item *to_take(const struct env *env) {
+    const struct env_item *most = NULL;
+    for (size_t i = 0; i < env->n; i++)
+        if (env->items[i].kind == ENV_TEXT && env->items[i].text->len > TAKEN_MIN_BYTES &&
+            (!most || env->items[i].text->len > most->text->len))
+            most = &env->items[i];
+    return most;
+}
+
 static int start_bindings(struct guest *g, const struct env *env, struct err *err) {
+    const struct env_item *taken = to_take(env);
     struct json_writer w;
-    json_writer_init(&w, &g->env);
+    json_writer_init(&w, taken ? &g->env : &g->env_rest);
     json_writer_object_begin(&w);
     for (size_t i = 0; i < env->n; i++) {
         struct env_item *item = &env->items[i];
+        if (item == taken) {
+            json_writer_raw(&w, "", 0); /* the comma */
+            g->env_text = *item->text;
+            *item->text = (struct buf){0};
+            w.out = &g->env_rest;
+            continue;
+        }
         if (item->kind == ENV_TEXT) {
             json_writer_raw(&w, item->text->data, item->text->len);
             continue;
@@ -709,6 +747,7 @@ static struct guest *create(struct runner *r, const struct guest_spec *spec,
     g->on_end = on_end;
     g->end_ctx = ctx;
     buf_init(&g->env, ISOLATE_FRAME_MAX);
+    buf_init(&g->env_rest, ISOLATE_FRAME_MAX);
     return g;
 }
 

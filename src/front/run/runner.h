@@ -86,8 +86,8 @@ enum env_kind { ENV_JSON, ENV_TEXT, ENV_FACET, ENV_WORKER };
 struct env_item {
     char *name; /* NULL for ENV_TEXT */
     enum env_kind kind;
-    json_t *json;                        /* ENV_JSON: the value */
-    const struct buf *text;              /* ENV_TEXT: members as the isolate gets them; borrowed */
+    json_t *json;     /* ENV_JSON: the value */
+    struct buf *text; /* ENV_TEXT: members as the isolate gets them; a large one is taken */
     const struct facet_open *facet_open; /* ENV_FACET: NULL takes the env's; borrowed */
     char *facet_dir;                     /* ENV_FACET */
     char **methods;                      /* NULL-terminated, or NULL for all */

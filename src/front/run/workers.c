@@ -288,7 +288,7 @@ static void make_label(const char *owner, const char *id, char label[64]) {
         (void)snprintf(label, 64, "%s", id);
 }
 
-static int read_env(struct workers *w, const char *owner, const struct code *c, struct env *ret_env,
+static int read_env(struct workers *w, const char *owner, struct code *c, struct env *ret_env,
                     struct err *err) {
     _cleanup_(free) char *dir = workers_facets_dir(w, owner);
     int rc = code_read_env(c, &(struct env_scope){.facets_dir = dir, .owner = owner, .workers = w},
@@ -399,7 +399,7 @@ static void free_load(void *ctx) {
 }
 
 /* Gives the guest what it awaits. */
-static void give_code(struct worker *k, const struct code_load *l) {
+static void give_code(struct worker *k, struct code_load *l) {
     struct err err = l->err;
     struct env env;
     int rc = l->rc;
