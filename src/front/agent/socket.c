@@ -481,11 +481,9 @@ static void go_on(struct agent_socket *s) {
         http_ws_pause(s->ws, false);
 }
 
-static void add_frame(struct agent_socket *s, const char *data, size_t len) {
+static void add_frame(struct agent_socket *s, struct http_ws *ws, size_t len) {
     struct frame_in *f = xcalloc(1, sizeof(*f));
-    *f = (struct frame_in){.socket = s, .text = xmalloc(len + 1), .len = len};
-    memcpy(f->text, data, len);
-    f->text[len] = 0;
+    *f = (struct frame_in){.socket = s, .text = http_ws_take(ws), .len = len};
     struct frame_in **at = &s->frames;
     while (*at)
         at = &(*at)->next;
@@ -503,7 +501,7 @@ static void on_message(void *ctx, struct http_ws *ws, const char *data, size_t l
         finish_read(&r);
         return;
     }
-    add_frame(s, data, len);
+    add_frame(s, ws, len);
     if (wait)
         return;
     http_ws_pause(ws, true);

@@ -18,7 +18,8 @@ enum {
     INLINE_BYTES = 1 << 20, /* of each stream, in an answer that has all in one */
     KEY_CHECK_MS = 1000,
     WS_HIGH_BYTES = 256 * 1024,
-    SHOWN_BYTES = 4 << 20, /* of a command with the longest words, each byte escaped */
+    RESIZE_MAX_BYTES = 1024, /* of the message of a terminal that has another size */
+    SHOWN_BYTES = 4 << 20,   /* of a command with the longest words, each byte escaped */
 };
 
 /* --- output as events --- */
@@ -547,7 +548,7 @@ static void on_tty_message(void *ctx, struct http_ws *ws, const char *data, size
     int64_t rows;
     _cleanup_(json) json_t *j = NULL;
     const char *type = NULL;
-    if (json_parse(data, len, "the message", &j, &err) == 0)
+    if (len <= RESIZE_MAX_BYTES && json_parse(data, len, "the message", &j, &err) == 0)
         type = json_string_value(json_object_get(j, "type"));
     if (!type || strcmp(type, "resize") != 0 || read_size(j, &cols, &rows, &err) < 0)
         http_ws_close(ws, 1003, "text is {\"type\":\"resize\",\"cols\",\"rows\"}; keys are binary");

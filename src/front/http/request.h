@@ -140,6 +140,9 @@ struct http_ws *http_ws_accept(struct http_req *req, const char *protocol,
 /* False when the peer reads too slowly and the message was not queued: the socket is being closed.
  */
 bool http_ws_send(struct http_ws *ws, const char *data, size_t len, bool text);
+/* Inside on_message: the message as the caller's own, with a NUL behind it. Large ones need not be
+ * copied so. */
+char *http_ws_take(struct http_ws *ws);
 /* Reads nothing more of it until it is false again. What came together with the last message is
  * told still: 64 KiB at most. */
 void http_ws_pause(struct http_ws *ws, bool paused);

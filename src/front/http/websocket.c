@@ -10,7 +10,13 @@
 #include <string.h>
 #include <strings.h>
 
-enum { PING_AFTER_MS = 30000, DEAD_AFTER_MS = 75000 };
+enum {
+    PING_AFTER_MS = 30000,
+    DEAD_AFTER_MS = 75000,
+    TURN_BYTES = 256 << 10, /* that are taken from one client in a turn of the loop */
+    HEAD_MAX_BYTES = 10,    /* of a frame to a client */
+    WS_TOO_BIG = 1009,
+};
 
 struct http_ws {
     struct http_conn *conn; /* NULL when the connection is gone */
@@ -20,6 +26,9 @@ struct http_ws {
     void *user;
     const char *in;
     size_t in_len;
+    struct buf message; /* that is not whole yet */
+    bool in_control;    /* a control frame is being read, perhaps amid the message's */
+    size_t fed;         /* in this turn of the loop, or a little before */
     uint64_t heard_ms;
     bool pinged;
     bool paused;
@@ -32,6 +41,7 @@ static void on_over(void *ctx) {
                    : 1006;
     ws->callbacks.on_close(ws->user, ws, code);
     wslay_event_context_free(ws->ctx);
+    buf_finish(&ws->message);
     free(ws);
 }
 
@@ -68,19 +78,45 @@ static ssize_t on_send(wslay_event_context_ptr ctx, const uint8_t *data, size_t 
     return (ssize_t)len;
 }
 
-static void on_msg(wslay_event_context_ptr ctx, const struct wslay_event_on_msg_recv_arg *arg,
-                   void *p) {
+/* wslay looks at the length of a frame alone when it does not gather messages itself. */
+static void on_frame(wslay_event_context_ptr ctx,
+                     const struct wslay_event_on_frame_recv_start_arg *arg, void *p) {
+    struct http_ws *ws = p;
+    ws->in_control = wslay_is_ctrl_frame(arg->opcode);
+    if (ws->in_control || arg->payload_length <= ws->message.max - ws->message.len)
+        return;
+    (void)wslay_event_queue_close(ctx, WS_TOO_BIG, NULL, 0);
+    wslay_event_shutdown_read(ctx);
+}
+
+static void on_piece(wslay_event_context_ptr ctx,
+                     const struct wslay_event_on_frame_recv_chunk_arg *arg, void *p) {
     (void)ctx;
     struct http_ws *ws = p;
-    if (wslay_is_ctrl_frame(arg->opcode) || !ws->conn)
+    if (!ws->in_control && arg->data_length > 0)
+        (void)buf_add(&ws->message, arg->data, arg->data_length);
+}
+
+static void on_msg(wslay_event_context_ptr ctx, const struct wslay_event_on_msg_recv_arg *arg,
+                   void *p) {
+    struct http_ws *ws = p;
+    if (wslay_is_ctrl_frame(arg->opcode))
         return;
-    ws->callbacks.on_message(ws->user, ws, (const char *)arg->msg, arg->msg_length,
-                             arg->opcode == WSLAY_TEXT_FRAME);
+    if (ws->conn && wslay_event_get_read_enabled(ctx))
+        ws->callbacks.on_message(ws->user, ws, ws->message.data ? ws->message.data : "",
+                                 ws->message.len, arg->opcode == WSLAY_TEXT_FRAME);
+    buf_finish(&ws->message); /* an idle connection keeps no buffer */
+}
+
+char *http_ws_take(struct http_ws *ws) {
+    return buf_steal(&ws->message, NULL);
 }
 
 static const struct wslay_event_callbacks wslay_callbacks = {
     .recv_callback = on_recv,
     .send_callback = on_send,
+    .on_frame_recv_start_callback = on_frame,
+    .on_frame_recv_chunk_callback = on_piece,
     .on_msg_recv_callback = on_msg,
 };
 
@@ -116,6 +152,11 @@ void ws_feed(struct http_ws *ws, const char *data, size_t len) {
             detach(ws);
     }
     flush(ws);
+    ws->fed += len;
+    if (ws->fed < TURN_BYTES || !ws->conn)
+        return;
+    ws->fed = 0;
+    conn_resume(ws->conn); /* the others have their turn first */
 }
 
 void ws_drained(struct http_ws *ws) {
@@ -218,7 +259,9 @@ struct http_ws *http_ws_accept(struct http_req *req, const char *protocol,
     ws->heard_ms = uv_now(c->server->opt.loop);
     if (wslay_event_context_server_init(&ws->ctx, &wslay_callbacks, ws) != 0)
         abort(); /* out of memory */
+    wslay_event_config_set_no_buffering(ws->ctx, 1);
     wslay_event_config_set_max_recv_msg_length(ws->ctx, c->server->opt.limits.ws_message_bytes);
+    buf_init(&ws->message, c->server->opt.limits.ws_message_bytes);
     req->status = 101;
     struct http_server *s = c->server;
     s->stats.websockets++;
@@ -235,6 +278,16 @@ struct http_ws *http_ws_accept(struct http_req *req, const char *protocol,
     return ws;
 }
 
+/* Of a whole message, which is written as it is: to go through wslay it would be copied. */
+static unsigned write_head(char head[static HEAD_MAX_BYTES], int opcode, uint64_t len) {
+    unsigned more = len < 126 ? 0 : len <= UINT16_MAX ? 2 : 8;
+    head[0] = (char)(0x80 | opcode);
+    head[1] = (char)(more == 0 ? len : more == 2 ? 126 : 127);
+    for (unsigned i = 0; i < more; i++)
+        head[2 + i] = (char)(len >> (8 * (more - 1 - i)));
+    return 2 + more;
+}
+
 bool http_ws_send(struct http_ws *ws, const char *data, size_t len, bool text) {
     if (!ws->conn || ws->conn->broken)
         return false;
@@ -242,13 +295,14 @@ bool http_ws_send(struct http_ws *ws, const char *data, size_t len, bool text) {
         conn_break(ws->conn);
         return false;
     }
-    struct wslay_event_msg msg = {.opcode = text ? WSLAY_TEXT_FRAME : WSLAY_BINARY_FRAME,
-                                  .msg = (const uint8_t *)data,
-                                  .msg_length = len};
-    if (wslay_event_queue_msg(ws->ctx, &msg) != 0)
+    flush(ws); /* an answer to a ping, say, or the end */
+    if (!ws->conn || ws->conn->broken || !wslay_event_get_write_enabled(ws->ctx))
         return false;
-    flush(ws);
-    return ws->conn && !ws->conn->broken;
+    char head[HEAD_MAX_BYTES];
+    uv_buf_t pieces[2] = {
+        uv_buf_init(head, write_head(head, text ? WSLAY_TEXT_FRAME : WSLAY_BINARY_FRAME, len)),
+        uv_buf_init((char *)(uintptr_t)data, (unsigned)len)};
+    return conn_write_soon(ws->conn, pieces, 2);
 }
 
 bool ws_is_paused(const struct http_ws *ws) {
