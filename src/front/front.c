@@ -156,6 +156,8 @@ static int open_store(struct front_server *s, struct err *err) {
     _cleanup_(free) char *file = path_join(s->config->data_dir, "cay.db");
     rc = store_open(file, &s->front.store, err);
     if (rc == 0)
+        rc = store_ends_open(s->front.store, err);
+    if (rc == 0)
         store_configure(s->front.store, &s->config->store);
     return rc;
 }

@@ -319,8 +319,8 @@ static void on_listed(void *ctx, const struct store_run *r) {
 }
 
 /* Tells of each run that has ended, and of the newest of a list that was asked for. */
-static int write_until_killed(int out) {
-    if (store_open(file, &store, &e) < 0)
+static int write_until_killed(int out, bool ends) {
+    if (store_open(file, &store, &e) < 0 || (ends && store_ends_open(store, &e) < 0))
         return 1;
     for (int i = 0; i < 100000; i++) {
         char ids[3][ID_SIZE];
@@ -340,8 +340,7 @@ static int write_until_killed(int out) {
     return 5;
 }
 
-static void test_what_was_told_is_there_after_kill_9(void **state) {
-    (void)state;
+static void check_kill_9(bool ends) {
     store_close(store);
     store = NULL;
     (void)sqlite3_close(other); /* SQLite does not outlive a fork */
@@ -356,7 +355,7 @@ static void test_what_was_told_is_there_after_kill_9(void **state) {
         pid_t pid = fork();
         if (pid == 0) {
             close(p[0]);
-            _exit(write_until_killed(p[1]));
+            _exit(write_until_killed(p[1], ends));
         }
         close(p[1]);
         while (n < stop && fd_read_all(p[0], told[n], ID_SIZE) == ID_SIZE)
@@ -369,6 +368,8 @@ static void test_what_was_told_is_there_after_kill_9(void **state) {
         assert_int_equal(waitpid(pid, &st, 0), pid);
         assert_true(WIFSIGNALED(st));
         assert_int_equal(store_open(file, &store, &e), 0);
+        if (ends)
+            assert_int_equal(store_ends_open(store, &e), 0);
         for (size_t i = 0; i < n; i++) {
             struct store_run r;
             assert_int_equal(store_run_get(store, told[i], all, &r, &e), 0);
@@ -379,6 +380,193 @@ static void test_what_was_told_is_there_after_kill_9(void **state) {
         store = NULL;
     }
     assert_true(total >= 900);
+}
+
+static void test_what_was_told_is_there_after_kill_9(void **state) {
+    (void)state;
+    check_kill_9(false);
+}
+
+static void test_what_only_the_file_of_ends_has_is_there_after_kill_9(void **state) {
+    (void)state;
+    check_kill_9(true);
+}
+
+/* --- the file of ends --- */
+
+static int setup_ends(void **state) {
+    return setup(state) == 0 && store_ends_open(store, &e) == 0 ? 0 : -1;
+}
+
+static void open_again(void) {
+    assert_int_equal(store_open(file, &store, &e), 0);
+    assert_int_equal(store_ends_open(store, &e), 0);
+}
+
+/* What is in the file of ends; the caller frees it. */
+static char *read_ends(size_t *ret_len) {
+    char path[120];
+    static char space[1 << 20];
+    (void)snprintf(path, sizeof(path), "%s-ends", file);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    *ret_len = fread(space, 1, sizeof(space), f);
+    (void)fclose(f);
+    char *out = malloc(*ret_len + 1);
+    memcpy(out, space, *ret_len);
+    return out;
+}
+
+static void write_ends(const char *data, size_t len) {
+    char path[120];
+    (void)snprintf(path, sizeof(path), "%s-ends", file);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, len, f), len);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void test_ends_are_written_together_and_before_anybody_hears_of_them(void **state) {
+    (void)state;
+    char ids[4][ID_SIZE];
+    for (int i = 0; i < 4; i++)
+        begin(ids[i]);
+    assert_int_equal(end(ids[2]), 0);
+    assert_int_equal(end(ids[0]), 0);
+    assert_int_equal(count("runs"), 0);
+    assert_in_range(store_untold_due_ms(store), 0, 10);
+    check_status(ids[3], "running");
+    assert_int_equal(count("runs WHERE status = 'done' AND finished_ms > 0"), 2);
+    assert_int_equal(count("runs"), 4);
+    assert_int_equal(end(ids[2]), -ERR_NOT_FOUND);
+    assert_int_equal(end(ids[1]), 0);
+    char got[300] = "";
+    char wanted[300];
+    char next[ID_SIZE];
+    assert_int_equal(store_run_list(store, &(struct store_run_query){.scope = all, .limit = 9},
+                                    on_run, got, next, &e),
+                     0);
+    (void)snprintf(wanted, sizeof(wanted), "%s %s %s %s ", ids[3], ids[2], ids[1], ids[0]);
+    assert_string_equal(got, wanted);
+    begin(ids[0]);
+    assert_int_equal(end(ids[0]), 0);
+    assert_int_equal(end(ids[0]), -ERR_NOT_FOUND); /* twice, while only the file has it */
+    assert_int_equal(store_untold_write(store, &e), 0);
+    assert_int_equal(number("SELECT sum(runs) FROM run_sums"), 4);
+}
+
+/* As if the process had died when the file was so: what is there then is the file's. */
+static void die_with(const char *ends, size_t len) {
+    store_close(store);
+    write_ends(ends, len);
+    open_again();
+}
+
+static void test_a_server_takes_over_what_the_last_one_left(void **state) {
+    (void)state;
+    char one[ID_SIZE];
+    char two[ID_SIZE];
+    size_t len;
+    assert_int_equal(begin_as("key_a", "[1]", one), 0);
+    assert_int_equal(store_run_end(store, one, &failed, &e), 0);
+    assert_int_equal(begin_as("key_b", "[1]", two), 0);
+    assert_int_equal(store_run_end(store, two, &failed, &e), 0);
+    char *ends = read_ends(&len);
+    assert_int_equal(store_untold_write(store, &e), 0);
+    assert_int_equal(count("runs"), 2);
+    /* Between the commit and the clearing: they are there once. */
+    die_with(ends, len);
+    assert_int_equal(count("runs"), 2);
+    assert_int_equal(count("run_sums WHERE runs = 1"), 2);
+    /* Before the commit: they come from the file, whole, and count as others do. */
+    assert_int_equal(
+        sqlite3_exec(other, "DELETE FROM runs; DELETE FROM run_sums", NULL, NULL, NULL), SQLITE_OK);
+    die_with(ends, len);
+    check_whole(one, "key_a");
+    check_whole(two, "key_b");
+    assert_int_equal(count("run_sums WHERE runs = 1"), 2);
+    /* What the database has is taken back: what is deleted later stays so. */
+    begin(one);
+    assert_int_equal(end(one), 0);
+    assert_int_equal(store_untold_write(store, &e), 0);
+    free(ends);
+    ends = read_ends(&len);
+    assert_int_equal(sqlite3_exec(other, "DELETE FROM runs", NULL, NULL, NULL), SQLITE_OK);
+    die_with(ends, len);
+    assert_int_equal(count("runs"), 0);
+    free(ends);
+}
+
+static void test_what_was_cut_off_or_is_old_is_not_taken(void **state) {
+    (void)state;
+    char ids[3][ID_SIZE];
+    size_t sizes[3];
+    char *ends = NULL;
+    for (int i = 0; i < 3; i++) {
+        begin(ids[i]);
+        assert_int_equal(end(ids[i]), 0);
+        free(ends);
+        ends = read_ends(&sizes[i]);
+    }
+    assert_int_equal(sizes[2], 3 * sizes[0]);
+    assert_int_equal(store_untold_write(store, &e), 0);
+    for (size_t len = sizes[1]; len < sizes[2]; len++) {
+        assert_int_equal(sqlite3_exec(other, "DELETE FROM runs", NULL, NULL, NULL), SQLITE_OK);
+        die_with(ends, len);
+        assert_int_equal(count("runs"), 2);
+    }
+    for (size_t at = sizes[0]; at < sizes[1]; at++) {
+        assert_int_equal(sqlite3_exec(other, "DELETE FROM runs", NULL, NULL, NULL), SQLITE_OK);
+        ends[at] ^= 4;
+        die_with(ends, sizes[2]);
+        ends[at] ^= 4;
+        assert_int_equal(count("runs"), 1);
+    }
+    /* The next time writes over the first of the last one, and leaves the others behind it. */
+    assert_int_equal(sqlite3_exec(other, "DELETE FROM runs", NULL, NULL, NULL), SQLITE_OK);
+    for (int i = 0; i < 3; i++) {
+        begin(ids[i]);
+        assert_int_equal(end(ids[i]), 0);
+    }
+    assert_int_equal(store_untold_write(store, &e), 0);
+    begin(ids[0]);
+    assert_int_equal(end(ids[0]), 0);
+    free(ends);
+    ends = read_ends(&sizes[2]);
+    assert_int_equal(sizes[2], 3 * sizes[0]);
+    assert_int_equal(store_untold_write(store, &e), 0);
+    assert_int_equal(sqlite3_exec(other, "DELETE FROM runs", NULL, NULL, NULL), SQLITE_OK);
+    die_with(ends, sizes[2]);
+    check_status(ids[0], "done");
+    assert_int_equal(count("runs"), 1);
+    free(ends);
+}
+
+static void test_what_the_file_does_not_take_is_written_as_before(void **state) {
+    (void)state;
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    (void)sigaction(SIGXFSZ, &ignore, NULL);
+    char id[ID_SIZE];
+    char first[ID_SIZE];
+    static char big[100 << 10];
+    memset(big, '1', sizeof(big) - 1);
+    begin(first);
+    assert_int_equal(end(first), 0);
+    assert_int_equal(begin_as("", big, id), 0);
+    assert_int_equal(end(id), 0); /* too big: with those before it */
+    assert_int_equal(count("runs WHERE status = 'done'"), 2);
+    begin(first);
+    assert_int_equal(end(first), 0);
+    assert_int_equal(count("runs"), 2);
+    assert_int_equal(begin_as("key_a", "[1]", id), 0);
+    set_room(0); /* the file of ends is full, and so is the log */
+    assert_int_equal(store_run_end(store, id, &failed, &e), -ERR_FULL);
+    assert_int_equal(begin_as("", NULL, id), -ERR_FULL);
+    set_room(RLIM_INFINITY);
+    store_settle(store);
+    check_status(first, "done");
+    assert_int_equal(count("runs"), 4);
+    assert_int_equal(count("runs WHERE owner = 'key_a' AND status = 'failed'"), 1);
 }
 
 static void test_an_artifact_of_it_finds_it(void **state) {
@@ -411,6 +599,16 @@ int main(void) {
                                         teardown),
         cmocka_unit_test_setup_teardown(test_an_artifact_of_it_finds_it, setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_was_told_is_there_after_kill_9, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_only_the_file_of_ends_has_is_there_after_kill_9,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            test_ends_are_written_together_and_before_anybody_hears_of_them, setup_ends, teardown),
+        cmocka_unit_test_setup_teardown(test_a_server_takes_over_what_the_last_one_left, setup_ends,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_what_was_cut_off_or_is_old_is_not_taken, setup_ends,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_what_the_file_does_not_take_is_written_as_before,
+                                        setup_ends, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,6 +66,10 @@ struct store {
     struct store_untold **untold_last;
     size_t nuntold;
     size_t untold_bytes;
+    size_t nended;   /* of them have ended */
+    int ends_fd;     /* the file of their ends (ends.c), -1: there is none */
+    size_t ends_len; /* what of it is not in the database */
+    uint64_t ends_salt;
     bool untold_stuck; /* the last time something could not be written: nothing waits */
     int log_pages;     /* in the write-ahead log, after the last commit */
     int care_at_pages;
@@ -101,7 +105,15 @@ int store_add_run(struct store *s, const struct store_run *run, const struct sto
 int store_add_record(struct store *s, const char *kind, const struct store_record *r,
                      struct err *err);
 bool store_has_usage(const struct store_run_usage *u);
-/* The end of a run, if that is untold; with all that is older. False: it is not. */
+/* What its end says becomes part of the run, and what that was. */
+void store_run_close(struct store_run *r, const struct store_run_end *end, int64_t finished_ms);
+struct store_run_end store_end_of(const struct store_run *r);
+/* Puts a run that has ended into the file of ends; false: it is not there. */
+bool store_ends_add(struct store *s, const struct store_run *run);
+/* The database has all that is there. */
+void store_ends_clear(struct store *s);
+/* The end of a run, if that is untold: in the file of ends, or in the database with all that is
+ * older. False: it is not untold. */
 bool store_untold_end(struct store *s, const char *id, const struct store_run_end *end, int *ret_rc,
                       struct err *err);
 /* A record that is about to be written. */

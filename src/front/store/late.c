@@ -51,6 +51,7 @@ static bool keep(struct store *s, struct store_late *l, size_t bytes) {
 
 void store_late_run(struct store *s, const struct store_run *run, const struct store_run_end *end) {
     struct store_late *l = xcalloc(1, sizeof(*l));
+    struct store_run_end its = *end;
     const char *detail = end->detail ? end->detail : run->detail;
     size_t len = end->detail ? end->detail_len : detail ? strlen(detail) : 0;
     bool fits = detail && s->late_bytes + len <= LATE_BYTES / 2;
@@ -59,12 +60,9 @@ void store_late_run(struct store *s, const struct store_run *run, const struct s
     l->run.kind = copy(run->kind);
     l->run.title = copy(run->title);
     l->run.created_ms = run->created_ms;
-    l->run.status = copy(end->status);
-    l->run.error_code = copy(end->error_code);
-    l->run.error_message = copy(end->error_message);
-    l->run.finished_ms = clock_wall_ms();
-    l->run.usage = end->usage;
-    l->run.detail = fits ? xstrndup(detail, len) : NULL;
+    its.detail = fits ? detail : NULL;
+    its.detail_len = len;
+    store_run_close(&l->run, &its, clock_wall_ms());
     (void)keep(s, l, fits ? len : 0);
 }
 
@@ -100,12 +98,7 @@ void store_late_drop(struct store *s) {
 
 static int write_late(struct store *s, const struct store_late *l, struct err *err) {
     const struct store_run *r = &l->run;
-    struct store_run_end end = {.status = r->status,
-                                .error_code = r->error_code,
-                                .error_message = r->error_message,
-                                .usage = r->usage,
-                                .detail = r->detail,
-                                .detail_len = r->detail ? l->bytes : 0};
+    struct store_run_end end = store_end_of(r);
     if (l->kind)
         return store_write_record(s, l->kind, &l->record, err);
     return r->kind ? store_write_whole(s, r, &end, r->finished_ms, err)

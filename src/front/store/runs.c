@@ -1,6 +1,7 @@
 #include "front/store/internal.h"
 
 #include "base/clock.h"
+#include "base/mem.h"
 #include "front/store/files.h"
 
 #include <sqlite3.h>
@@ -97,6 +98,31 @@ void store_run_finish(struct store_run *r) {
     free(r->error_code);
     free(r->error_message);
     *r = (struct store_run){0};
+}
+
+static void set_text(char **at, const char *text, size_t len) {
+    free(*at);
+    *at = text ? xstrndup(text, len) : NULL;
+}
+
+void store_run_close(struct store_run *r, const struct store_run_end *end, int64_t finished_ms) {
+    set_text(&r->status, end->status, strlen(end->status));
+    set_text(&r->error_code, end->error_code, end->error_code ? strlen(end->error_code) : 0);
+    set_text(&r->error_message, end->error_message,
+             end->error_message ? strlen(end->error_message) : 0);
+    if (end->detail)
+        set_text(&r->detail, end->detail, end->detail_len);
+    r->finished_ms = finished_ms;
+    r->usage = end->usage;
+}
+
+struct store_run_end store_end_of(const struct store_run *r) {
+    return (struct store_run_end){.status = r->status,
+                                  .error_code = r->error_code,
+                                  .error_message = r->error_message,
+                                  .detail = r->detail,
+                                  .detail_len = r->detail ? strlen(r->detail) : 0,
+                                  .usage = r->usage};
 }
 
 static void read_run(sqlite3_stmt *st, struct store_run *r) {

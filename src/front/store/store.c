@@ -203,6 +203,7 @@ int store_open(const char *path, struct store **ret_store, struct err *err) {
     struct store *s = xcalloc(1, sizeof(*s));
     s->settings = store_settings_default();
     s->untold_last = &s->untold;
+    s->ends_fd = -1;
     s->path = xstrdup(path);
     s->files = files_open_folder(path, false, NULL);
     int rc = 0;
@@ -252,6 +253,7 @@ void store_close(struct store *s) {
     store_late_drop(s);
     int files = atomic_load(&s->files);
     fd_close(&files);
+    fd_close(&s->ends_fd);
     free(s->path);
     (void)sqlite3_close(s->care_db);
     (void)sqlite3_close(s->db);

@@ -17,6 +17,10 @@ struct store;
 
 int store_open(const char *path, struct store **ret_store, struct err *err);
 void store_close(struct store *s);
+/* Has the ends of untold runs written to a file beside the database first, and many of them to the
+ * database at a time. For the one server that has the database, before it asks for anything: takes
+ * over what the last one left there. */
+int store_ends_open(struct store *s, struct err *err);
 /* Instead of the defaults; before care is taken of it. */
 void store_configure(struct store *s, const struct store_settings *settings);
 /* Deletes ended runs that are too old or too many, the oldest of the key that has the most first,

@@ -27,6 +27,7 @@ struct store_untold {
     char *kind; /* of a record; NULL: a run */
     struct store_record record;
     struct store_run run;
+    bool ended; /* and stands in the file of ends */
     size_t bytes;
     int64_t since_ms; /* monotonic */
 };
@@ -37,6 +38,7 @@ static void drop(struct store *s, struct store_untold **at) {
     if (!*at)
         s->untold_last = at;
     s->nuntold--;
+    s->nended -= u->ended;
     s->untold_bytes -= u->bytes;
     free(u->kind);
     store_record_finish(&u->record);
@@ -56,8 +58,13 @@ static int step(struct store *s, int which, struct err *err) {
 }
 
 static int write_one(struct store *s, const struct store_untold *u, struct err *err) {
-    return u->kind ? store_add_record(s, u->kind, &u->record, err)
-                   : store_add_run(s, &u->run, NULL, 0, err);
+    struct store_run_end end;
+    if (u->kind)
+        return store_add_record(s, u->kind, &u->record, err);
+    if (!u->ended)
+        return store_add_run(s, &u->run, NULL, 0, err);
+    end = store_end_of(&u->run);
+    return store_add_run(s, &u->run, &end, u->run.finished_ms, err);
 }
 
 /* Those before `last`, in their order, and that one with its end; NULL: all of them. */
@@ -75,7 +82,8 @@ static int write_list(struct store *s, const struct store_untold *last,
 static int write_upto(struct store *s, const struct store_untold *last,
                       const struct store_run_end *end, struct err *err) {
     struct err ignored;
-    bool alone = last ? last == s->untold && !store_has_usage(&end->usage) : s->nuntold == 1;
+    bool alone = last ? last == s->untold && !store_has_usage(&end->usage)
+                      : s->nuntold == 1 && !store_has_usage(&s->untold->run.usage);
     int rc = alone ? 0 : step(s, BEGIN, err);
     if (rc < 0 || alone)
         return rc < 0 ? rc : write_list(s, last, end, err);
@@ -93,8 +101,10 @@ int store_untold_write(struct store *s, struct err *err) {
     store_care_give_way(s);
     int rc = write_upto(s, NULL, NULL, err);
     s->untold_stuck = rc < 0;
-    if (rc == 0)
+    if (rc == 0) {
         store_untold_drop(s);
+        store_ends_clear(s);
+    }
     for (struct store_untold *u = s->untold; u; u = u->next)
         u->since_ms = clock_mono_ms() + RETRY_MS;
     return rc;
@@ -175,13 +185,29 @@ void store_untold_forget(struct store *s, const char *kind, const char *id) {
         drop(s, at);
 }
 
+/* It is told when that returns true: the file has it, and the database soon. */
+static bool end_in_file(struct store *s, struct store_untold *u, const struct store_run_end *end) {
+    if (s->ends_fd < 0 || s->untold_stuck || end->detail_len > UNTOLD_BYTES / 4)
+        return false;
+    store_run_close(&u->run, end, clock_wall_ms());
+    size_t bytes = strlen(u->run.title) + (u->run.detail ? strlen(u->run.detail) : 0);
+    s->untold_bytes += bytes - u->bytes;
+    u->bytes = bytes;
+    u->ended = store_ends_add(s, &u->run);
+    s->nended += u->ended;
+    return u->ended;
+}
+
 bool store_untold_end(struct store *s, const char *id, const struct store_run_end *end, int *ret_rc,
                       struct err *err) {
     struct store_untold *u = s->untold;
-    while (u && (u->kind || strcmp(u->run.id, id) != 0))
+    while (u && (u->kind || u->ended || strcmp(u->run.id, id) != 0))
         u = u->next;
     if (!u)
         return false;
+    *ret_rc = 0;
+    if (end_in_file(s, u, end))
+        return true;
     store_care_give_way(s);
     int rc = write_upto(s, u, end, err);
     s->untold_stuck = rc < 0;
@@ -195,6 +221,8 @@ bool store_untold_end(struct store *s, const char *id, const struct store_run_en
             at = &(*at)->next;
     if (*at)
         drop(s, at);
+    if (s->nended == 0)
+        store_ends_clear(s);
     *ret_rc = rc;
     return true;
 }
