@@ -466,6 +466,31 @@ describe('a server that is killed', () => {
     }
   });
 
+  // Such a body goes into the ledger in pieces, over many turns of the loop.
+  test('while a task of megabytes is submitted: it is there whole or not at all', async () => {
+    const dataDir = join(tempDir(null), 'data');
+    const text = 'x\u00e4"'.repeat(1_000_000);
+    const body = (i) => JSON.stringify({ ...run('export default (env, text) => text.length', { args: [text] }), title: `try ${i}`, max_attempts: 10 });
+    let cay = await startCay({ dataDir });
+    const known = [];
+    for (let i = 0; i < 4; i++) {
+      const sent = api(cay).submit(body(i)).then((r) => r.status === 202 && known.push(JSON.parse(r.body).id), () => {});
+      await new Promise((r) => setTimeout(r, (50 * i + 50) * slow)); // any moment
+      await cay.kill9();
+      await sent;
+      cay = await startCay({ dataDir });
+    }
+    const tasks = api(cay);
+    known.push(JSON.parse((await tasks.submit(body(9))).body).id);
+    const listed = JSON.parse((await tasks.call('')).body).tasks;
+    for (const id of known) assert.ok(listed.some((t) => t.id === id), `${id} was acknowledged`);
+    for (const t of listed) {
+      const end = await ended(tasks, t.id, 60_000 * slow);
+      assert.deepEqual([end.state, end.result?.result], ['done', text.length], JSON.stringify(end).slice(0, 300));
+    }
+    await cay.stop();
+  });
+
   test('chaos: it and each of its programs are killed at any moment, and every task is accounted for once', async () => {
     const { all, killed } = await chaos({ tasks: 35, kinds: KINDS, pause: 300 });
     assert.deepEqual(Object.keys(killed).sort(), [...KINDS].sort());

@@ -199,7 +199,7 @@ static struct seen *seen_of(const char *id) {
     return NULL;
 }
 
-static int server_start(void *ctx, const struct ledger_task *t, struct err *err) {
+static int server_start(void *ctx, struct ledger_task *t, struct err *err) {
     struct server *s = server_of(ctx);
     check(t->body && strcmp(t->body, "{}") == 0, "a claimed task has its body");
     /* Without jumps of the clock a lease is what it says. */

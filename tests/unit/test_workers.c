@@ -78,6 +78,7 @@ static void answer(size_t i, const char *id, int64_t v) {
     a.workers = xcalloc(1, sizeof(*a.workers));
     a.workers[0] = named(id, v);
     a.workers[0].code = xasprintf("{\"code\":\"export default %lld\"}", (long long)v);
+    a.workers[0].code_len = strlen(a.workers[0].code);
     ledger_answered(ledger, asked[i].id, &a);
 }
 

@@ -165,6 +165,7 @@ static void worker_put(struct http_req *req, void *ctx) {
     api_ask(f, req,
             &(struct ledger_ask){.op = LEDGER_WORKER_PUT,
                                  .worker = &k,
+                                 .own_text = &k.code,
                                  .limit = (size_t)most->workers,
                                  .limit_bytes = (size_t)most->workers_mb << 20},
             respond_put);
@@ -198,7 +199,7 @@ static void respond_get(struct api_wait *w, const struct ledger_answer *a) {
     if (k->code) { /* JSON that was written here: it goes out as it is */
         out.len--;
         (void)buf_add_str(&out, ",\"code\":");
-        (void)buf_add_str(&out, k->code);
+        (void)buf_add(&out, k->code, k->code_len);
         (void)buf_add_char(&out, '}');
     }
     http_respond_buf(w->req, 200, "application/json", &out);

@@ -152,7 +152,8 @@ static int read_webhook(const json_t *body, struct ledger_task *t, struct err *e
 /* A body that was read. */
 struct task_asked {
     json_t *body;
-    char *input;    /* its text, or NULL */
+    char *input; /* its text, or NULL */
+    size_t input_len;
     char hash[65];  /* of the body, if it is large; else "" */
     struct err err; /* what its type says to the input */
 };
@@ -176,6 +177,7 @@ static int read_asked(const char *body, size_t len, const void *how, void **ret,
     if (type && type->read && json_is_object(input))
         (void)type->read(input, how, &a.err);
     a.input = json_dumps(input, JSON_COMPACT);
+    a.input_len = a.input ? strlen(a.input) : 0;
     if (len > LIMIT_READ_AT_ONCE_BYTES)
         hash_body(body, len, a.hash);
     *ret = xmalloc(sizeof(a));
@@ -294,11 +296,13 @@ static void submit(struct http_req *req, void *ctx) {
         return;
     }
     t.body = asked->input;
+    t.body_len = asked->input_len;
     id_new("task", t.id);
     (void)snprintf(t.owner, sizeof(t.owner), "%s", front_identity(req)->key_id);
     api_ask(f, req,
             &(struct ledger_ask){.op = LEDGER_TASK_SUBMIT,
                                  .task = &t,
+                                 .own_text = &asked->input,
                                  .per_key = (size_t)f->config->tasks.waiting_per_key,
                                  .body_bytes = f->config->tasks.waiting_mb_per_key << 20},
             respond_submitted);

@@ -15,6 +15,8 @@ struct ledger_backend {
 struct ledger *ledger_create(uv_loop_t *loop, const struct ledger_backend *ops, void *backend);
 /* Instead of LEDGER_WAIT_MS. */
 void ledger_set_wait(struct ledger *l, int64_t ms);
+/* It is at work on this one: the time for it begins anew. */
+void ledger_progress(struct ledger *l, uint64_t id);
 /* At any time, also inside ask(); what was answered before, or given up, is dropped. The answer is
  * the ledger's from then on. */
 void ledger_answered(struct ledger *l, uint64_t id, struct ledger_answer *with);

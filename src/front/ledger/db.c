@@ -153,6 +153,16 @@ static const char *const migrations[] = {
     "UPDATE outbox SET owner = coalesce((SELECT owner FROM tasks WHERE id = outbox.task), '');"
     "CREATE INDEX outbox_owner ON outbox (owner, next_ms);"
     "CREATE INDEX outbox_taken ON outbox (owner) WHERE taken = 1;",
+    /* 8: long bodies and codes are texts in pieces, and the column of their own is empty. */
+    PIECES_SCHEMA "ALTER TABLE task_bodies ADD COLUMN text INTEGER;"
+                  "ALTER TABLE workers ADD COLUMN text INTEGER;"
+                  "CREATE TRIGGER task_text_out AFTER DELETE ON task_bodies"
+                  " WHEN old.text IS NOT NULL BEGIN " PIECES_DROP "old.text; END;"
+                  "CREATE TRIGGER worker_text_out AFTER DELETE ON workers"
+                  " WHEN old.text IS NOT NULL BEGIN " PIECES_DROP "old.text; END;"
+                  "CREATE TRIGGER worker_text_new AFTER UPDATE OF text ON workers"
+                  " WHEN old.text IS NOT NULL AND old.text IS NOT new.text"
+                  " BEGIN " PIECES_DROP "old.text; END;",
 };
 
 #define KEY_COLUMNS "id, name, scope, hash, rate_per_minute, grants, created_ms, revoked_ms"
@@ -245,6 +255,8 @@ static int set_up(struct ledger_db *db, const char *data_dir, struct err *err) {
         rc = store_error(db->mover, err, "open the ledger");
     for (int i = 0; rc == 0 && i < LEDGER_SUBJECTS; i++)
         rc = prepare(db, i, err);
+    if (rc == 0)
+        rc = pieces_open(db->db, &db->pieces, err);
     return rc;
 }
 
@@ -281,6 +293,7 @@ void ledger_db_close(struct ledger_db *db) {
             (void)sqlite3_finalize(db->statements[i][k]);
         free(db->statements[i]);
     }
+    pieces_close(db->pieces);
     (void)sqlite3_close(db->mover);
     (void)sqlite3_close(db->db);
     free(db->path);

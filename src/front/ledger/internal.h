@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "front/ledger/db.h"
+#include "front/store/pieces.h"
 #include "front/store/sql.h"
 
 enum ledger_subject {
@@ -30,6 +31,7 @@ extern const struct ledger_statements ledger_worker_statements;
 struct ledger_db {
     struct sqlite3 *db;
     struct sqlite3 *mover; /* of the thread that moves the log */
+    struct pieces *pieces; /* long texts */
     char *path;
     int log_pages; /* after the last commit */
     struct sqlite3_stmt **statements[LEDGER_SUBJECTS];

@@ -58,10 +58,21 @@ static void fail(struct ledger_call *c, enum err_code code, const char *message)
     answer(c, &a);
 }
 
-void ledger_answered(struct ledger *l, uint64_t id, struct ledger_answer *with) {
+static struct ledger_call *find(struct ledger *l, uint64_t id) {
     struct ledger_call *c = l->calls;
     while (c && c->id != id)
         c = c->next;
+    return c;
+}
+
+void ledger_progress(struct ledger *l, uint64_t id) {
+    struct ledger_call *c = find(l, id);
+    if (c)
+        c->deadline_ms = clock_mono_ms() + l->wait_ms;
+}
+
+void ledger_answered(struct ledger *l, uint64_t id, struct ledger_answer *with) {
+    struct ledger_call *c = find(l, id);
     if (!c || c->answered)
         ledger_answer_finish(with);
     else

@@ -12,7 +12,9 @@
  *    off from the ledger lets a revoked key in for no longer than that.
  *  - Asks: each is one transaction, done whole or not at all. It may be done and its answer lost
  *    (ERR_UNAVAILABLE after LEDGER_WAIT_MS): so each can be asked again, and is then answered as
- * the first time. Asks of one server are done in the order they were made.
+ * the first time. Asks of one server are done in the order they were made, but for those that may
+ *    take long, since a text of megabytes goes with them (own_text; the answers to claims and
+ * gets).
  *  - Tasks: a claim is a lease of LEDGER_LEASE_MS by the ledger's clock, for one attempt. The
  * number of the attempt is the fence: what ends an attempt names it, and is refused (ERR_CONFLICT)
  * once the lease was given to another or taken away. The end of a task, its result, the account of
@@ -80,6 +82,8 @@ struct ledger_worker {
     int64_t updated_ms;
     bool public;
     char *code; /* JSON; of a put and the answer to a get only, else NULL */
+    size_t code_len;
+    int64_t text; /* the back end's own: where a long code is; 0: in `code` */
 };
 void ledger_worker_finish(struct ledger_worker *w);
 
@@ -152,7 +156,9 @@ struct ledger_task {
     char *type;
     char *title;
     char *body; /* of a claim and a submission only */
-    char *idem; /* Idempotency-Key */
+    size_t body_len;
+    int64_t text; /* as of a worker */
+    char *idem;   /* Idempotency-Key */
     char *idem_hash;
     char *webhook;
     char *secret;
@@ -227,9 +233,11 @@ struct ledger_ask {
                                            id */
     const struct ledger_task *task;     /* submit: all; get, cancel: id; finish: id, attempt, state,
                                            error, result */
-    const char *owner;                  /* get, list, cancel: whose they must be; NULL: anybody's */
-    int state;                          /* list: which; -1: all */
-    const char *before;                 /* lists: NULL, or an id; usage: NULL, or the first day */
+    char **own_text; /* submit, worker put: where the body or code is, if it may be taken */
+    bool rehearsal;  /* submit, worker put: only whether it would be refused, or was done before */
+    const char *owner;  /* get, list, cancel: whose they must be; NULL: anybody's */
+    int state;          /* list: which; -1: all */
+    const char *before; /* lists: NULL, or an id; usage: NULL, or the first day */
     size_t limit;       /* list, claim, reap, hook claim: how many; key add: that are
                            valid; worker put: that a key may have */
     size_t limit_bytes; /* worker put: of the code of all that a key has */

@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "front/ledger/backend.h"
 #include "front/ledger/db.h"
+#include "front/ledger/long.h"
 
 #include <stdlib.h>
 
@@ -16,6 +17,7 @@ struct sqlite {
     uv_work_t work;
     bool at_work;
     struct ledger_db *db;
+    struct longs *longs;
     struct ledger_watch watch;
     struct ledger_worker_watch workers; /* zeroed: nobody keeps the list */
     uint64_t list;                      /* the version that was told; 0: none */
@@ -139,12 +141,33 @@ static void tell_own(struct sqlite *l, enum ledger_op op, const struct ledger_an
     }
 }
 
+/* What may leave a long text that nobody needs any more. */
+static bool drops(enum ledger_op op) {
+    return op == LEDGER_TASK_FINISH || op == LEDGER_TASK_CANCEL || op == LEDGER_TASK_REAP ||
+           op == LEDGER_WORKER_PUT || op == LEDGER_WORKER_DELETE;
+}
+
+static void on_done(void *ctx, uint64_t id, enum ledger_op op, struct ledger_answer *answer) {
+    struct sqlite *l = ctx;
+    tell_own(l, op, answer);
+    ledger_answered(l->ledger, id, answer);
+    if (drops(op))
+        longs_sweep(l->longs);
+}
+
+static void on_progress(void *ctx, uint64_t id) {
+    const struct sqlite *l = ctx;
+    ledger_progress(l->ledger, id);
+}
+
 static void ask(void *backend, uint64_t id, const struct ledger_ask *what) {
     struct sqlite *l = backend;
     struct ledger_answer answer;
+    if (longs_ask(l->longs, id, what))
+        return;
     ledger_db_do(l->db, what, &answer);
-    tell_own(l, what->op, &answer);
-    ledger_answered(l->ledger, id, &answer);
+    if (!longs_fill(l->longs, id, what->op, &answer))
+        on_done(l, id, what->op, &answer);
 }
 
 static int watch_workers(void *backend, const struct ledger_worker_watch *watch, struct err *err) {
@@ -154,16 +177,21 @@ static int watch_workers(void *backend, const struct ledger_worker_watch *watch,
     return tell_workers(l, err);
 }
 
-static void on_closed(uv_handle_t *h) {
-    struct sqlite *l = h->data;
+static void on_part_closed(void *ctx) {
+    struct sqlite *l = ctx;
     l->handles--;
     free_if_over(l);
+}
+
+static void on_closed(uv_handle_t *h) {
+    on_part_closed(h->data);
 }
 
 static void close_backend(void *backend) {
     struct sqlite *l = backend;
     uv_close((uv_handle_t *)&l->timer, on_closed);
     uv_close((uv_handle_t *)&l->event, on_closed);
+    longs_close(l->longs, on_part_closed, l);
 }
 
 int ledger_open(uv_loop_t *loop, struct ledger_db *db, const struct ledger_watch *watch,
@@ -171,8 +199,10 @@ int ledger_open(uv_loop_t *loop, struct ledger_db *db, const struct ledger_watch
     static const struct ledger_backend ops = {
         .ask = ask, .refresh = refresh, .close = close_backend, .watch_workers = watch_workers};
     struct sqlite *l = xcalloc(1, sizeof(*l));
-    *l = (struct sqlite){.db = db, .watch = *watch, .seen = -1, .handles = 2};
+    *l = (struct sqlite){.db = db, .watch = *watch, .seen = -1, .handles = 3};
     l->ledger = ledger_create(loop, &ops, l);
+    l->longs = longs_create(&(struct longs_options){
+        .loop = loop, .db = db, .on_done = on_done, .on_progress = on_progress, .ctx = l});
     (void)uv_timer_init(loop, &l->timer);
     (void)uv_fs_event_init(loop, &l->event);
     l->timer.data = l->event.data = l->work.data = l;

@@ -47,14 +47,15 @@ static const char *const sql[] = {
     [TASK_ADD] = "INSERT INTO tasks (id, owner, type, title, state, priority, timeout_ms,"
                  " max_attempts, run_at_ms, created_ms, idem, idem_hash, webhook, secret,"
                  " body_bytes) VALUES (?1,?2,?3,?4,0,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14)",
-    [TASK_ADD_BODY] = "INSERT INTO task_bodies VALUES (?1, ?2)",
+    [TASK_ADD_BODY] = "INSERT INTO task_bodies (task, body, text) VALUES (?1, ?2, ?3)",
     [TASK_BY_IDEM] = "SELECT id, idem_hash FROM tasks WHERE owner = ?1 AND idem = ?2",
     [TASK_GET] = "SELECT " COLUMNS ", iif(?3, (SELECT body FROM task_bodies WHERE task = t.id),"
                  " NULL), (SELECT result FROM task_results WHERE task = t.id),"
                  " (SELECT json_group_array(json_object('attempt', attempt, 'run', run, 'node',"
                  " node, 'started_ms', started_ms, 'ended_ms', ended_ms, 'outcome', outcome,"
                  " 'error', iif(error_code IS NULL, NULL, json_object('code', error_code,"
-                 " 'message', error_message)))) FROM task_attempts WHERE task = t.id)"
+                 " 'message', error_message)))) FROM task_attempts WHERE task = t.id),"
+                 " iif(?3, (SELECT text FROM task_bodies WHERE task = t.id), NULL), t.body_bytes"
                  " FROM tasks t WHERE t.id = ?1 AND (?2 IS NULL OR t.owner = ?2)",
     [TASK_LIST] = LIST(""),
     [TASK_LIST_STATE] = LIST("t.state = ?2 AND "),
@@ -144,7 +145,10 @@ int ledger_task_load(struct ledger_db *db, const char *id, const char *owner, bo
     if (rc == SQLITE_ROW) {
         struct ledger_task *t = add_to(answer);
         read_task(st, t);
-        t->body = store_column_dup(st, 22);
+        t->text = sqlite3_column_int64(st, 25);
+        t->body = t->text ? NULL : store_column_dup(st, 22);
+        t->body_len =
+            t->text ? (size_t)sqlite3_column_int64(st, 26) : (size_t)sqlite3_column_bytes(st, 22);
         t->result = store_column_dup(st, 23);
         t->attempts = store_column_dup(st, 24);
     }
@@ -196,10 +200,14 @@ static int64_t number_of(struct ledger_db *db, int which, const char *owner) {
     return n;
 }
 
+static int64_t body_bytes(const struct ledger_task *t) {
+    return (int64_t)(t->body ? strlen(t->body) : t->body_len);
+}
+
 static int check_room(struct ledger_db *db, const struct ledger_ask *ask, struct err *err) {
     const struct ledger_task *t = ask->task;
     int64_t n = number_of(db, TASK_WAITING, t->owner);
-    int64_t bytes = number_of(db, TASK_BODIES, t->owner) + (int64_t)strlen(t->body);
+    int64_t bytes = number_of(db, TASK_BODIES, t->owner) + body_bytes(t);
     if (n >= (int64_t)ask->per_key)
         return err_set(err, ERR_RATE, "%lld tasks of this key wait already (\"waiting_per_key\")",
                        (long long)n);
@@ -225,13 +233,17 @@ static int add(struct ledger_db *db, const struct ledger_task *t, struct err *er
     store_bind_str(st, 11, t->idem_hash);
     store_bind_str(st, 12, t->webhook);
     store_bind_str(st, 13, t->secret);
-    store_bind_int(st, 14, (int64_t)strlen(t->body));
+    store_bind_int(st, 14, body_bytes(t));
     int rc = store_step(st, "add a task", NULL, err);
     if (rc < 0)
         return rc;
     st = ready(db, TASK_ADD_BODY, t->id);
-    store_bind_str(st, 2, t->body);
+    store_bind_str(st, 2, t->text ? "" : t->body);
+    if (t->text)
+        store_bind_int(st, 3, t->text);
     rc = store_step(st, "add a task", NULL, err);
+    if (rc == 0 && t->text)
+        rc = pieces_keep(db->pieces, t->text, err);
     return rc < 0 ? rc : ledger_task_wait(db, t->id, t->owner, t->priority, t->run_at_ms, err);
 }
 
@@ -243,8 +255,9 @@ int ledger_do_submit(struct ledger_db *db, const struct ledger_ask *ask,
         return MIN(rc, 0);
     }
     rc = check_room(db, ask, err);
-    if (rc == 0)
-        rc = add(db, ask->task, err);
+    if (rc < 0 || ask->rehearsal)
+        return rc;
+    rc = add(db, ask->task, err);
     if (rc == 0)
         rc = ledger_task_load(db, ask->task->id, NULL, false, answer, err);
     return rc;

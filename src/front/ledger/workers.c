@@ -25,10 +25,11 @@ static const char *const sql[] = {
     [WORKER_SUM] = "SELECT count(*), coalesce(sum(bytes), 0) FROM workers"
                    " WHERE owner = ?1 AND id <> ?2",
     [WORKER_LABEL] = "SELECT 1 FROM workers WHERE label = ?3 AND NOT (owner = ?1 AND id = ?2)",
-    [WORKER_PUT] = "INSERT INTO workers (" WORKER_COLUMNS ", bytes, code)"
-                   " VALUES (?1,?2,?3,?4,?5,?6,?7,?8) ON CONFLICT (owner, id) DO UPDATE SET"
-                   " version = ?4, updated_ms = ?5, public = ?6, bytes = ?7, code = ?8",
-    [WORKER_GET] = "SELECT " WORKER_COLUMNS ", code FROM workers WHERE owner = ?1 AND id = ?2",
+    [WORKER_PUT] = "INSERT INTO workers (" WORKER_COLUMNS ", bytes, code, text)"
+                   " VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9) ON CONFLICT (owner, id) DO UPDATE SET"
+                   " version = ?4, updated_ms = ?5, public = ?6, bytes = ?7, code = ?8, text = ?9",
+    [WORKER_GET] =
+        "SELECT " WORKER_COLUMNS ", bytes, code, text FROM workers WHERE owner = ?1 AND id = ?2",
     [WORKER_DELETE] = "DELETE FROM workers WHERE owner = ?1 AND id = ?2",
     [WORKER_LIST] = "SELECT " WORKER_COLUMNS " FROM workers",
 };
@@ -97,6 +98,10 @@ int ledger_db_workers(struct ledger_db *db, struct ledger_worker **ret_workers, 
     return 0;
 }
 
+static int64_t code_bytes(const struct ledger_worker *w) {
+    return (int64_t)(w->code ? strlen(w->code) : w->code_len);
+}
+
 /* --- asks: their changes are told by the back end --- */
 
 static int check_room(struct ledger_db *db, const struct ledger_ask *ask, struct err *err) {
@@ -109,8 +114,7 @@ static int check_room(struct ledger_db *db, const struct ledger_ask *ask, struct
                     "there are %zu workers, the most that one key may have (\"workers\"): delete "
                     "one first",
                     ask->limit);
-    else if (sqlite3_column_int64(st, 1) + (int64_t)strlen(ask->worker->code) >
-             (int64_t)ask->limit_bytes)
+    else if (sqlite3_column_int64(st, 1) + code_bytes(ask->worker) > (int64_t)ask->limit_bytes)
         e = err_set(err, ERR_LIMIT,
                     "with this one the workers of the key exceed %zu MiB (\"workers_mb\"): delete "
                     "one first",
@@ -152,15 +156,19 @@ static int put_worker(struct ledger_db *db, const struct ledger_worker *w, struc
     store_bind_int(st, 4, w->version);
     store_bind_int(st, 5, w->updated_ms);
     store_bind_int(st, 6, w->public);
-    store_bind_int(st, 7, (int64_t)strlen(w->code));
-    store_bind_str(st, 8, w->code);
-    return store_step(st, "put a worker", NULL, err);
+    store_bind_int(st, 7, code_bytes(w));
+    store_bind_str(st, 8, w->text ? "" : w->code);
+    if (w->text)
+        store_bind_int(st, 9, w->text);
+    int rc = store_step(st, "put a worker", NULL, err);
+    return rc == 0 && w->text ? pieces_keep(db->pieces, w->text, err) : rc;
 }
 
 static void tell(struct ledger_answer *a, const struct ledger_worker *w) {
     a->workers = xcalloc(1, sizeof(*a->workers));
     a->workers[0] = *w;
     a->workers[0].code = NULL;
+    a->workers[0].text = 0;
     a->nworkers = 1;
 }
 
@@ -171,8 +179,9 @@ int ledger_do_worker_put(struct ledger_db *db, const struct ledger_ask *ask,
     int rc = check_room(db, ask, err);
     if (rc == 0)
         rc = check_label(db, &w, err);
-    if (rc == 0)
-        rc = next_version(db, &w.version, err);
+    if (rc < 0 || ask->rehearsal)
+        return rc;
+    rc = next_version(db, &w.version, err);
     if (rc == 0)
         rc = put_worker(db, &w, err);
     if (rc == 0)
@@ -188,7 +197,11 @@ int ledger_do_worker_get(struct ledger_db *db, const struct ledger_ask *ask,
         answer->workers = xcalloc(1, sizeof(*answer->workers));
         answer->nworkers = 1;
         read_worker(st, &answer->workers[0]);
-        answer->workers[0].code = store_column_dup(st, 6);
+        struct ledger_worker *w = &answer->workers[0];
+        w->text = sqlite3_column_int64(st, 8);
+        w->code = w->text ? NULL : store_column_dup(st, 7);
+        w->code_len =
+            w->text ? (size_t)sqlite3_column_int64(st, 6) : (size_t)sqlite3_column_bytes(st, 7);
     }
     int e = rc == SQLITE_ROW    ? 0
             : rc == SQLITE_DONE ? no_worker(ask->worker, err)

@@ -311,6 +311,7 @@ int worker_ask_read(const char *text, size_t len, const struct run_limits *max,
     a.code.tails = NULL;
     a.tails = json_incref(json_object_get(body, "tails"));
     a.text = json_dumps(body, JSON_COMPACT);
+    a.text_len = a.text ? strlen(a.text) : 0;
     a.public = json_is_true(json_object_get(body, "public"));
     *ret_asked = a;
     return 0;
@@ -333,7 +334,8 @@ int workers_make(struct workers *w, const char *owner, const char *id, struct wo
     if (rc < 0)
         return rc;
     env_finish(&env);
-    struct ledger_worker out = {.public = asked->public, .code = steal_ptr(&asked->text)};
+    struct ledger_worker out = {
+        .public = asked->public, .code = steal_ptr(&asked->text), .code_len = asked->text_len};
     (void)snprintf(out.owner, sizeof(out.owner), "%s", owner);
     (void)snprintf(out.id, sizeof(out.id), "%s", id);
     make_label(owner, id, out.label);
@@ -481,7 +483,7 @@ static void take_code(struct workers *w, const struct worker_ask *a,
     struct err err;
     if (got) {
         unsigned char hash[PROGRAM_HASH_SIZE];
-        struct program *p = program_create(got->code, strlen(got->code));
+        struct program *p = program_create(got->code, got->code_len);
         hash_version(got, hash);
         programs_put(w->codes, hash, p);
         program_unref(p);
@@ -495,7 +497,7 @@ static void take_code(struct workers *w, const struct worker_ask *a,
     } else if (!got) {
         guest_refuse(k->guest, &answer->err);
     } else {
-        load(k, got->code, strlen(got->code), got->version);
+        load(k, got->code, got->code_len, got->version);
     }
 }
 

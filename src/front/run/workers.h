@@ -38,6 +38,7 @@ struct run *workers_run(struct workers *w, const char *owner, const struct code 
 struct worker_asked {
     json_t *tails; /* or NULL */
     char *text;    /* of the WorkerCode, as it is kept */
+    size_t text_len;
     bool public;
     struct code code;
 };

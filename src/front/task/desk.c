@@ -218,7 +218,7 @@ void desk_close(struct desk *d) {
 
 /* --- claims --- */
 
-static void take(struct desk *d, const struct ledger_task *t, int64_t lease_ms) {
+static void take(struct desk *d, struct ledger_task *t, int64_t lease_ms) {
     struct err err;
     if (lease_ms <= now_of(d))
         return; /* the answer took so long that another may have it */
@@ -231,10 +231,13 @@ static void take(struct desk *d, const struct ledger_task *t, int64_t lease_ms) 
     memcpy(h->task, t->id, sizeof(h->task));
     d->list = h;
     d->nheld++;
-    if (d->opt.start(d->opt.ctx, t, &err) == 0)
-        return;
-    struct desk_end e = desk_end_of(&err);
-    end(h, &e);
+    if (d->opt.start(d->opt.ctx, t, &err) < 0) {
+        struct desk_end e = desk_end_of(&err);
+        end(h, &e);
+    } else if (t->cancel) { /* since it was claimed */
+        h->cancelled = true;
+        stop(h);
+    }
 }
 
 static void on_claimed(void *ctx, const struct ledger_answer *a) {

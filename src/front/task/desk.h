@@ -39,8 +39,8 @@ struct desk_options {
     int64_t (*now_ms)(void *ctx); /* monotonic */
     void (*ask)(void *ctx, const struct ledger_ask *ask, ledger_on_answer on_answer,
                 void *answer_ctx);
-    /* Begins the work of an attempt; desk_ended() comes for it, later. */
-    int (*start)(void *ctx, const struct ledger_task *task, struct err *err);
+    /* Begins the work of an attempt; desk_ended() comes for it, later. The body may be taken. */
+    int (*start)(void *ctx, struct ledger_task *task, struct err *err);
     /* Asks work to end soon. */
     void (*stop)(void *ctx, const char *task, int64_t attempt);
     /* desk_tick() is wanted after so long. */

@@ -132,8 +132,9 @@ static int identify(struct keyring *keys, const char *owner, struct identity *wh
 static void read_load(void *ctx) {
     struct body_load *l = ctx;
     const char *text = l->task.body;
-    l->rc = l->type->load ? l->type->load(text, strlen(text), &l->limits, &l->loaded, &l->err)
-                          : json_parse(text, strlen(text), "the task", &l->json, &l->err);
+    size_t len = l->task.body_len;
+    l->rc = l->type->load ? l->type->load(text, len, &l->limits, &l->loaded, &l->err)
+                          : json_parse(text, len, "the task", &l->json, &l->err);
 }
 
 static void free_load(void *ctx) {
@@ -146,13 +147,14 @@ static void free_load(void *ctx) {
 }
 
 static struct body_load *make_load(const struct tasks *t, const struct task_type *type,
-                                   const struct ledger_task *task) {
+                                   struct ledger_task *task) {
     struct body_load *l = xcalloc(1, sizeof(*l));
     *l = (struct body_load){.type = type, .limits = t->opt.rooms.runner->config.limits};
     memcpy(l->task.id, task->id, sizeof(l->task.id));
     memcpy(l->task.run, task->run, sizeof(l->task.run));
     memcpy(l->task.owner, task->owner, sizeof(l->task.owner));
-    l->task.body = xstrdup(task->body);
+    l->task.body = steal_ptr(&task->body);
+    l->task.body_len = task->body_len;
     return l;
 }
 
@@ -231,7 +233,7 @@ static void read_apart(struct work *k, struct body_load *l) {
     k->load = l;
     (void)intake_start(k->tasks->opt.intake,
                        &(struct intake_ask){.owner = l->task.owner,
-                                            .bytes = strlen(l->task.body),
+                                            .bytes = l->task.body_len,
                                             .waits = true, /* for the desk has so many places */
                                             .work = read_load,
                                             .on_done = on_load_read,
@@ -240,7 +242,7 @@ static void read_apart(struct work *k, struct body_load *l) {
                        NULL);
 }
 
-static int start(void *ctx, const struct ledger_task *task, struct err *err) {
+static int start(void *ctx, struct ledger_task *task, struct err *err) {
     struct tasks *t = ctx;
     const struct task_type *type = task_type_find(task->type, err);
     if (!type)
@@ -252,7 +254,7 @@ static int start(void *ctx, const struct ledger_task *task, struct err *err) {
     t->works = k;
     struct body_load *l = make_load(t, type, task);
     int rc = 0;
-    if (t->opt.intake && strlen(task->body) > LIMIT_READ_AT_ONCE_BYTES) {
+    if (t->opt.intake && task->body_len > LIMIT_READ_AT_ONCE_BYTES) {
         read_apart(k, l);
     } else {
         read_load(l);

@@ -1,0 +1,382 @@
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/mem.h"
+#include "front/ledger/backend.h"
+#include "front/ledger/db.h"
+#include "front/ledger/internal.h"
+#include "unit/unit.h"
+
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Texts of megabytes in the ledger: in pieces, over turns of the loop, whole or not at all. */
+
+enum { LEN = 5 * PIECES_BYTES + 12345, TURNS = 3000 };
+
+static char dir[] = "/tmp/cay-long-XXXXXX";
+static uv_loop_t loop;
+static struct ledger_db *db;
+static struct ledger *ledger;
+
+static void on_keys(void *ctx, struct ledger_key *keys, size_t n, uint64_t version) {
+    (void)ctx;
+    (void)version;
+    for (size_t i = 0; i < n; i++)
+        ledger_key_finish(&keys[i]);
+    free(keys);
+}
+
+static void on_confirmed(void *ctx, uint64_t version) {
+    (void)ctx;
+    (void)version;
+}
+
+static void open_ledger(void) {
+    struct err err;
+    assert_int_equal(uv_loop_init(&loop), 0);
+    assert_int_equal(ledger_db_open(dir, &db, &err), 0);
+    assert_int_equal(
+        ledger_open(&loop, db,
+                    &(struct ledger_watch){.on_keys = on_keys, .on_confirmed = on_confirmed},
+                    &ledger, &err),
+        0);
+}
+
+static void close_ledger(void) {
+    ledger_close(ledger);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    ledger_db_close(db);
+}
+
+static int setup(void **state) {
+    (void)state;
+    memcpy(dir + strlen(dir) - 6, "XXXXXX", 6);
+    if (!mkdtemp(dir))
+        return -1;
+    open_ledger();
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    close_ledger();
+    static const char *const files[] = {"ledger.db", "ledger.db-wal", "ledger.db-shm"};
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        _cleanup_(free) char *path = xasprintf("%s/%s", dir, files[i]);
+        (void)unlink(path);
+    }
+    return rmdir(dir);
+}
+
+struct got {
+    int n;
+    struct err err;
+    bool repeated;
+    size_t ntasks;
+    char *text; /* of the first task or worker */
+    size_t len;
+    char id[ID_SIZE];
+    int64_t attempt;
+    bool cancel;
+};
+
+static void on_answer(void *ctx, const struct ledger_answer *a) {
+    struct got *g = ctx;
+    g->n++;
+    g->err = a->err;
+    g->repeated = a->repeated;
+    g->ntasks = a->ntasks;
+    if (a->ntasks > 0) {
+        g->text = a->tasks[0].body ? xstrdup(a->tasks[0].body) : NULL;
+        g->len = a->tasks[0].body_len;
+        g->attempt = a->tasks[0].attempt;
+        g->cancel = a->tasks[0].cancel;
+        memcpy(g->id, a->tasks[0].id, ID_SIZE);
+    }
+    if (a->nworkers > 0) {
+        g->text = a->workers[0].code ? xstrdup(a->workers[0].code) : NULL;
+        g->len = a->workers[0].code_len;
+    }
+}
+
+/* Turns of the loop until all are answered. */
+static int turns_until(const struct got *g, size_t n) {
+    for (int t = 1; t < TURNS; t++) {
+        size_t have = 0;
+        (void)uv_run(&loop, UV_RUN_NOWAIT);
+        for (size_t i = 0; i < n; i++)
+            have += g[i].n == 1;
+        if (have == n)
+            return t;
+    }
+    fail_msg("no answer");
+    return 0;
+}
+
+static char *text_of(char c, size_t len) {
+    char *t = xmalloc(len + 1);
+    for (size_t i = 0; i < len; i++)
+        t[i] = (char)(c + (char)(i / 1000 % 20));
+    t[len] = 0;
+    return t;
+}
+
+static void submit_as(struct got *g, const char *id, const char *owner, const char *idem,
+                      size_t len) {
+    char *body = text_of('a', len);
+    struct ledger_task t = {.type = (char *)(uintptr_t) "run",
+                            .body = body,
+                            .body_len = len,
+                            .max_attempts = 3,
+                            .idem = (char *)(uintptr_t)idem,
+                            .idem_hash = (char *)(uintptr_t)(idem ? "hash" : NULL)};
+    (void)snprintf(t.id, sizeof(t.id), "%s", id);
+    (void)snprintf(t.owner, sizeof(t.owner), "%s", owner);
+    ledger_call(ledger,
+                &(struct ledger_ask){.op = LEDGER_TASK_SUBMIT,
+                                     .task = &t,
+                                     .own_text = &body,
+                                     .per_key = 100,
+                                     .body_bytes = (int64_t)LIMIT_READ_BYTES},
+                on_answer, g);
+    free(body);
+}
+
+static int64_t number(const char *sql) {
+    sqlite3_stmt *st = NULL;
+    assert_int_equal(sqlite3_prepare_v2(db->db, sql, -1, &st, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(st), SQLITE_ROW);
+    int64_t n = sqlite3_column_int64(st, 0);
+    (void)sqlite3_finalize(st);
+    return n;
+}
+
+static int64_t texts(void) {
+    return number("SELECT count(*) FROM texts") + number("SELECT count(*) FROM text_pieces");
+}
+
+static void turn_until_swept(void) {
+    for (int t = 0; texts() > 0; t++) {
+        assert_true(t < TURNS);
+        (void)uv_run(&loop, UV_RUN_NOWAIT);
+    }
+}
+
+static void begin_node(void) {
+    struct got g = {0};
+    ledger_call(ledger, &(struct ledger_ask){.op = LEDGER_NODE_BEGIN, .node = "n"}, on_answer, &g);
+    (void)turns_until(&g, 1);
+    assert_int_equal(g.err.code, 0);
+}
+
+static void claim(struct got *g) {
+    ledger_call(ledger,
+                &(struct ledger_ask){
+                    .op = LEDGER_TASK_CLAIM, .node = "n", .epoch = 1, .limit = 3, .per_key = 8},
+                on_answer, g);
+}
+
+static void finish(const struct got *claimed) {
+    struct got g = {0};
+    struct ledger_task t = {.attempt = claimed->attempt, .state = TASK_DONE};
+    memcpy(t.id, claimed->id, ID_SIZE);
+    ledger_call(ledger, &(struct ledger_ask){.op = LEDGER_TASK_FINISH, .task = &t}, on_answer, &g);
+    (void)turns_until(&g, 1);
+    assert_int_equal(g.err.code, 0);
+}
+
+static void test_a_long_body_comes_back_whole_and_goes_at_the_end(void **state) {
+    (void)state;
+    struct got g = {0};
+    submit_as(&g, "task_1", "key", NULL, LEN);
+    assert_true(turns_until(&g, 1) >= LEN / PIECES_BYTES); /* one piece a turn */
+    assert_int_equal(g.err.code, 0);
+    assert_null(g.text);
+    free(g.text);
+    struct got c = {0};
+    begin_node();
+    claim(&c);
+    assert_true(turns_until(&c, 1) >= LEN / PIECES_BYTES);
+    assert_int_equal(c.ntasks, 1);
+    _cleanup_(free) char *want = text_of('a', LEN);
+    assert_int_equal(c.len, LEN);
+    assert_string_equal(c.text, want);
+    free(c.text);
+    assert_true(texts() > 0);
+    finish(&c);
+    turn_until_swept();
+}
+
+static void test_others_are_answered_between_two_pieces(void **state) {
+    (void)state;
+    struct got g[2] = {0};
+    submit_as(&g[0], "task_1", "key", NULL, LEN);
+    (void)uv_run(&loop, UV_RUN_NOWAIT);
+    submit_as(&g[1], "task_2", "key", NULL, 10);
+    assert_true(turns_until(&g[1], 1) <= 2);
+    assert_int_equal(g[0].n, 0);
+    (void)turns_until(g, 2);
+    free(g[1].text);
+}
+
+static void test_what_was_cut_off_is_nothing(void **state) {
+    (void)state;
+    struct got g = {0};
+    submit_as(&g, "task_1", "key", NULL, LEN);
+    for (int i = 0; i < 4; i++)
+        (void)uv_run(&loop, UV_RUN_NOWAIT);
+    assert_int_equal(g.n, 0);
+    assert_true(texts() > 1);
+    close_ledger();
+    assert_int_equal(g.err.code, ERR_CANCELLED);
+    open_ledger();
+    assert_int_equal(number("SELECT count(*) FROM tasks"), 0);
+    turn_until_swept();
+}
+
+/* `cay key` opens the file beside the server. */
+static void test_another_process_leaves_what_is_being_written(void **state) {
+    (void)state;
+    struct got g = {0};
+    struct ledger_db *beside;
+    struct err err;
+    submit_as(&g, "task_1", "key", NULL, LEN);
+    for (int i = 0; i < 4; i++)
+        (void)uv_run(&loop, UV_RUN_NOWAIT);
+    assert_int_equal(ledger_db_open(dir, &beside, &err), 0);
+    ledger_db_close(beside);
+    (void)turns_until(&g, 1);
+    assert_int_equal(g.err.code, 0);
+    assert_int_equal(number("SELECT state FROM texts"), 1);
+}
+
+static void test_one_that_is_cancelled_while_it_is_claimed_says_so(void **state) {
+    (void)state;
+    struct got g[3] = {0};
+    submit_as(&g[0], "task_1", "key", NULL, LEN);
+    (void)turns_until(&g[0], 1);
+    begin_node();
+    claim(&g[1]);
+    (void)uv_run(&loop, UV_RUN_NOWAIT);
+    struct ledger_task t = {.id = "task_1"};
+    ledger_call(ledger, &(struct ledger_ask){.op = LEDGER_TASK_CANCEL, .task = &t}, on_answer,
+                &g[2]);
+    (void)turns_until(g, 3);
+    assert_int_equal(g[2].err.code, 0);
+    assert_int_equal(g[1].ntasks, 1);
+    assert_true(g[1].cancel);
+    free(g[1].text);
+}
+
+static void test_two_with_one_idempotency_key_are_one(void **state) {
+    (void)state;
+    struct got g[2] = {0};
+    submit_as(&g[0], "task_1", "key", "same", LEN);
+    submit_as(&g[1], "task_2", "key", "same", LEN);
+    (void)turns_until(g, 2);
+    assert_true(g[0].err.code == 0 && g[1].err.code == 0);
+    assert_true(!g[0].repeated && g[1].repeated);
+    assert_string_equal(g[1].id, "task_1");
+    struct got c = {0};
+    begin_node();
+    claim(&c);
+    (void)turns_until(&c, 1);
+    assert_int_equal(c.ntasks, 1);
+    assert_int_equal(strlen(c.text), LEN);
+    free(c.text);
+    finish(&c);
+    turn_until_swept();
+}
+
+static void test_how_much_waits_is_bounded(void **state) {
+    (void)state;
+    enum { EACH = 12 << 20, N = 6 };
+    struct got g[N] = {0};
+    char id[16];
+    for (int i = 0; i < N; i++) {
+        (void)snprintf(id, sizeof(id), "task_%d", i);
+        submit_as(&g[i], id, i == N - 1 ? "other" : "key", NULL, EACH);
+    }
+    (void)turns_until(g, N);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(g[i].err.code, 0);
+    assert_int_equal(g[4].err.code, ERR_RATE); /* three quarters of 64 MB are a key's */
+    assert_int_equal(g[5].err.code, 0);
+    /* And what its key may not have is refused before it is written. */
+    struct got last = {0};
+    int64_t before = number("SELECT count(*) FROM text_pieces");
+    submit_as(&last, "task_9", "key", NULL, 20 << 20);
+    (void)turns_until(&last, 1);
+    assert_int_equal(last.err.code, ERR_RATE);
+    assert_int_equal(number("SELECT count(*) FROM text_pieces"), before);
+}
+
+static void put(struct got *g, char c, size_t len) {
+    char *code = text_of(c, len);
+    struct ledger_worker w = {.owner = "key", .id = "w", .label = "w", .code_len = len};
+    w.code = code;
+    ledger_call(ledger,
+                &(struct ledger_ask){.op = LEDGER_WORKER_PUT,
+                                     .worker = &w,
+                                     .own_text = &code,
+                                     .limit = 3,
+                                     .limit_bytes = 64 << 20},
+                on_answer, g);
+    free(code);
+}
+
+static void get(struct got *g) {
+    struct ledger_worker w = {.owner = "key", .id = "w"};
+    ledger_call(ledger, &(struct ledger_ask){.op = LEDGER_WORKER_GET, .worker = &w}, on_answer, g);
+}
+
+static void check_code(struct got *g, char c, size_t len) {
+    _cleanup_(free) char *want = text_of(c, len);
+    (void)turns_until(g, 1);
+    assert_int_equal(g->err.code, 0);
+    assert_int_equal(g->len, len);
+    assert_string_equal(g->text, want);
+    free(g->text);
+}
+
+static void test_a_worker_that_is_put_anew_while_it_is_got(void **state) {
+    (void)state;
+    struct got puts[3] = {0};
+    struct got gets[3] = {0};
+    put(&puts[0], 'a', LEN);
+    (void)turns_until(&puts[0], 1);
+    get(&gets[0]);
+    (void)uv_run(&loop, UV_RUN_NOWAIT);
+    put(&puts[1], 'b', 100); /* at once: what is got is being removed */
+    check_code(&gets[0], 'b', 100);
+    put(&puts[2], 'c', 2 * LEN);
+    (void)turns_until(puts, 3);
+    get(&gets[1]);
+    check_code(&gets[1], 'c', 2 * LEN);
+    struct ledger_worker w = {.owner = "key", .id = "w"};
+    struct got d = {0};
+    ledger_call(ledger, &(struct ledger_ask){.op = LEDGER_WORKER_DELETE, .worker = &w}, on_answer,
+                &d);
+    get(&gets[2]);
+    (void)turns_until(&gets[2], 1);
+    assert_int_equal(gets[2].err.code, ERR_NOT_FOUND);
+    turn_until_swept();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        UNIT(test_a_long_body_comes_back_whole_and_goes_at_the_end),
+        UNIT(test_others_are_answered_between_two_pieces),
+        UNIT(test_what_was_cut_off_is_nothing),
+        UNIT(test_another_process_leaves_what_is_being_written),
+        UNIT(test_one_that_is_cancelled_while_it_is_claimed_says_so),
+        UNIT(test_two_with_one_idempotency_key_are_one),
+        UNIT(test_how_much_waits_is_bounded),
+        UNIT(test_a_worker_that_is_put_anew_while_it_is_got),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
