@@ -22,8 +22,12 @@ int64_t clock_wall_ms(void) {
     return read_ns(CLOCK_REALTIME) / 1000000;
 }
 
+int64_t clock_cpu_ns(void) {
+    return read_ns(CLOCK_THREAD_CPUTIME_ID);
+}
+
 int64_t clock_cpu_ms(void) {
-    return read_ns(CLOCK_THREAD_CPUTIME_ID) / 1000000;
+    return clock_cpu_ns() / 1000000;
 }
 
 int64_t clock_day_left_s(int64_t wall_ms) {

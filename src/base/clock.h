@@ -11,6 +11,7 @@ int64_t clock_mono_ns(void);
 int64_t clock_mono_ms(void);
 int64_t clock_wall_ms(void);
 /* How long this thread has run: it stands still while others have the processors. */
+int64_t clock_cpu_ns(void);
 int64_t clock_cpu_ms(void);
 /* Writes "2025-01-01T00:00:00.000Z" and returns out. */
 char *clock_rfc3339(int64_t wall_ms, char out[CLOCK_RFC3339_SIZE]);

@@ -5,6 +5,7 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -32,6 +33,9 @@ enum {
     WARM_ROUNDS = 20,   /* before it serves */
     IDLE_ROUNDS = 1500, /* and while nobody asks, until its hot paths are compiled themselves */
     QUIET_MS = 20,
+    PACE_MS = 256,            /* between two rounds, while others have work */
+    LATE_NS = 600000,         /* to be woken takes less where nobody else runs */
+    HELD_NS = 50000,          /* so does whatever interrupts a round there */
     MEMORY_BYTES = 1 << 30,   /* beyond what the engine has reserved at start */
     GARBAGE_BYTES = 64 << 20, /* of requests, between two full collections */
 };
@@ -206,16 +210,30 @@ static int answer(uint64_t id, const char *response, size_t len) {
     return wire_send(CHANNEL_FD, &out);
 }
 
+/* How long others kept this process from running since then. */
+static int64_t held_ns(int64_t since_ns, int64_t since_cpu_ns) {
+    return clock_mono_ns() - since_ns - (clock_cpu_ns() - since_cpu_ns);
+}
+
 /* Waits for a request. Goes on warming up meanwhile, at a walk: a pause between two requests is not
- * enough, and others may have work. */
+ * enough, and others may have work. Who runs where a round does has to wait for it, for longer than
+ * a command takes; so after one that met somebody the next comes late, and then sooner again. */
 static void wait_warming_up(JSGlobalContextRef ctx, JSObjectRef fn, int *rounds) {
     struct pollfd p = {.fd = CHANNEL_FD, .events = POLLIN};
-    for (int wait_ms = QUIET_MS; *rounds > 0 && poll(&p, 1, wait_ms) == 0; wait_ms = 1) {
+    int wait_ms = QUIET_MS;
+    while (*rounds > 0) {
+        int64_t from = clock_mono_ns(), cpu_from = clock_cpu_ns();
+        if (poll(&p, 1, wait_ms) != 0)
+            return;
+        bool met = held_ns(from, cpu_from) > wait_ms * INT64_C(1000000) + LATE_NS;
+        from = clock_mono_ns();
+        cpu_from = clock_cpu_ns();
         size_t len = 0;
         free(warm(ctx, fn, WARM_ROUNDS + --*rounds, &len));
+        met = held_ns(from, cpu_from) > HELD_NS || met;
+        wait_ms = met ? PACE_MS : MAX(wait_ms * 3 / 4, 1);
     }
-    if (*rounds == 0)
-        (void)poll(&p, 1, -1);
+    (void)poll(&p, 1, -1);
 }
 
 struct compile_engine {
