@@ -774,9 +774,11 @@ int box_spawn(const struct box_params *p, struct box *ret, struct err *err) {
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = (uint64_t)p->slot->dirs[0];
     }
-    rc = netns_enter(p->netns, err);
+    int net_fd;
+    rc = netns_enter(p->netns, &net_fd, err);
     if (rc < 0)
         return rc;
+    _cleanup_(close) int net = net_fd;
     rc = stage_leave(p->stage, err);
     pid_t pid = rc < 0 ? -1 : sys_clone3(&args);
     if (pid == 0) {
@@ -789,7 +791,8 @@ int box_spawn(const struct box_params *p, struct box *ret, struct err *err) {
     int home = netns_leave(p->netns, rc == 0 && back == 0 ? err : NULL);
     if (pid < 0)
         return rc;
-    struct box b = {.pid = pid, .pidfd = pidfd, .channel = steal_fd(&ours), .mounts = -1};
+    struct box b = {
+        .pid = pid, .pidfd = pidfd, .channel = steal_fd(&ours), .mounts = -1, .net = -1};
     b.mounts = open_mounts(p, pid); /* while it can still be looked at */
     rc = back < 0 ? back : home < 0 ? home : let_begin(p, &b, err);
     if (rc < 0) {
@@ -800,6 +803,7 @@ int box_spawn(const struct box_params *p, struct box *ret, struct err *err) {
         /* The launcher's loop reaps it. */
         return rc;
     }
+    b.net = steal_fd(&net);
     *ret = b;
     return 0;
 }

@@ -34,6 +34,7 @@ struct box {
     int pidfd;
     int channel; /* the front's end */
     int mounts;  /* its mount namespace, or -1: it ends when this is closed, not with the box */
+    int net;     /* so does its network namespace */
 };
 
 /* True if a locked box will do. */

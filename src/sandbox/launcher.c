@@ -29,13 +29,19 @@
 #include <sys/wait.h>
 
 enum {
-    REFILL_QUIET_MS = 3, /* what is made ahead is made when nothing happened for this long */
-    POOL_FAILURES = 3,   /* then the pool is given up: something is wrong that will stay wrong */
-    BLANKS = 2,          /* boxes that stand ready for any spec, whatever the pool has */
-    PIDS_MARGIN = 16,    /* for init and its workers */
+    REFILL_QUIET_MS = 20, /* what is made ahead is made when nothing happened for this long */
+    REFILL_SOON_MS = 1,   /* or for this long, when there is none left */
+    POOL_FAILURES = 3,    /* then the pool is given up: something is wrong that will stay wrong */
+    BLANKS = 2,           /* boxes that stand ready for any spec, whatever the pool has */
+    PIDS_MARGIN = 16,     /* for init and its workers */
     SWEEP_MS = 5000,
     LEFTOVER_BYTES = 8 << 20,
+    LITTER_BYTES = 1 << 20, /* what an ended box may leave for the janitor to keep a while */
+    LITTER_MAX = 16,        /* descriptors that it keeps */
 };
+
+/* To the janitor. */
+enum { LITTER = 1, LITTER_NOW };
 
 enum state { STATE_FREE, STATE_WARM, STATE_LIVE, STATE_DYING };
 
@@ -69,7 +75,8 @@ struct launcher {
     unsigned pool_failures;
     int64_t refill_at_ms;
     bool refill_failed;
-    int janitor; /* its end says that the launcher is gone */
+    enum box_ahead wanted; /* what would have served the last one best */
+    int janitor;           /* its end says that the launcher is gone */
     pid_t janitor_pid;
 };
 
@@ -170,12 +177,20 @@ static void kill_box(struct launcher *l, struct launched *s) {
     (void)sys_pidfd_send_signal(s->box.pidfd, SIGKILL);
 }
 
-/* The janitor closes it, so that the next request does not wait either. */
-static void let_go(struct launcher *l, int *mounts) {
-    struct wire_out out = {.fds = mounts, .nfds = 1};
-    if (*mounts >= 0 && l->janitor >= 0)
+/* The janitor closes what a box was in, so that the next request does not wait for that either:
+ * when nothing happens, or at once if much is held by it. */
+static void let_go(struct launcher *l, struct box *b, bool now) {
+    int fds[2];
+    size_t n = 0;
+    if (b->mounts >= 0)
+        fds[n++] = b->mounts;
+    if (b->net >= 0)
+        fds[n++] = b->net;
+    struct wire_out out = {.type = now ? LITTER_NOW : LITTER, .fds = fds, .nfds = n};
+    if (n > 0 && l->janitor >= 0)
         (void)wire_try_send(l->janitor, &out); /* what it has no room for is closed here */
-    fd_close(mounts);
+    fd_close(&b->mounts);
+    fd_close(&b->net);
 }
 
 static void on_gone(struct launcher *l, struct launched *s, int status) {
@@ -202,7 +217,7 @@ static void on_gone(struct launcher *l, struct launched *s, int status) {
         if (s->destroy_asked)
             reply(l, SANDBOX_DONE, s->destroy_id, NULL);
     }
-    let_go(l, &s->box.mounts);
+    let_go(l, &s->box, st.memory_bytes >= LITTER_BYTES);
     s->leftover = st.memory_bytes >= LEFTOVER_BYTES;
     cgroup_slot_reset(&l->cgroups, &s->slot, &st);
 }
@@ -242,14 +257,35 @@ static _Noreturn void leave(struct launcher *l, int status) {
 
 /* ---- configuration ---- */
 
-/* Whatever comes is closed; returns at the end of the socket. */
+static void close_litter(int *fds, size_t *n) {
+    while (*n > 0)
+        fd_close(&fds[--*n]);
+}
+
+/* Whatever comes is closed, several at a time: the kernel takes network namespaces down together,
+ * and waits once for all of them. Returns at the end of the socket. */
 static void close_all(int socket) {
     struct wire_reader r;
     struct wire_frame f;
     struct err err;
+    struct pollfd p = {.fd = socket, .events = POLLIN};
+    int fds[LITTER_MAX + WIRE_FDS_MAX];
+    size_t n = 0;
     wire_reader_init(&r, 0);
-    while (wire_read(&r, socket, &f, &err) == 1)
-        wire_frame_finish(&f);
+    int rc = 0;
+    while (rc >= 0) {
+        rc = wire_next(&r, &f, &err);
+        if (rc == 0 && poll(&p, 1, n > 0 ? REFILL_QUIET_MS : -1) == 0) {
+            close_litter(fds, &n);
+        } else if (rc == 0) {
+            rc = wire_recv(&r, socket, &err);
+        } else if (rc == 1) {
+            for (size_t i = 0; i < f.nfds; i++)
+                fds[n++] = wire_frame_take_fd(&f, i);
+            if (n >= LITTER_MAX || f.type == LITTER_NOW)
+                close_litter(fds, &n);
+        }
+    }
     wire_reader_finish(&r);
 }
 
@@ -336,6 +372,7 @@ static int probe(struct launcher *l, struct err *err) {
     fd_close(&s->box.channel);
     fd_close(&s->box.pidfd);
     fd_close(&s->box.mounts);
+    fd_close(&s->box.net);
     return rc;
 }
 
@@ -391,7 +428,7 @@ static int configure(struct launcher *l, struct unpack *u, char *why, size_t why
         l->nboxes = MIN(l->nboxes, (size_t)c->uid_count / 2);
     l->boxes = xcalloc(l->nboxes, sizeof(*l->boxes));
     for (size_t i = 0; i < l->nboxes; i++)
-        l->boxes[i].box = (struct box){.pidfd = -1, .channel = -1, .mounts = -1};
+        l->boxes[i].box = (struct box){.pidfd = -1, .channel = -1, .mounts = -1, .net = -1};
     if (l->cgroups.version != SANDBOX_CGROUP_NONE)
         rc = start_janitor(l, err);
     if (rc == 0)
@@ -446,7 +483,9 @@ static struct launched *find_warm(struct launcher *l, enum box_ahead ahead) {
 /* The one that is furthest: locked, blank, or made now. */
 static int take_box(struct launcher *l, const struct sandbox_spec *spec, struct launched **ret,
                     struct err *err) {
-    struct launched *s = box_spec_is_plain(spec) ? find_warm(l, BOX_LOCKED) : NULL;
+    bool plain = l->config.pool > 0 && box_spec_is_plain(spec);
+    struct launched *s = plain ? find_warm(l, BOX_LOCKED) : NULL;
+    l->wanted = plain ? BOX_LOCKED : BOX_BLANK;
     int rc = 0;
     if (!s && *spec->root == 0 && (s = find_warm(l, BOX_BLANK))) {
         rc = check_room(l, err);
@@ -619,24 +658,27 @@ static void on_frame(struct launcher *l, struct wire_frame *f) {
 /* ---- the loop ---- */
 
 /* What is made ahead, the most wanted first. */
-enum need { NEED_NOTHING, NEED_BLANK_NOW, NEED_LOCKED, NEED_BLANK };
+enum need { NEED_NOTHING, NEED_LOCKED, NEED_BLANK };
 
 static enum need next_need(const struct launcher *l) {
-    bool boxes = l->configured && l->pool_failures < POOL_FAILURES;
-    bool blank = boxes && l->nwarm[BOX_BLANK] < l->nboxes - l->config.max;
-    if (blank && l->nwarm[BOX_BLANK] + l->nwarm[BOX_LOCKED] == 0 && !l->refill_failed)
-        return NEED_BLANK_NOW;
-    if (boxes && l->nwarm[BOX_LOCKED] < l->config.pool && l->nused < l->config.max)
-        return NEED_LOCKED;
-    return blank ? NEED_BLANK : NEED_NOTHING;
+    if (!l->configured || l->pool_failures >= POOL_FAILURES)
+        return NEED_NOTHING;
+    bool blank = l->nwarm[BOX_BLANK] < l->nboxes - l->config.max;
+    bool locked = l->nwarm[BOX_LOCKED] < l->config.pool && l->nused < l->config.max;
+    if (blank && (!locked || (l->wanted == BOX_BLANK && l->nwarm[BOX_BLANK] == 0)))
+        return NEED_BLANK;
+    return locked ? NEED_LOCKED : NEED_NOTHING;
 }
 
-/* Later, while something happens: whatever runs has the processors first. But where nothing is left
- * one is made beside what runs, for whoever makes sandboxes one after the other. */
+/* Later, while something happens: whatever runs has the processors first. When the last one is gone
+ * the next is made sooner, for whoever makes sandboxes one after the other, but not before those
+ * who were told of that one have had their turn. */
 static int need_timeout(const struct launcher *l, enum need need) {
     if (need == NEED_NOTHING)
         return -1;
-    int64_t left = need == NEED_BLANK_NOW ? 0 : l->refill_at_ms - clock_mono_ms();
+    bool soon = l->nwarm[l->wanted] == 0 && !l->refill_failed;
+    int64_t left =
+        l->refill_at_ms - clock_mono_ms() - (soon ? REFILL_QUIET_MS - REFILL_SOON_MS : 0);
     return left > 0 ? (int)left : 0;
 }
 

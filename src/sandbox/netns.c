@@ -132,13 +132,18 @@ int netns_open(struct netns *s, int proc, struct err *err) {
     return rc < 0 ? rc : netns_start_maker(s, err);
 }
 
-int netns_enter(struct netns *s, struct err *err) {
-    if (!wall_on(WALL_NET))
+int netns_enter(struct netns *s, int *ret_fd, struct err *err) {
+    if (!wall_on(WALL_NET)) {
+        *ret_fd = -1;
         return 0;
+    }
     _cleanup_(close) int fd = take(s);
-    if (fd < 0)
-        return make(err);
+    if (fd < 0) {
+        int rc = make(err);
+        return rc < 0 ? rc : current(s, ret_fd, err);
+    }
     if (setns(fd, CLONE_NEWNET) < 0)
         return err_sys(err, "enter a network namespace");
+    *ret_fd = steal_fd(&fd);
     return 0;
 }

@@ -26,7 +26,8 @@ struct netns {
 int netns_open(struct netns *s, int proc, struct err *err);
 /* Again, when it was killed. */
 int netns_start_maker(struct netns *s, struct err *err);
-/* Moves the launcher into a fresh one, for the child that it is about to clone. */
-int netns_enter(struct netns *s, struct err *err);
+/* Moves the launcher into a fresh one, for the child that it is about to clone. It lasts as long as
+ * the descriptor, which is the caller's; -1 if there is none. */
+int netns_enter(struct netns *s, int *ret_fd, struct err *err);
 /* Back into the launcher's own. */
 int netns_leave(struct netns *s, struct err *err);

@@ -1869,9 +1869,32 @@ static int descriptors_of(struct client *c, size_t boxes) {
     return count_entries(path);
 }
 
+/* The namespaces that the launcher's helpers have open. */
+static size_t namespaces_kept(pid_t launcher) {
+    char path[64], link[64];
+    size_t n = 0;
+    (void)snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)launcher, (int)launcher);
+    _cleanup_(buf) struct buf list;
+    buf_init(&list, 65536);
+    OK(fd_read_file(AT_FDCWD, path, &list, &err));
+    assert_true(buf_add_char(&list, 0));
+    for (char *p = list.data, *end; *p; p = *end == ' ' ? end + 1 : end) {
+        (void)snprintf(path, sizeof(path), "/proc/%ld/fd", strtol(p, &end, 10));
+        DIR *dir = opendir(path);
+        for (const struct dirent *e; dir && (e = readdir(dir));) {
+            ssize_t k = readlinkat(dirfd(dir), e->d_name, link, sizeof(link) - 1);
+            link[k > 0 ? k : 0] = 0;
+            n += strncmp(link, "net:[", 5) == 0 || strncmp(link, "mnt:[", 5) == 0;
+        }
+        if (dir)
+            (void)closedir(dir);
+    }
+    return n;
+}
+
 static void no_descriptor_or_process_leaks_in_the_launcher(void **state) {
     (void)state;
-    enum { PLACES = 4 };
+    enum { PLACES = 4, LITTER = 16 + 2 };
     struct client c;
     struct guest g[PLACES];
     start_client(&c, (struct client_options){.max = PLACES});
@@ -1885,12 +1908,17 @@ static void no_descriptor_or_process_leaks_in_the_launcher(void **state) {
     for (size_t i = 0; i < PLACES; i++)
         OK(client_destroy(&c, &g[i], &err));
     int first = descriptors_of(&c, BLANKS);
+    assert_true(UNTIL(namespaces_kept(c.pid) <= 1)); /* the maker's own */
+    size_t own = namespaces_kept(c.pid), most = 0;
     for (int i = 0; i < 80; i++) {
         struct sandbox_spec spec = {.id = "g", .egress = i % 2 == 0};
         OK(client_create(&c, &spec, NULL, &g[0], &err));
         (void)sh(&g[0], "true", NULL);
         OK(client_destroy(&c, &g[0], &err));
+        most = MAX(most, namespaces_kept(c.pid));
     }
+    assert_in_range(most, own, own + LITTER);
+    assert_true(UNTIL(namespaces_kept(c.pid) == own));
     assert_int_equal(descriptors_of(&c, BLANKS), first);
     client_stop(&c);
 }
