@@ -426,59 +426,61 @@ void json_writer_tree(struct json_writer *w, const json_t *j) {
         w->out->full = true;
 }
 
-static void escape(struct buf *out, unsigned char c) {
-    switch (c) {
-    case '"':
-        (void)buf_add(out, "\\\"", 2);
-        break;
-    case '\\':
-        (void)buf_add(out, "\\\\", 2);
-        break;
-    case '\n':
-        (void)buf_add(out, "\\n", 2);
-        break;
-    case '\r':
-        (void)buf_add(out, "\\r", 2);
-        break;
-    case '\t':
-        (void)buf_add(out, "\\t", 2);
-        break;
-    default:
-        (void)buf_addf(out, "\\u%04x", c);
+/* At most six bytes. */
+static size_t escape(char *out, unsigned char c) {
+    static const char hex[] = "0123456789abcdef";
+    char letter = c == '"' || c == '\\' ? (char)c
+                  : c == '\n'           ? 'n'
+                  : c == '\r'           ? 'r'
+                  : c == '\t'           ? 't'
+                                        : 'u';
+    out[0] = '\\';
+    out[1] = letter;
+    if (letter != 'u')
+        return 2;
+    out[2] = out[3] = '0';
+    out[4] = hex[c >> 4];
+    out[5] = hex[c & 15];
+    return 6;
+}
+
+/* What is no plain ASCII, as it is written; how much of s it is. */
+static size_t write_odd(char *out, const char *s, size_t len, size_t *ret_len) {
+    static const char unknown[] = {'\xef', '\xbf', '\xbd'};
+    unsigned char c = (unsigned char)*s;
+    size_t n = c < 0x80 ? 0 : utf8_sequence(s, len);
+    /* U+0080 to U+009F are control characters too: one of them begins commands of terminals. */
+    if (n == 2 && c == 0xc2 && (unsigned char)s[1] < 0xa0) {
+        *ret_len = escape(out, (unsigned char)s[1]);
+    } else if (n > 0) {
+        memcpy(out, s, n);
+        *ret_len = n;
+    } else if (c < 0x80) {
+        *ret_len = escape(out, c);
+    } else {
+        memcpy(out, unknown, sizeof(unknown));
+        *ret_len = sizeof(unknown);
     }
+    return n > 0 ? n : 1;
 }
 
 void json_write_str(struct buf *out, const char *s, size_t len) {
-    (void)buf_add_char(out, '"');
-    size_t done = 0;
-    size_t i = 0;
-    while (i < len) {
+    char piece[1024]; /* texts may be nothing but line ends: each by itself would take long */
+    size_t n = 0;
+    piece[n++] = '"';
+    for (size_t i = 0; i < len;) {
         unsigned char c = (unsigned char)s[i];
-        if (c >= 0x20 && c < 0x7f && c != '"' && c != '\\') {
-            i++;
-            continue;
-        }
-        size_t n = c < 0x80 ? 0 : utf8_sequence(s + i, len - i);
-        /* U+0080 to U+009F are control characters too: one of them begins commands of terminals. */
-        if (n == 2 && c == 0xc2 && (unsigned char)s[i + 1] < 0xa0) {
-            (void)buf_add(out, s + done, i - done);
-            escape(out, (unsigned char)s[i + 1]);
-            i += n;
-            done = i;
-            continue;
-        }
-        if (n > 0) {
-            i += n;
-            continue;
-        }
-        (void)buf_add(out, s + done, i - done);
-        if (c < 0x80)
-            escape(out, c);
+        size_t more = 1;
+        if (c >= 0x20 && c < 0x7f && c != '"' && c != '\\')
+            piece[n] = s[i++];
         else
-            (void)buf_add(out, "\xef\xbf\xbd", 3);
-        i++;
-        done = i;
+            i += write_odd(piece + n, s + i, len - i, &more);
+        n += more;
+        if (n > sizeof(piece) - 8) {
+            (void)buf_add(out, piece, n);
+            n = 0;
+        }
     }
-    (void)buf_add(out, s + done, len - done);
-    (void)buf_add_char(out, '"');
+    piece[n++] = '"';
+    (void)buf_add(out, piece, n);
 }

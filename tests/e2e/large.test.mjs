@@ -307,3 +307,52 @@ test('a request that waits for its answer does not keep what was made of its bod
   const grown = memory() - before;
   if (!isSanitized) assert.ok(grown < 48, `12 requests that wait take ${grown} MiB`); // a tree has 12 MiB
 });
+
+test('a large answer comes whole to one who reads slowly, and goes with one who leaves', { timeout: 120_000 }, async (t) => {
+  const cay = await withCay(t);
+  const code = `export default () => 1 // ${'x"\\\u00e4'.repeat(400_000)}`;
+  assert.equal((await request(cay, '/v1/workers/w', { method: 'PUT', body: JSON.stringify({ code }) })).status, 200);
+  const ask = 'GET /v1/workers/w HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n';
+  for (let i = 0; i < 3; i++)
+    await new Promise((resolve) => {
+      const socket = connect(cay.port, '127.0.0.1', () => socket.write(ask)).on('error', () => {}).on('close', resolve);
+      socket.once('data', () => socket.destroy());
+    });
+  const pieces = [];
+  const socket = connect(cay.port, '127.0.0.1', () => socket.write(ask));
+  for await (const piece of socket) {
+    pieces.push(piece);
+    if (pieces.length % 8 === 0) await new Promise(setImmediate);
+  }
+  const text = Buffer.concat(pieces).toString();
+  assert.equal(JSON.parse(text.slice(text.indexOf('\r\n\r\n') + 4)).code.code, code);
+});
+
+test('large files come to a sandbox as they were sent, and large output back', { timeout: 120_000 }, async (t) => {
+  const cay = await withCay(t);
+  const bytes = Buffer.from(Array.from({ length: 700_001 }, (_, i) => (i * 7) % 256));
+  const create = (files) => request(cay, '/v1/sandboxes', { method: 'POST', body: JSON.stringify({ files }) });
+  const base64 = bytes.toString('base64');
+  const made = await create([{ path: 'a', content_base64: base64 }, { path: 'b', content: '\u00e4\0'.repeat(300_000) }, { path: 'c', content_base64: '' }]);
+  assert.equal(made.status, 201, made.body);
+  const box = `/v1/sandboxes/${made.json().id}`;
+  const read = async (path) => (await fetch(`http://127.0.0.1:${cay.port}${box}/files?path=/work/${path}`)).arrayBuffer().then(Buffer.from);
+  assert.ok((await read('a')).equals(bytes));
+  assert.ok((await read('b')).equals(Buffer.from('\u00e4\0'.repeat(300_000))));
+  assert.equal((await read('c')).length, 0);
+  for (const wrong of [`${base64}!===`, base64.slice(0, -1), '?'])
+    assert.match((await create([{ path: 'a', content_base64: wrong }])).body, /files\[0\]: \\"content_base64\\" is no base64/);
+  assert.match((await create([{ path: 'a', content: 'x', content_base64: base64 }])).body, /either/);
+  // Each byte is six in JSON: the answer is made beside the loop.
+  const exec = (command) => request(cay, `${box}/exec`, { method: 'POST', body: JSON.stringify({ command }) });
+  const both = 'head -c 900000 /dev/zero; yes "" | head -c 400000 >&2';
+  for (const got of await Promise.all([exec(both), exec(both), exec('head -c 3000000 /dev/zero')])) {
+    const { stdout, stderr, truncated, exit_code: code } = got.json();
+    assert.deepEqual([stdout, stderr, truncated ?? false, code], truncated ? ['\0'.repeat(1 << 20), '', true, 0] : ['\0'.repeat(900_000), '\n'.repeat(400_000), false, 0]);
+  }
+  const body = JSON.stringify({ command: both });
+  const socket = connect(cay.port, '127.0.0.1', () => socket.write(`POST ${box}/exec HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: ${body.length}\r\n\r\n${body}`));
+  socket.once('data', () => socket.destroy()); // in the middle of the answer
+  await once(socket, 'close');
+  assert.equal((await exec('echo hi')).json().stdout, 'hi\n');
+});

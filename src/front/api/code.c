@@ -1,6 +1,7 @@
 #include "front/code/code.h"
 #include "base/cleanup.h"
 #include "front/api/api.h"
+#include "front/api/sandbox.h"
 
 #include <stdio.h>
 
@@ -49,5 +50,6 @@ void api_code_routes(struct front *f) {
                                                     .pattern = "/v1/code",
                                                     .handler = start,
                                                     .ctx = f,
+                                                    .reader = &api_reader_files,
                                                     .body_bytes = (size_t)24 << 20});
 }

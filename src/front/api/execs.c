@@ -1,11 +1,13 @@
 #include "base/base64.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "front/api/api.h"
 #include "front/api/sandbox.h"
 #include "front/guard.h"
+#include "front/intake.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -99,38 +101,95 @@ static void pump_events(struct exec_watch *w) {
     free_watch(w);
 }
 
-static void write_stream(struct json_writer *j, struct exec *e, int stream) {
-    size_t len = (size_t)MIN(e->sizes[stream] - e->first[stream], (uint64_t)INLINE_BYTES);
-    _cleanup_(free) char *data = xmalloc(len + 1);
-    ssize_t n = exec_read(e, stream, e->first[stream], data, len);
-    json_writer_key(j, stream == EXEC_STDOUT ? "stdout" : "stderr");
-    json_writer_text(j, data, n > 0 ? (size_t)n : 0);
+/* The whole command in one answer. Output of megabytes, each byte of which may be six in JSON, is
+ * written by a thread. */
+struct exec_answer {
+    struct http_req *req;
+    struct intake_item *item;
+    struct buf out;
+    struct json_writer json;
+    char *data[3];
+    size_t len[3];
+};
+
+static void free_answer(void *ctx) {
+    struct exec_answer *a = ctx;
+    for (int i = EXEC_STDOUT; i <= EXEC_STDERR; i++)
+        free(a->data[i]);
+    buf_finish(&a->out);
+    free(a);
 }
 
-/* The whole command in one answer. */
-static void answer(struct exec_watch *w) {
-    struct exec *e = w->exec;
-    struct buf b;
-    buf_init(&b, 16 << 20);
-    struct json_writer j;
+static void read_stream(struct exec_answer *a, struct exec *e, int stream) {
+    size_t len = (size_t)MIN(e->sizes[stream] - e->first[stream], (uint64_t)INLINE_BYTES);
+    a->data[stream] = xmalloc(len + 1);
+    ssize_t n = exec_read(e, stream, e->first[stream], a->data[stream], len);
+    a->len[stream] = n > 0 ? (size_t)n : 0;
+}
+
+static void write_answer(void *ctx) {
+    struct exec_answer *a = ctx;
+    for (int i = EXEC_STDOUT; i <= EXEC_STDERR; i++) {
+        json_writer_key(&a->json, i == EXEC_STDOUT ? "stdout" : "stderr");
+        json_writer_text(&a->json, a->data[i], a->len[i]);
+    }
+    json_writer_object_end(&a->json);
+}
+
+static void on_answer_written(void *ctx) {
+    struct exec_answer *a = ctx;
+    http_respond_buf(a->req, 200, "application/json", &a->out);
+    free_answer(a);
+}
+
+static void on_answer_gone(void *ctx) {
+    struct exec_answer *a = ctx;
+    http_respond_empty(a->req, 499);
+    intake_cancel(a->item);
+}
+
+static struct exec_answer *begin_answer(struct http_req *req, struct exec *e) {
+    struct exec_answer *a = xcalloc(1, sizeof(*a));
     _cleanup_(json) json_t *o = exec_show(e);
-    if (e->sizes[1] > INLINE_BYTES || e->sizes[2] > INLINE_BYTES)
-        (void)json_object_set_new(o, "truncated", json_true());
-    json_writer_init(&j, &b);
-    json_writer_object_begin(&j);
     const char *key;
     json_t *v;
+    a->req = req;
+    if (e->sizes[1] > INLINE_BYTES || e->sizes[2] > INLINE_BYTES)
+        (void)json_object_set_new(o, "truncated", json_true());
+    buf_init(&a->out, 16 << 20);
+    json_writer_init(&a->json, &a->out);
+    json_writer_object_begin(&a->json);
     json_object_foreach(o, key, v) {
-        json_writer_key(&j, key);
-        json_writer_tree(&j, v);
+        json_writer_key(&a->json, key);
+        json_writer_tree(&a->json, v);
     }
-    write_stream(&j, e, EXEC_STDOUT);
-    write_stream(&j, e, EXEC_STDERR);
-    json_writer_object_end(&j);
-    struct http_req *req = w->req;
-    http_req_on_gone(req, NULL, NULL);
-    http_respond_buf(req, 200, "application/json", &b);
+    read_stream(a, e, EXEC_STDOUT);
+    read_stream(a, e, EXEC_STDERR);
+    return a;
+}
+
+static void answer(struct exec_watch *w) {
+    struct exec_answer *a = begin_answer(w->req, w->exec);
+    size_t bytes = a->len[EXEC_STDOUT] + a->len[EXEC_STDERR];
+    struct intake *intake = w->front->intake;
+    const struct identity *who = front_identity(w->req);
+    http_req_on_gone(a->req, NULL, NULL);
     free_watch(w);
+    if (bytes <= LIMIT_READ_AT_ONCE_BYTES) {
+        write_answer(a);
+        on_answer_written(a);
+        return;
+    }
+    http_req_on_gone(a->req, on_answer_gone, a);
+    a->item = intake_start(intake,
+                           &(struct intake_ask){.owner = who ? who->key_id : "",
+                                                .bytes = bytes,
+                                                .waits = true, /* one for each request */
+                                                .work = write_answer,
+                                                .on_done = on_answer_written,
+                                                .free = free_answer,
+                                                .ctx = a},
+                           NULL);
 }
 
 static void on_change(void *ctx) {
@@ -157,12 +216,13 @@ static void on_gone(void *ctx) {
 }
 
 /* Takes the reference. */
-static void watch_start(struct http_req *req, struct exec *e, const uint64_t offsets[3],
-                        bool events) {
+static void watch_start(struct front *f, struct http_req *req, struct exec *e,
+                        const uint64_t offsets[3], bool events) {
     struct exec_watch *w = xcalloc(1, sizeof(*w));
     *w = (struct exec_watch){.follower = {.on_change = on_change, .ctx = w},
                              .exec = e,
                              .req = req,
+                             .front = f,
                              .cursor = {.offsets = {0, offsets[1], offsets[2]}},
                              .events = events};
     exec_follow(e, &w->follower);
@@ -194,13 +254,13 @@ static void start(struct http_req *req, void *ctx) {
     exec_prune(s->all, s->id);
     static const uint64_t begin[3];
     if (events) {
-        watch_start(req, e, begin, true);
+        watch_start(ctx, req, e, begin, true);
     } else if (background) {
         _cleanup_(json) json_t *o = exec_show(e);
         exec_unref(e);
         http_respond_json(req, 202, o);
     } else {
-        watch_start(req, e, begin, false);
+        watch_start(ctx, req, e, begin, false);
     }
 }
 
@@ -251,7 +311,7 @@ static void output(struct http_req *req, void *ctx) {
         http_respond_err(req, &err);
         return;
     }
-    watch_start(req, e, offsets, true);
+    watch_start(ctx, req, e, offsets, true);
 }
 
 /* The bytes so far, with back-pressure. */

@@ -49,6 +49,8 @@ struct sandbox *api_sandbox(struct http_req *req, struct front *f, bool paused);
 struct exec *api_exec(struct http_req *req, struct front *f);
 /* The body as an object; an empty one is {}. */
 int api_body(struct http_req *req, json_t **ret, struct err *err);
+/* A body that may have "files": as JSON, their base64 decoded. */
+extern const struct http_reader api_reader_files;
 /* A path that is given as base 64, since its names need not be text; NULL if it is none. */
 char *api_decode_path(const char *text);
 /* ?path= or ?path_base64=; the caller frees. NULL: then the request is answered. */

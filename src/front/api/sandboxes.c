@@ -80,6 +80,25 @@ struct exec *api_exec(struct http_req *req, struct front *f) {
     return e;
 }
 
+/* In any thread: base64 of megabytes takes milliseconds. */
+static int read_with_files(const char *body, size_t len, const void *how, void **ret,
+                           struct err *err) {
+    (void)how;
+    json_t *j = NULL;
+    int rc = http_read_json(body, len, &j, err);
+    if (rc == 0) {
+        sandbox_decode_files(j);
+        *ret = j;
+    }
+    return rc;
+}
+
+static void free_tree(void *tree) {
+    json_decref(tree);
+}
+
+const struct http_reader api_reader_files = {.read = read_with_files, .free = free_tree};
+
 int api_body(struct http_req *req, json_t **ret, struct err *err) {
     if (http_req_body_len(req) == 0) {
         *ret = json_object();
@@ -459,7 +478,12 @@ static void list_events(struct http_req *req, void *ctx) {
 
 void api_sandboxes_routes(struct front *f) {
     const struct http_route routes[] = {
-        {"POST", "/v1/sandboxes", create, f, 0, CREATE_BODY_BYTES},
+        {.methods = "POST",
+         .pattern = "/v1/sandboxes",
+         .handler = create,
+         .ctx = f,
+         .body_bytes = CREATE_BODY_BYTES,
+         .reader = &api_reader_files},
         {"GET", "/v1/sandboxes", list, f, FRONT_ROUTE_READ, 0},
         {"GET", "/v1/sandboxes/{id}", get, f, FRONT_ROUTE_READ, 0},
         {"DELETE", "/v1/sandboxes/{id}", delete, f, 0, 0},

@@ -22,7 +22,8 @@ enum {
     SMALL_BODY = 16384,  /* counts for nothing */
     SMALL_QUEUE = 16384, /* what an answer may have unread while all together have too much */
     SOON_BYTES = 16384,
-    PIECES_MAX = 4, /* of a write */
+    TAKEN_MIN_BYTES = 65536, /* less is copied */
+    PIECES_MAX = 4,          /* of a write */
 };
 
 #define ENDS (SM_TO(CONN_LINGER) | SM_TO(CONN_CLOSING))
@@ -151,6 +152,7 @@ struct http_write {
     uv_write_t req;
     struct http_conn *conn;
     size_t len;
+    char *own; /* memory that goes with it, or NULL */
     char data[];
 };
 
@@ -161,6 +163,7 @@ static void on_written(uv_write_t *r, int status) {
     struct http_conn *c = w->conn;
     c->queued -= w->len;
     c->server->stats.unread_bytes -= w->len;
+    free(w->own);
     free(w);
     if (status < 0) {
         conn_close(c);
@@ -209,7 +212,32 @@ static size_t total_of(const uv_buf_t *pieces, unsigned n) {
     return total;
 }
 
-static bool write_now(struct http_conn *c, const uv_buf_t *pieces, unsigned n) {
+/* A copy of what was not sent; or, of a large buffer that can be taken, what it is in. */
+static struct http_write *keep_rest(const uv_buf_t *pieces, unsigned n, size_t sent, size_t rest,
+                                    struct buf *own, uv_buf_t *ret_buf) {
+    bool takes = own && rest > TAKEN_MIN_BYTES && rest <= own->len;
+    struct http_write *w = xmalloc(sizeof(*w) + (takes ? 0 : rest));
+    w->len = rest;
+    w->own = NULL;
+    *ret_buf = uv_buf_init(w->data, (unsigned)rest);
+    if (takes) {
+        ret_buf->base = own->data + own->len - rest;
+        w->own = buf_steal(own, NULL);
+        return w;
+    }
+    size_t at = 0;
+    for (unsigned i = 0; i < n; i++) {
+        size_t skip = MIN(sent, pieces[i].len);
+        if (pieces[i].base)
+            memcpy(w->data + at, pieces[i].base + skip, pieces[i].len - skip);
+        at += pieces[i].len - skip;
+        sent -= skip;
+    }
+    return w;
+}
+
+/* own: what the last piece is in, if it may be taken; or NULL. */
+static bool write_now(struct http_conn *c, const uv_buf_t *pieces, unsigned n, struct buf *own) {
     if (c->closing || c->broken)
         return false;
     size_t total = total_of(pieces, n);
@@ -225,18 +253,9 @@ static bool write_now(struct http_conn *c, const uv_buf_t *pieces, unsigned n) {
         if (sent == total)
             return true;
     }
-    struct http_write *w = xmalloc(sizeof(*w) + total - sent);
+    uv_buf_t b;
+    struct http_write *w = keep_rest(pieces, n, sent, total - sent, own, &b);
     w->conn = c;
-    w->len = total - sent;
-    size_t at = 0;
-    for (unsigned i = 0; i < n; i++) {
-        size_t skip = MIN(sent, pieces[i].len);
-        if (pieces[i].base)
-            memcpy(w->data + at, pieces[i].base + skip, pieces[i].len - skip);
-        at += pieces[i].len - skip;
-        sent -= skip;
-    }
-    uv_buf_t b = uv_buf_init(w->data, (unsigned)w->len);
     if (c->queued == 0)
         c->write_deadline_ms = now_ms(c) + c->server->opt.limits.write_timeout_ms;
     c->queued += w->len;
@@ -246,22 +265,27 @@ static bool write_now(struct http_conn *c, const uv_buf_t *pieces, unsigned n) {
     if (uv_write(&w->req, &c->uv.stream, &b, 1, on_written) < 0) {
         c->queued -= w->len;
         c->server->stats.unread_bytes -= w->len;
+        free(w->own);
         free(w);
         return write_failed(c);
     }
     return true;
 }
 
-bool conn_write(struct http_conn *c, const uv_buf_t *pieces, unsigned n) {
+bool conn_write_own(struct http_conn *c, const uv_buf_t *pieces, unsigned n, struct buf *own) {
     if (!c->soon.data)
-        return write_now(c, pieces, n);
+        return write_now(c, pieces, n, own);
     uv_buf_t all[1 + PIECES_MAX] = {uv_buf_init(c->soon.data, (unsigned)c->soon.len)};
     for (unsigned i = 0; i < n; i++)
         all[1 + i] = pieces[i];
-    bool ok = write_now(c, all, 1 + n);
+    bool ok = write_now(c, all, 1 + n, own);
     buf_finish(&c->soon); /* an idle connection keeps no buffer */
     later_cancel(&c->flush);
     return ok;
+}
+
+bool conn_write(struct http_conn *c, const uv_buf_t *pieces, unsigned n) {
+    return conn_write_own(c, pieces, n, NULL);
 }
 
 static void flush(struct http_conn *c) {

@@ -151,6 +151,8 @@ void conn_accept(struct listener *l);
 void conn_close(struct http_conn *c);
 /* Writes the pieces now or queues them. False if the connection is of no more use. */
 bool conn_write(struct http_conn *c, const uv_buf_t *pieces, unsigned n);
+/* The same; own is what the last piece is in, which is taken if it is large and has to wait. */
+bool conn_write_own(struct http_conn *c, const uv_buf_t *pieces, unsigned n, struct buf *own);
 /* For pieces that others are likely to follow at once: what comes in one turn of the loop goes out
  * in one call. */
 bool conn_write_soon(struct http_conn *c, const uv_buf_t *pieces, unsigned n);

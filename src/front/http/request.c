@@ -324,7 +324,7 @@ static void finish(struct http_req *req) {
 }
 
 static bool send_whole(struct http_req *req, int status, const char *type, const void *body,
-                       size_t len) {
+                       size_t len, struct buf *own) {
     if (!req->conn)
         return false;
     char head[HEAD_MAX];
@@ -337,15 +337,20 @@ static bool send_whole(struct http_req *req, int status, const char *type, const
     pieces[k++] = uv_buf_init((char *)"\r\n", 2);
     if (!bodyless && len > 0)
         pieces[k++] = uv_buf_init((char *)(uintptr_t)body, (unsigned)len);
-    return conn_write(req->conn, pieces, k);
+    return conn_write_own(req->conn, pieces, k, bodyless ? NULL : own);
+}
+
+static void respond(struct http_req *req, int status, const char *type, const void *body,
+                    size_t len, struct buf *own) {
+    req->status = status;
+    req->on_gone = NULL; /* this is the answer, whether the client is there or not */
+    (void)send_whole(req, status, type, body, len, own);
+    finish(req);
 }
 
 void http_respond(struct http_req *req, int status, const char *type, const void *body,
                   size_t len) {
-    req->status = status;
-    req->on_gone = NULL; /* this is the answer, whether the client is there or not */
-    (void)send_whole(req, status, type, body, len);
-    finish(req);
+    respond(req, status, type, body, len, NULL);
 }
 
 void http_respond_text(struct http_req *req, int status, const char *text) {
@@ -359,7 +364,7 @@ void http_respond_buf(struct http_req *req, int status, const char *type, struct
                       body->max);
         http_respond_err(req, &err);
     } else {
-        http_respond(req, status, type, body->data, body->len);
+        respond(req, status, type, body->data, body->len, body);
     }
     buf_finish(body);
 }
@@ -434,7 +439,7 @@ void req_fail(struct http_conn *c, const struct err *err, int status) {
     struct buf b;
     buf_init(&b, 8192);
     error_body(&b, req, err);
-    (void)send_whole(req, req->status, "application/json", b.data, b.len);
+    (void)send_whole(req, req->status, "application/json", b.data, b.len, NULL);
     buf_finish(&b);
     observe(req);
     req_destroy(req);

@@ -37,10 +37,11 @@ struct setup {
     sandbox_made made;
     void *ctx;
     struct egress_policy policy;
-    json_t *files; /* list, or NULL */
-    size_t file;   /* the next */
-    char *content; /* of the file that is being written */
-    bool begun;    /* the box was ready */
+    json_t *files;       /* list, or NULL */
+    size_t file;         /* the next */
+    const char *content; /* of the file that is being written */
+    char *decoded;       /* where it is, if it is not in `files` */
+    bool begun;          /* the box was ready */
     size_t len, at;
     int snapshot; /* an archive to restore, or -1 */
     struct sandbox_command *restore;

@@ -60,6 +60,32 @@ int sandbox_check_name(const char *name, struct err *err) {
     return 0;
 }
 
+/* One that cannot be decoded is refused for it, and need not be looked at again. */
+static void decode_file(json_t *f) {
+    const json_t *b64 = json_object_get(f, "content_base64");
+    size_t len = json_string_length(b64);
+    if (!json_is_string(b64) || json_object_get(f, "content"))
+        return;
+    _cleanup_(free) char *out = xmalloc(len + 1);
+    if (!base64_decode(out, json_string_value(b64), len, &len)) {
+        (void)json_object_set_new(f, "content_base64", json_string("?"));
+        return;
+    }
+    (void)json_object_del(f, "content_base64");
+    (void)json_object_set_new(f, "content", json_stringn_nocheck(out, len));
+}
+
+void sandbox_decode_files(json_t *body) {
+    json_t *files = json_object_get(body, "files");
+    size_t i;
+    json_t *f;
+    if (json_array_size(files) > SANDBOX_FILES_MAX)
+        return;
+    json_array_foreach(files, i, f) {
+        decode_file(f);
+    }
+}
+
 static int read_files(const json_t *files, struct err *err) {
     static const char *const keys[] = {"path", "content", "content_base64", "mode", NULL};
     size_t i;

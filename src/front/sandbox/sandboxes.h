@@ -155,6 +155,9 @@ struct sandbox_ask {
     const json_t *body;
     const struct sandbox_extra *extra; /* or NULL */
 };
+/* Makes each "content_base64" of the "files" a "content", which may have any bytes then. In any
+ * thread. */
+void sandbox_decode_files(json_t *body);
 /* err NULL: it is ready. Otherwise it is gone. */
 typedef void (*sandbox_made)(void *ctx, struct sandbox *s, const struct err *err);
 /* NULL with err if it cannot be; made is called once, later. */

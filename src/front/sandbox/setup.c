@@ -16,12 +16,17 @@ void setup_free(struct setup *u) {
         return;
     egress_policy_finish(&u->policy);
     json_decref(u->files);
-    free(u->content);
+    free(u->decoded);
     fd_close(&u->snapshot);
     free(u);
 }
 
 static void next_step(struct sandbox *s);
+
+static void drop_content(struct setup *u) {
+    u->content = NULL;
+    free(steal_ptr(&u->decoded));
+}
 
 static void on_written(void *ctx, struct sandbox_reply *reply, const struct err *err) {
     struct sandbox *s = ctx;
@@ -37,7 +42,7 @@ static void on_written(void *ctx, struct sandbox_reply *reply, const struct err 
         return;
     }
     if (u->at == u->len) {
-        free(steal_ptr(&u->content));
+        drop_content(u);
         u->file++;
     }
     next_step(s);
@@ -62,7 +67,7 @@ static void write_piece(struct sandbox *s) {
     if (sandbox_box_write(s->box, &put, on_written, s))
         return;
     if (!u->begun) { /* it failed already, and why is still to be read; or it is written later */
-        free(steal_ptr(&u->content));
+        drop_content(u);
         return;
     }
     (void)err_set(&err, ERR_UNAVAILABLE, "the sandbox takes no files now");
@@ -77,12 +82,12 @@ static void begin_file(struct sandbox *s) {
     u->at = 0;
     if (b64) {
         size_t len = json_string_length(b64);
-        u->content = xmalloc(len + 1);
-        (void)base64_decode(u->content, json_string_value(b64), len, &u->len); /* was checked */
+        u->decoded = xmalloc(len + 1);
+        (void)base64_decode(u->decoded, json_string_value(b64), len, &u->len); /* was checked */
+        u->content = u->decoded;
     } else {
         u->len = json_string_length(text);
-        u->content = xmalloc(u->len + 1);
-        memcpy(u->content, json_string_value(text), u->len);
+        u->content = json_string_value(text);
     }
     write_piece(s);
 }
