@@ -270,12 +270,143 @@ int json_get_bool(const json_t *obj, const char *key, bool *ret, struct err *err
     return 0;
 }
 
-static int on_dump(const char *data, size_t len, void *ctx) {
-    return buf_add(ctx, data, len) ? 0 : -1;
+/* --- a tree as text: as jansson writes it, in a fifth of the time --- */
+
+enum { DIGITS_SIZE = 24 };
+
+/* printf takes longer than all else that is done about a number. The text ends at `end`. */
+static char *write_digits(char *end, uint64_t v) {
+    do
+        *--end = (char)('0' + v % 10);
+    while ((v /= 10) > 0);
+    return end;
+}
+
+static void add_int(struct buf *out, int64_t v) {
+    char text[DIGITS_SIZE];
+    char *end = text + sizeof(text);
+    char *p = write_digits(end, v < 0 ? 0 - (uint64_t)v : (uint64_t)v);
+    if (v < 0)
+        *--p = '-';
+    (void)buf_add(out, p, (size_t)(end - p));
+}
+
+/* Of a character below 0x20, a quote or a backslash: at most six bytes. */
+static size_t dump_escape(char *out, unsigned char c) {
+    static const char hex[] = "0123456789ABCDEF";
+    static const char letters[0x20] = {
+        ['\b'] = 'b', ['\f'] = 'f', ['\n'] = 'n', ['\r'] = 'r', ['\t'] = 't'};
+    out[0] = '\\';
+    out[1] = c >= 0x20 ? (char)c : letters[c] ? letters[c] : 'u';
+    if (out[1] != 'u')
+        return 2;
+    out[2] = out[3] = '0';
+    out[4] = hex[c >> 4];
+    out[5] = hex[c & 15];
+    return 6;
+}
+
+static void dump_str(struct buf *out, const char *s, size_t len) {
+    char piece[1024];
+    size_t n = 0;
+    piece[n++] = '"';
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)s[i];
+        if (c >= 0x20 && c != '"' && c != '\\')
+            piece[n++] = (char)c;
+        else
+            n += dump_escape(piece + n, c);
+        if (n > sizeof(piece) - 8) {
+            (void)buf_add(out, piece, n);
+            n = 0;
+        }
+    }
+    piece[n++] = '"';
+    (void)buf_add(out, piece, n);
+}
+
+static void dump_value(struct buf *out, const json_t *j);
+
+static void dump_object(struct buf *out, const json_t *j) {
+    const char *key;
+    json_t *v;
+    char before = '{';
+    json_object_foreach((json_t *)(uintptr_t)j, key, v) {
+        if (out->full)
+            return;
+        (void)buf_add_char(out, before);
+        dump_str(out, key, strlen(key));
+        (void)buf_add_char(out, ':');
+        dump_value(out, v);
+        before = ',';
+    }
+    if (before == '{')
+        (void)buf_add_char(out, '{');
+    (void)buf_add_char(out, '}');
+}
+
+static void dump_array(struct buf *out, const json_t *j) {
+    size_t i;
+    const json_t *v;
+    (void)buf_add_char(out, '[');
+    json_array_foreach(j, i, v) {
+        if (out->full)
+            return;
+        if (i > 0)
+            (void)buf_add_char(out, ',');
+        dump_value(out, v);
+    }
+    (void)buf_add_char(out, ']');
+}
+
+static void dump_real(struct buf *out, const json_t *j) {
+    char text[64];
+    size_t n = json_dumpb(j, text, sizeof(text), JSON_ENCODE_ANY);
+    (void)buf_add(out, text, MIN(n, sizeof(text)));
+}
+
+static void dump_value(struct buf *out, const json_t *j) {
+    switch (json_typeof(j)) {
+    case JSON_OBJECT:
+        dump_object(out, j);
+        break;
+    case JSON_ARRAY:
+        dump_array(out, j);
+        break;
+    case JSON_STRING:
+        dump_str(out, json_string_value(j), json_string_length(j));
+        break;
+    case JSON_INTEGER:
+        add_int(out, json_integer_value(j));
+        break;
+    case JSON_REAL:
+        dump_real(out, j);
+        break;
+    case JSON_TRUE:
+        (void)buf_add_str(out, "true");
+        break;
+    case JSON_FALSE:
+        (void)buf_add_str(out, "false");
+        break;
+    case JSON_NULL:
+        (void)buf_add_str(out, "null");
+        break;
+    }
 }
 
 bool json_dump(const json_t *j, struct buf *out) {
-    return json_dump_callback(j, on_dump, out, JSON_COMPACT | JSON_ENCODE_ANY) == 0;
+    if (j)
+        dump_value(out, j);
+    return j && !out->full;
+}
+
+char *json_dump_text(const json_t *j, size_t max, size_t *ret_len) {
+    struct buf b;
+    buf_init(&b, max);
+    if (json_dump(j, &b))
+        return buf_steal(&b, ret_len);
+    buf_finish(&b);
+    return NULL;
 }
 
 json_t *json_text(const char *text) {
@@ -346,24 +477,9 @@ void json_writer_text(struct json_writer *w, const char *s, size_t len) {
     json_write_str(w->out, s, len);
 }
 
-enum { DIGITS_SIZE = 24 };
-
-/* printf takes longer than all else that is done about a number. The text ends at `end`. */
-static char *write_digits(char *end, uint64_t v) {
-    do
-        *--end = (char)('0' + v % 10);
-    while ((v /= 10) > 0);
-    return end;
-}
-
 void json_writer_int(struct json_writer *w, int64_t v) {
-    char text[DIGITS_SIZE];
-    char *end = text + sizeof(text);
-    char *p = write_digits(end, v < 0 ? 0 - (uint64_t)v : (uint64_t)v);
-    if (v < 0)
-        *--p = '-';
     value(w);
-    (void)buf_add(w->out, p, (size_t)(end - p));
+    add_int(w->out, v);
 }
 
 /* Microseconds as milliseconds, and the like: the same text as printf's. False: it is no number of

@@ -35,6 +35,8 @@ int json_get_bool(const json_t *obj, const char *key, bool *ret, struct err *err
 json_t *json_text(const char *text);
 /* The tree as compact text, appended to out. False when the buffer is full. */
 bool json_dump(const json_t *j, struct buf *out);
+/* The same as a text that the caller frees; NULL if it has more than max bytes. */
+char *json_dump_text(const json_t *j, size_t max, size_t *ret_len);
 
 struct json_writer {
     struct buf *out;

@@ -1,5 +1,5 @@
-/* Text of clients: what parses is dumped and must parse again to the same; any text written as a
- * JSON string must parse, and be the same text if it was UTF-8. */
+/* Text of clients: what parses is dumped as jansson would, and must parse again to the same; any
+ * text written as a JSON string must parse, and be the same text if it was UTF-8. */
 
 #include "base/json.h"
 #include "base/utf8.h"
@@ -28,6 +28,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             !json_equal(j, again))
             abort();
         json_decref(again);
+        char *wanted = json_dumps(j, JSON_COMPACT | JSON_ENCODE_ANY);
+        if (!wanted || strlen(wanted) != b.len || memcmp(wanted, b.data, b.len) != 0)
+            abort();
+        free(wanted);
     }
     json_decref(j);
     buf_clear(&b);

@@ -271,6 +271,40 @@ static void test_numbers_are_written_as_printf_would(void **state) {
     }
 }
 
+static void test_a_tree_is_written_as_jansson_would(void **state) {
+    (void)state;
+    static const char *const texts[] = {"{}",
+                                        "[]",
+                                        "[[],{},[{}]]",
+                                        "{\"a\":{\"b\":[1,2,{\"c\":null}]},\"d\":true,\"e\":false}",
+                                        "[0,-1,9223372036854775807,-9223372036854775808]",
+                                        "[1.5,1e300,-0.0,1e-7,123456789.125,3.0]",
+                                        "\"\\u0000\\u0001\\b\\f\\n\\r\\t\\u001f\\u007f\\u0080\\u00e"
+                                        "4\\u20ac\\ud83d\\ude00/\\\\\\\"\"",
+                                        "{\"\":1,\"k\\n\\\"\":2}"};
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        _cleanup_(json) json_t *j = NULL;
+        size_t len = 0;
+        assert_int_equal(json_parse(texts[i], strlen(texts[i]), "text", &j, NULL), 0);
+        _cleanup_(free) char *wanted = json_dumps(j, JSON_COMPACT | JSON_ENCODE_ANY);
+        _cleanup_(free) char *got = json_dump_text(j, 1000, &len);
+        assert_string_equal(got, wanted);
+        assert_int_equal(len, strlen(wanted));
+        assert_null(json_dump_text(j, len - 1, NULL));
+    }
+    /* Longer than the pieces it is written in. */
+    for (size_t n = 1000; n < 1040; n++) {
+        char *long_text = calloc(1, n + 1);
+        memset(long_text, 'x', n);
+        long_text[n - 1] = 1;
+        _cleanup_(json) json_t *j = json_string(long_text);
+        _cleanup_(free) char *wanted = json_dumps(j, JSON_COMPACT | JSON_ENCODE_ANY);
+        _cleanup_(free) char *got = json_dump_text(j, 10000, NULL);
+        assert_string_equal(got, wanted);
+        free(long_text);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_numbers_are_written_as_printf_would),
@@ -284,6 +318,7 @@ int main(void) {
         PLAIN(test_a_full_buffer_shows_at_the_end),
         PLAIN(test_values_are_counted_outside_of_strings),
         PLAIN(test_any_bytes_become_text),
+        PLAIN(test_a_tree_is_written_as_jansson_would),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -136,6 +136,17 @@ static int write_task(struct front *f, const struct store_run *r, const json_t *
     return rc < 0 ? rc : success ? 200 : code_task_status(code);
 }
 
+/* Of a dialog the answer is enough, which is its first member: behind it is a prompt that may have
+ * a megabyte. */
+static json_t *read_detail(const char *text, bool answer_only) {
+    static const char begin[] = "{\"answer\":";
+    size_t n = strlen(begin);
+    json_t *answer = answer_only && strncmp(text, begin, n) == 0
+                         ? json_loads(text + n, JSON_DISABLE_EOF_CHECK, NULL)
+                         : NULL;
+    return answer ? json_pack("{s:o}", "answer", answer) : json_loads(text, 0, NULL);
+}
+
 /* The answer of a job that has ended; the HTTP status for it, or negative. ret_quota: its key had
  * no more for the day. */
 static int write_answer(struct front *f, struct http_req *req, const char *id, bool messages,
@@ -145,8 +156,9 @@ static int write_answer(struct front *f, struct http_req *req, const char *id, b
     if (rc < 0)
         return rc;
     *ret_quota = r.error_code && strcmp(r.error_code, err_name(ERR_QUOTA)) == 0;
-    _cleanup_(json) json_t *detail = r.detail ? json_loads(r.detail, 0, NULL) : NULL;
-    if (strcmp(r.kind, "execute") == 0) {
+    bool is_task = strcmp(r.kind, "execute") == 0;
+    _cleanup_(json) json_t *detail = r.detail ? read_detail(r.detail, !is_task) : NULL;
+    if (is_task) {
         rc = write_task(f, &r, detail, messages, out, err);
         store_run_finish(&r);
         return rc;

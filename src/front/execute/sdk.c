@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_TURNS = 10, MAX_TURNS_MAX = 200, TITLE_BYTES = 80 };
+enum { MAX_TURNS = 10, MAX_TURNS_MAX = 200, TITLE_BYTES = 80, DETAIL_MAX_BYTES = 64 << 20 };
 
 extern const char execute_prompt[];    /* made from prompt.md */
 extern const char execute_demo_json[]; /* made from demo.json */
@@ -190,6 +190,7 @@ static json_t *metadata_json(const struct sdk *x, int64_t turns) {
                      "model", x->shown);
 }
 
+/* The answer stands first: it is read without the rest (api/execute.c). */
 static json_t *detail_json(const struct sdk *x, const struct transcript_end *end) {
     const struct model_meter *m = dialog_meter(x->dialog);
     const struct model_usage *u = &m->usage;
@@ -197,13 +198,13 @@ static json_t *detail_json(const struct sdk *x, const struct transcript_end *end
                               : json_null();
     json_t *options = json_object_get(x->body, "options");
     return json_pack(
-        "{s:s,s:O?,s:s,s:I,s:{s:I,s:I,s:I,s:I},s:f,s:{s:s,s:o,s:o,s:i}}", "prompt", x->prompt,
-        "options", options, "model", x->model.id, "steps", (json_int_t)dialog_steps(x->dialog),
-        "tokens", "input", (json_int_t)u->input_tokens, "output", (json_int_t)u->output_tokens,
-        "cache_read", (json_int_t)u->cache_read_tokens, "cache_write",
-        (json_int_t)u->cache_write_tokens, "cost_usd", (double)m->cost_nusd / NANO_USD_PER_USD,
-        "answer", "result", end->result, "metadata", metadata_json(x, end->turns), "error", error,
-        "status", end->status);
+        "{s:{s:s,s:o,s:o,s:i},s:O,s:O?,s:s,s:I,s:{s:I,s:I,s:I,s:I},s:f}", "answer", "result",
+        end->result, "metadata", metadata_json(x, end->turns), "error", error, "status",
+        end->status, "prompt", json_object_get(x->body, "prompt"), "options", options, "model",
+        x->model.id, "steps", (json_int_t)dialog_steps(x->dialog), "tokens", "input",
+        (json_int_t)u->input_tokens, "output", (json_int_t)u->output_tokens, "cache_read",
+        (json_int_t)u->cache_read_tokens, "cache_write", (json_int_t)u->cache_write_tokens,
+        "cost_usd", (double)m->cost_nusd / NANO_USD_PER_USD);
 }
 
 static void free_sdk(struct sdk *x) {
@@ -230,7 +231,9 @@ static void unlink_sdk(struct sdk *x) {
 static void on_end(void *ctx, const struct transcript_end *end) {
     struct sdk *x = ctx;
     _cleanup_(json) json_t *detail = detail_json(x, end);
-    _cleanup_(free) char *text = json_dumps(detail, JSON_COMPACT);
+    _cleanup_(buf) struct buf text;
+    buf_init(&text, DETAIL_MAX_BYTES);
+    bool whole = json_dump(detail, &text);
     bool cancelled = end->code && strcmp(end->code, "cancelled") == 0;
     job_end(steal_ptr(&x->job), &(struct store_run_end){.status = cancelled   ? "cancelled"
                                                                   : end->code ? "failed"
@@ -238,8 +241,8 @@ static void on_end(void *ctx, const struct transcript_end *end) {
                                                         .usage = dialog_usage(x->dialog),
                                                         .error_code = end->code,
                                                         .error_message = end->message,
-                                                        .detail = text,
-                                                        .detail_len = text ? strlen(text) : 0});
+                                                        .detail = whole ? text.data : NULL,
+                                                        .detail_len = whole ? text.len : 0});
     unlink_sdk(x);
     free_sdk(x);
 }
@@ -314,7 +317,8 @@ static void begin(struct sdk *x) {
         .kind = "sdk",
         .model = &x->model,
         .system = x->system,
-        .messages = json_pack("[{s:s,s:s}]", "role", "user", "content", x->prompt),
+        .messages =
+            json_pack("[{s:s,s:O}]", "role", "user", "content", json_object_get(x->body, "prompt")),
         .tools = x->tools,
         .ntools = x->ntools,
         .tool_env = &x->env,

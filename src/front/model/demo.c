@@ -148,7 +148,8 @@ static size_t read_turn(const json_t *messages, json_t *results, char *user, siz
                                                      : json_null());
             else if (strcmp(role, "user") == 0) {
                 size_t n = strlen(user);
-                (void)snprintf(user + n, size - n, "%s%s", n ? "\n" : "", messages_str(b, "text"));
+                (void)snprintf(user + n, size - n, "%s%.*s", n ? "\n" : "", (int)(size - n),
+                               messages_str(b, "text")); /* of which there may be megabytes */
             }
         }
     }
