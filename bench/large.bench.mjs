@@ -42,7 +42,18 @@ async function talk(cay, frames, name = 'one') {
   ws.close();
 }
 
-const message = (bytes) => ({ id: 'm1', role: 'user', parts: [{ type: 'text', text: text(bytes) }] });
+/** With others who listen, and one who comes later. */
+async function heard(cay, frames) {
+  const open = () => new WebSocket(`ws://127.0.0.1:${cay.port}/agents/sandbox-agent/one`);
+  const others = [open(), open()];
+  await Promise.all(others.map((ws) => new Promise((resolve, reject) => ((ws.onopen = resolve), (ws.onerror = reject)))));
+  await talk(cay, frames);
+  await talk(cay, []);
+  for (const ws of others) ws.close();
+}
+
+const message = (bytes, said = text(bytes)) => ({ id: 'm1', role: 'user', parts: [{ type: 'text', text: said }] });
+const messages = (n, bytes) => Array.from({ length: n }, (_, i) => ({ ...message(bytes), id: `m${i}`, role: i % 2 ? 'assistant' : 'user' }));
 const chat = (body) => JSON.stringify({ type: 'cf_agent_use_chat_request', id: 't1', init: { method: 'POST', body } });
 
 async function sandbox(cay) {
@@ -86,14 +97,33 @@ const cases = {
   'code files': post('/v1/code', () => ({ spec: 'x', files: Array.from({ length: 900 }, (_, i) => ({ path: `f${i}`, content: text(8000) })) }), [200, 400, 413]),
   'code refused rows': post('/v1/code', () => ({ spec: 'x', files: rows(4.5 * MB) }), [400, 413]),
   'agent post': post('/v1/agents/sandbox-agent/one/messages', () => ({ messages: [message(800_000)] }), [200, 400, 413]),
-  'agent post many': post('/v1/agents/sandbox-agent/one/messages', () => ({ messages: Array.from({ length: 5000 }, (_, i) => ({ ...message(280), id: `m${i}`, role: i % 2 ? 'assistant' : 'user' })) }), [200, 400, 413]),
+  'agent post control': post('/v1/agents/sandbox-agent/one/messages', () => ({ messages: [message(1, '\u0001'.repeat(170_000))] })),
+  'agent post many': post('/v1/agents/sandbox-agent/one/messages', () => ({ messages: messages(1999, 800) })),
+  'agent post small': post('/v1/agents/sandbox-agent/one/messages', () => ({ messages: messages(1999, 14) })),
+  'agent post too many': post('/v1/agents/sandbox-agent/one/messages', () => ({ messages: messages(40_001, 1) }), [422]),
+  'agent again': async (cay) => {
+    const sent = [message(900_000), { ...message(900_000), id: 'm2' }];
+    await ask(cay, 'POST', '/v1/agents/sandbox-agent/one/messages', { messages: sent });
+    await ask(cay, 'POST', '/v1/agents/sandbox-agent/one/messages', { messages: [...sent, { ...message(10), id: 'm3' }] });
+    await ask(cay, 'POST', '/v1/agents/sandbox-agent/one/messages', { text: 'hello' });
+    await ask(cay, 'GET', '/v1/agents/sandbox-agent/one/messages');
+  },
+  'agent again many': async (cay) => {
+    for (const n of [1201, 1211]) await ask(cay, 'POST', '/v1/agents/sandbox-agent/one/messages', { messages: messages(n, 800) });
+    await ask(cay, 'POST', '/v1/agents/sandbox-agent/one/messages', { messages: messages(1211, 800).map((m) => ({ ...m, more: 1 })) });
+    await ask(cay, 'POST', '/v1/agents/sandbox-agent/one/messages', { messages: messages(1, 800) });
+  },
   'agent post rows': post('/v1/agents/sandbox-agent/one/messages', () => ({ messages: rows(4.5 * MB) }), [200, 400, 413]),
   'socket chat': (cay) => talk(cay, [chat(JSON.stringify({ messages: [message(900_000)] }))]),
-  'socket chat many': (cay) => talk(cay, [chat(JSON.stringify({ messages: Array.from({ length: 5000 }, (_, i) => ({ ...message(280), id: `m${i}`, role: i % 2 ? 'assistant' : 'user' })) }))]),
+  'socket chat many': (cay) => talk(cay, [chat(JSON.stringify({ messages: messages(1999, 800) }))]),
   'socket chat rows': (cay) => talk(cay, [chat(JSON.stringify({ messages: rows(2.5 * MB) }))]),
   'socket unknown': (cay) => talk(cay, [JSON.stringify({ type: 'unknown', v: rows(3.7 * MB) })]),
-  'socket state': (cay) => talk(cay, [JSON.stringify({ type: 'cf_agent_state', state: { v: rows(3.7 * MB) } })]),
+  'socket state': (cay) => talk(cay, [JSON.stringify({ type: 'cf_agent_state', state: { v: rows(900_000) } })]),
+  'socket state large': (cay) => talk(cay, [JSON.stringify({ type: 'cf_agent_state', state: { v: rows(3.7 * MB) } })]),
+  'socket state heard': (cay) => heard(cay, [JSON.stringify({ type: 'cf_agent_state', state: { v: rows(900_000) } })]),
   'socket messages': (cay) => talk(cay, [JSON.stringify({ type: 'cf_agent_chat_messages', messages: [message(900_000), { ...message(900_000), id: 'm2' }] })]),
+  'socket messages heard': (cay) => heard(cay, [JSON.stringify({ type: 'cf_agent_chat_messages', messages: [message(900_000), { ...message(900_000), id: 'm2' }] })]),
+  'socket messages many': (cay) => talk(cay, [JSON.stringify({ type: 'cf_agent_chat_messages', messages: messages(1999, 800) })]),
   'socket rpc': (cay) => talk(cay, [JSON.stringify({ type: 'rpc', id: 'x', method: 'nothing', args: [rows(3.7 * MB)] })]),
   'sandbox files': post('/v1/sandboxes', () => ({ files: [{ path: 'a', content: text(7 * MB) }] }), [201, 400, 413]),
   'sandbox base64': post('/v1/sandboxes', () => ({ files: [{ path: 'a', content_base64: Buffer.alloc(7 * MB).toString('base64') }] }), [201, 400, 413]),

@@ -269,6 +269,7 @@ static int open_agents(struct front_server *s, struct err *err) {
     struct front *f = &s->front;
     (void)err;
     f->agents = agents_create(&(struct agents_options){.loop = &s->loop,
+                                                       .intake = f->intake,
                                                        .runner = f->runner,
                                                        .jobs = f->jobs,
                                                        .models = f->models,

@@ -196,12 +196,15 @@ static void on_disposed(uv_work_t *w, int status) {
 }
 
 void intake_dispose(struct intake *r, void (*free_p)(void *p), void *p) {
-    if (!r) {
+    if (r)
+        intake_dispose_on(r->loop, free_p, p);
+    else
         free_p(p);
-        return;
-    }
+}
+
+void intake_dispose_on(uv_loop_t *loop, void (*free_p)(void *p), void *p) {
     struct disposal *d = xcalloc(1, sizeof(*d));
     *d = (struct disposal){.free = free_p, .p = p};
     d->work.data = d;
-    (void)uv_queue_work(r->loop, &d->work, on_dispose, on_disposed);
+    (void)uv_queue_work(loop, &d->work, on_dispose, on_disposed);
 }

@@ -33,3 +33,5 @@ void intake_cancel(struct intake_item *g);
 
 /* Frees something of many parts in a thread. r NULL: at once. */
 void intake_dispose(struct intake *r, void (*free)(void *p), void *p);
+/* The same for one who may outlive the intake. */
+void intake_dispose_on(uv_loop_t *loop, void (*free)(void *p), void *p);

@@ -22,6 +22,7 @@ static struct secrets secrets;
 static struct runner runner;
 static struct agent_def *defs;
 static struct agents *agents;
+static struct intake *intake;
 static struct agent *agent;
 static struct err e;
 
@@ -67,15 +68,24 @@ static void on_end(void *ctx, const struct agent_turn_end *end) {
         agent_unlisten(&x->listener);
 }
 
-static void on_messages(void *ctx, const json_t *messages) {
+static size_t count_messages(const char *json, size_t len) {
+    json_t *list = json_loadb(json, len, 0, NULL);
+    assert_true(json_is_array(list));
+    size_t n = json_array_size(list);
+    json_decref(list);
+    return n;
+}
+
+static void on_messages(void *ctx, const char *json, size_t len) {
     struct ear *x = ctx;
     assert_int_equal(inside, 0);
-    x->last_messages = json_array_size(messages);
+    x->last_messages = count_messages(json, len);
     x->messages++;
 }
 
-static void on_state(void *ctx, const json_t *state) {
-    (void)state;
+static void on_state(void *ctx, const char *json, size_t len) {
+    assert_int_equal(strlen(json), len);
+    assert_int_equal(*json, '{');
     assert_int_equal(inside, 0);
     ((struct ear *)ctx)->states++;
 }
@@ -166,7 +176,9 @@ static int setup(void **state) {
         return rc;
     (void)snprintf(data_dir, sizeof(data_dir), "%s/data", dir);
     jobs = jobs_create(&loop, store);
+    intake = intake_create(&loop);
     agents = agents_create(&(struct agents_options){.loop = &loop,
+                                                    .intake = intake,
                                                     .runner = &runner,
                                                     .jobs = jobs,
                                                     .models = models,
@@ -191,6 +203,7 @@ static int remove_entry(const char *path, const struct stat *st, int kind, struc
 static int teardown(void **state) {
     (void)state;
     agents_destroy(agents);
+    intake_destroy(intake);
     jobs_destroy(jobs);
     models_close(models, NULL, NULL);
     (void)uv_run(&loop, UV_RUN_DEFAULT);
@@ -214,24 +227,43 @@ static void turns(int n) {
 static void chat(const char *turn, const char *text) {
     _cleanup_(json) json_t *messages = json_pack("[{s:s,s:s,s:[{s:s,s:s}]}]", "id", turn, "role",
                                                  "user", "parts", "type", "text", "text", text);
-    struct agent_chat c = {.turn = turn, .messages = messages};
+    struct uimessages *read = uimessages_read(messages);
+    struct agent_chat c = {.turn = turn, .messages = read};
     CALL(assert_int_equal(agent_chat(agent, &ears[0].listener, &c, &e), 0));
+    uimessages_free(read);
+}
+
+static size_t stored(struct agent *a) {
+    struct buf b;
+    buf_init(&b, 1 << 24);
+    assert_int_equal(agent_messages(a, &b, &e), 0);
+    size_t n = count_messages(b.data, b.len);
+    buf_finish(&b);
+    return n;
+}
+
+/* More than is read at once. */
+static void fill(char *text, size_t size, const char *word) {
+    memset(text, ' ', size - 1);
+    text[size - 1] = 0;
+    memcpy(text, word, strlen(word));
 }
 
 static void what_happens_is_told_from_the_loop(void **state) {
     (void)state;
-    _cleanup_(json) json_t *args = json_array();
-    _cleanup_(json) json_t *own = json_pack("{s:s}", "mode", "light");
+    _cleanup_(json) json_t *none = json_array();
+    _cleanup_(json) json_t *own = json_string("{\"mode\":\"light\"}");
+    struct uimessages *messages = uimessages_read(none);
     CALL(agent_when_ready(agent, on_ready, &ears[0]));
     until(&ears[0].ready, 1);
     CALL(agent_when_ready(agent, on_ready, &ears[0])); /* the state is known already */
-    CALL(agent_rpc(agent, "nosuch", args, on_answer, &ears[0]));
+    CALL(agent_rpc(agent, "nosuch", "[]", on_answer, &ears[0]));
     until(&ears[0].ready, 2);
     until(&ears[0].answers, 1);
-    CALL(assert_int_equal(
-        agent_set_state(agent, &ears[0].listener, own, "{\"mode\":\"light\"}", &e), 0));
+    CALL(assert_int_equal(agent_set_state(agent, &ears[0].listener, own, &e), 0));
     until(&ears[1].states, 1);
-    CALL(assert_int_equal(agent_set_messages(agent, &ears[0].listener, args, &e), 0));
+    CALL(assert_int_equal(agent_set_messages(agent, &ears[0].listener, messages, &e), 0));
+    uimessages_free(messages);
     until(&ears[1].messages, 1);
     chat("t1", "hello");
     until(&ears[0].ends, 1);
@@ -242,12 +274,27 @@ static void what_happens_is_told_from_the_loop(void **state) {
     assert_int_equal(ears[1].last_messages, 2);
 }
 
+static void a_long_conversation_is_answered_in_its_order(void **state) {
+    (void)state;
+    static char large[300000];
+    static const char *const ids[] = {"a", "b", "c", "d"};
+    fill(large, sizeof(large), "hello");
+    for (size_t i = 0; i < 4; i++)
+        chat(ids[i], i == 2 ? "hello" : large);
+    assert_null(agent_turn(agent)); /* it is being read */
+    until(&ears[0].ends, 4);
+    assert_string_equal(ears[0].outcome, "whole");
+    assert_int_equal(stored(agent), 8);
+}
+
 static void a_turn_can_be_stopped_in_every_state(void **state) {
     (void)state;
-    static const char *const ids[] = {"a", "b", "c", "d", "e", "f"};
-    for (int n = 0; n < 6; n++) {
+    static const char *const ids[] = {"a", "b", "c", "d", "e", "f", "A", "B", "C", "D", "E", "F"};
+    static char large[100000];
+    fill(large, sizeof(large), "long");
+    for (int n = 0; n < 12; n++) {
         unsigned ends = ears[0].ends;
-        chat(ids[n], "long");
+        chat(ids[n], n < 6 ? "long" : large);
         chat("waits", "long");
         turns(n); /* begun, running, the model speaks */
         CALL(assert_true(agent_cancel(agent, "waits")));
@@ -270,9 +317,7 @@ static void clearing_is_told_in_order(void **state) {
     chat("t1", "long");
     until(&ears[0].chunks, 5);
     CALL(assert_int_equal(agent_clear(agent, &ears[0].listener, &e), 0));
-    _cleanup_(json) json_t *now = NULL;
-    assert_int_equal(agent_messages(agent, &now, &e), 0);
-    assert_int_equal(json_array_size(now), 0);
+    assert_int_equal(stored(agent), 0);
     until(&ears[1].clears, 1);
     assert_int_equal(ears[1].last_messages, 2);
     assert_int_equal(ears[0].clears, 0);
@@ -281,14 +326,13 @@ static void clearing_is_told_in_order(void **state) {
 
 static void an_instance_is_removed_at_once_and_told_of_later(void **state) {
     (void)state;
-    _cleanup_(json) json_t *args = json_array();
     for (int n = 0; n < 5; n++) {
         memset(&ears[0].chunks, 0, offsetof(struct ear, leaves) - offsetof(struct ear, chunks));
         ears[0].leaves = n == 4; /* one that leaves while it is told */
         CALL(agent_when_ready(agent, on_ready, &ears[0]));
         chat("t1", "long");
         turns(n);
-        CALL(agent_rpc(agent, "nosuch", args, on_answer, &ears[0]));
+        CALL(agent_rpc(agent, "nosuch", "[]", on_answer, &ears[0]));
         CALL(assert_int_equal(agents_remove(agents, "", "plain", "x", &e), 0));
         CALL(assert_int_equal(agents_remove(agents, "", "plain", "x", &e), -ERR_NOT_FOUND));
         assert_false(agent_is_open(ears[0].listener.agent));
@@ -299,9 +343,7 @@ static void an_instance_is_removed_at_once_and_told_of_later(void **state) {
         assert_int_equal(ears[0].ends, 1);
         assert_int_equal(ears[0].answers, 1);
         assert_int_equal(ears[0].gone, n != 4);
-        _cleanup_(json) json_t *messages = NULL;
-        assert_int_equal(agent_messages(next, &messages, &e), 0);
-        assert_int_equal(json_array_size(messages), 0);
+        assert_int_equal(stored(next), 0);
         agent = next;
         agent_listen(agent, &ears[0].listener);
         agent_listen(agent, &ears[1].listener);
@@ -389,6 +431,7 @@ int main(void) {
     (void)setenv("CAY_STRICT", "1", 1);
     const struct CMUnitTest tests[] = {
         UNIT(what_happens_is_told_from_the_loop),
+        UNIT(a_long_conversation_is_answered_in_its_order),
         UNIT(a_turn_can_be_stopped_in_every_state),
         UNIT(clearing_is_told_in_order),
         UNIT(an_instance_is_removed_at_once_and_told_of_later),

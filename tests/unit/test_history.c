@@ -39,19 +39,22 @@ static int teardown(void **state) {
 }
 
 static int put(const char *id, const char *text) {
-    json_t *m = json_pack("{s:s,s:s}", "id", id, "text", text);
-    int rc = history_put(h, m, &e);
-    json_decref(m);
-    return rc;
+    char json[128];
+    int n = snprintf(json, sizeof(json), "{\"id\":\"%s\",\"text\":\"%s\"}", id, text);
+    return history_put(h, &(struct history_message){id, json, (size_t)n}, 1, &e);
 }
 
 /* The ids in order, each with its text: "a=1 b=2". */
 static void assert_messages(const char *expected) {
-    json_t *list = NULL;
+    struct buf b;
     char text[256] = "";
     size_t i;
     const json_t *m;
-    assert_int_equal(history_messages(h, &list, &e), 0);
+    buf_init(&b, 10000);
+    assert_int_equal(history_text(h, &b, &e), 0);
+    json_t *list = json_loads(b.data, 0, NULL);
+    buf_finish(&b);
+    assert_true(json_is_array(list));
     json_array_foreach(list, i, m) {
         size_t n = strlen(text);
         (void)snprintf(text + n, sizeof(text) - n, "%s%s=%s", n ? " " : "",
@@ -75,12 +78,12 @@ static void messages_keep_their_order_when_replaced(void **state) {
     assert_int_equal(put("c", "4"), 0);
     assert_int_equal(history_remove(h, "a", &e), 0);
     assert_messages("c=4");
-    json_t *found = json_array();
-    assert_int_equal(history_find(h, "c", found, &e), 0);
-    assert_int_equal(history_find(h, "a", found, &e), 0);
-    assert_int_equal(json_array_size(found), 1);
-    assert_string_equal(json_string_value(json_object_get(json_array_get(found, 0), "text")), "4");
-    json_decref(found);
+    char *found = NULL;
+    assert_int_equal(history_find(h, "c", &found, &e), 0);
+    assert_string_equal(found, "{\"id\":\"c\",\"text\":\"4\"}");
+    free(found);
+    assert_int_equal(history_find(h, "a", &found, &e), 0);
+    assert_null(found);
     assert_int_equal(history_remove(h, NULL, &e), 0);
     assert_messages("");
 }
@@ -111,7 +114,7 @@ static void a_place_is_kept_for_a_message_that_comes_later(void **state) {
 
 static void what_is_not_kept_was_never_there(void **state) {
     (void)state;
-    int64_t bytes = 0;
+    struct history_size size;
     assert_int_equal(put("a", "1"), 0);
     assert_int_equal(history_begin(h, &e), 0);
     assert_int_equal(history_remove(h, NULL, &e), 0);
@@ -122,8 +125,38 @@ static void what_is_not_kept_was_never_there(void **state) {
     assert_int_equal(put("b", "\xc3\xa4"), 0);
     assert_int_equal(history_end(h, true, &e), 0);
     assert_messages("a=1 b=\xc3\xa4");
-    assert_int_equal(history_bytes(h, &bytes, &e), 0);
-    assert_int_equal(bytes, 2 * strlen("{\"id\":\"a\",\"text\":\"1\"}") + 1);
+    assert_int_equal(history_size(h, &size, &e), 0);
+    assert_int_equal(size.bytes, 2 * strlen("{\"id\":\"a\",\"text\":\"1\"}") + 1);
+    assert_int_equal(size.messages, 2);
+}
+
+struct rows {
+    char ids[16];
+    size_t left;
+};
+
+static bool on_row(void *ctx, const char *id, const char *json, size_t len) {
+    struct rows *r = ctx;
+    assert_int_equal(strlen(json), len);
+    (void)snprintf(r->ids + strlen(r->ids), sizeof(r->ids) - strlen(r->ids), "%s", id);
+    return --r->left > 0;
+}
+
+static void rows_come_from_either_end_until_there_are_enough(void **state) {
+    (void)state;
+    struct rows r = {.left = 10};
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(put((char[]){(char)('a' + i), 0}, "1"), 0);
+    assert_int_equal(history_each(h, false, on_row, &r, &e), 0);
+    assert_string_equal(r.ids, "abc");
+    r = (struct rows){.left = 2};
+    assert_int_equal(history_each(h, true, on_row, &r, &e), 0);
+    assert_string_equal(r.ids, "cb");
+    assert_int_equal(put("d", "1"), 0); /* nothing is held */
+    struct buf b;
+    buf_init(&b, 20);
+    assert_int_equal(history_text(h, &b, &e), -ERR_TOO_LARGE);
+    buf_finish(&b);
 }
 
 static void rest_loses_nothing(void **state) {
@@ -151,8 +184,10 @@ static void a_file_that_cannot_be_opened_is_an_error(void **state) {
     (void)history_rest(h);
     assert_int_equal(teardown_files(), 0);
     assert_int_equal(put("a", "1"), -ERR_IO);
-    json_t *list = NULL;
-    assert_int_equal(history_messages(h, &list, &e), -ERR_IO);
+    struct buf b;
+    buf_init(&b, 100);
+    assert_int_equal(history_text(h, &b, &e), -ERR_IO);
+    buf_finish(&b);
     assert_int_equal(mkdir(dir, 0700), 0);
     assert_int_equal(put("a", "1"), 0);
 }
@@ -227,6 +262,7 @@ int main(void) {
         UNIT(messages_keep_their_order_when_replaced),
         UNIT(a_place_is_kept_for_a_message_that_comes_later),
         UNIT(what_is_not_kept_was_never_there),
+        UNIT(rows_come_from_either_end_until_there_are_enough),
         UNIT(rest_loses_nothing),
         UNIT(conversations_beyond_the_open_ones_lose_nothing),
         UNIT(a_file_that_cannot_be_opened_is_an_error),

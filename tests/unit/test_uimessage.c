@@ -1,3 +1,4 @@
+#include "front/agent/excerpt.h"
 #include "front/agent/uimessage.h"
 #include "unit/unit.h"
 
@@ -32,7 +33,15 @@ static void assert_json(json_t *actual, const char *expected) {
 
 static json_t *to_model(const char *list, size_t max) {
     json_t *j = parse(list);
-    json_t *out = uimessage_to_model(j, max);
+    struct excerpt *c = excerpt_create(max);
+    bool fits = true;
+    for (size_t i = json_array_size(j); i-- > 0 && fits;) {
+        char *text = json_dumps(json_array_get(j, i), JSON_COMPACT | JSON_ENCODE_ANY);
+        fits = excerpt_add(c, text, strlen(text));
+        free(text);
+    }
+    json_t *out = excerpt_read(c);
+    excerpt_destroy(c);
     json_decref(j);
     return out;
 }
@@ -135,8 +144,11 @@ static void a_client_s_message_is_checked(void **state) {
          "exceeds 64 bytes (limit agent_message_bytes)"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        json_t *m = parse(cases[i].message);
-        int rc = uimessage_check(m, 64, &e);
+        json_t *m = json_array();
+        (void)json_array_append_new(m, parse(cases[i].message));
+        struct uimessages *read = uimessages_read(m);
+        int rc = uimessages_check(read, 1, 64, &e);
+        uimessages_free(read);
         if (cases[i].why) {
             assert_true(rc < 0);
             assert_non_null(strstr(e.message, cases[i].why));
@@ -145,6 +157,40 @@ static void a_client_s_message_is_checked(void **state) {
         }
         json_decref(m);
     }
+}
+
+static void a_list_is_read_as_it_will_be_stored(void **state) {
+    (void)state;
+    json_t *list = parse("[{'id':'u1','role':'user','parts':[{'type':'text','text':'one'}]},"
+                         "{'id':'a1','role':'assistant','parts':[]},"
+                         "{'id':'u2','role':'user','parts':[{'type':'file'},{'type':'text',"
+                         "'text':'two'}]},{'id':'u3','role':'user','parts':[]}]");
+    struct uimessages *m = uimessages_read(list);
+    assert_int_equal(uimessages_check(m, 4, 1000, &e), 0);
+    assert_int_equal(uimessages_check(m, 3, 1000, &e), -ERR_LIMIT);
+    assert_non_null(strstr(e.message, "agent_messages"));
+    assert_int_equal(m->count, 4);
+    assert_string_equal(m->list[1].id, "a1");
+    assert_string_equal(m->list[1].json, "{\"id\":\"a1\",\"role\":\"assistant\",\"parts\":[]}");
+    assert_int_equal(m->list[1].len, strlen(m->list[1].json));
+    assert_true(m->list[0].user && !m->list[1].user);
+    assert_json(json_incref(m->user_ids), "['u2','u3']");
+    assert_null(m->said); /* the last one has no text */
+    uimessages_free(m);
+    (void)json_array_remove(list, 3);
+    m = uimessages_read(list);
+    assert_string_equal(m->said, "two");
+    uimessages_free(m);
+    (void)json_array_insert_new(list, 1, json_null());
+    m = uimessages_read(list);
+    assert_int_equal(uimessages_check(m, 4, 1000, &e), -ERR_BAD_REQUEST);
+    assert_int_equal(m->count, 1);
+    assert_int_equal(uimessages_check(m, 4, 10, &e), -ERR_TOO_LARGE); /* in the order they came */
+    uimessages_free(m);
+    json_decref(list);
+    m = uimessages_read(NULL);
+    assert_int_equal(uimessages_check(m, 4, 1000, &e), -ERR_BAD_REQUEST);
+    uimessages_free(m);
 }
 
 static void a_message_is_built_and_settled(void **state) {
@@ -185,6 +231,7 @@ int main(void) {
         PLAIN(the_oldest_messages_are_left_out_and_the_last_never),
         PLAIN(odd_shapes_are_passed_over),
         PLAIN(a_client_s_message_is_checked),
+        PLAIN(a_list_is_read_as_it_will_be_stored),
         PLAIN(a_message_is_built_and_settled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

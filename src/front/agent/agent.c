@@ -8,7 +8,6 @@
 #include "base/path.h"
 #include "base/utf8.h"
 #include "front/agent/internal.h"
-#include "front/agent/uimessage.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -444,41 +443,31 @@ int agents_rename(struct agents *all, const char *owner, const char *type, const
 
 /* --- messages --- */
 
-int agent_messages(struct agent *a, json_t **ret_messages, struct err *err) {
-    return history_messages(a->history, ret_messages, err);
+int agent_messages(struct agent *a, struct buf *out, struct err *err) {
+    return history_text(a->history, out, err);
 }
 
-static int put_all(struct agent *a, const json_t *messages, struct err *err) {
-    size_t i;
-    const json_t *m;
-    int64_t bytes = 0;
+static int put_all(struct agent *a, const struct uimessages *messages, struct err *err) {
+    _cleanup_(free) struct history_message *put = xcalloc(messages->count + 1, sizeof(*put));
+    for (size_t i = 0; i < messages->count; i++) {
+        const struct uimessage *m = &messages->list[i];
+        put[i] = (struct history_message){m->id, m->json, m->len};
+    }
     int rc = history_remove(a->history, NULL, err);
-    json_array_foreach(messages, i, m) {
-        if (rc == 0)
-            rc = history_put(a->history, m, err);
-    }
-    if (rc == 0)
-        rc = history_bytes(a->history, &bytes, err);
-    size_t max = a->agents->opt.limits.history_bytes;
-    if (rc == 0 && bytes > (int64_t)max)
-        rc = err_set(err, ERR_LIMIT, "the history exceeds %zu bytes (limit agent_history_bytes)",
-                     max);
-    return rc;
+    return rc < 0 ? rc : history_put(a->history, put, messages->count, err);
 }
 
-int agent_set_messages(struct agent *a, const struct agent_listener *from, const json_t *messages,
-                       struct err *err) {
-    if (!json_is_array(messages))
-        return err_set(err, ERR_BAD_REQUEST, "\"messages\" must be a list");
-    size_t i;
-    const json_t *m;
-    json_array_foreach(messages, i, m) {
-        int rc = uimessage_check(m, a->agents->opt.limits.message_bytes, err);
-        if (rc < 0)
-            return rc;
-    }
+int agent_set_messages(struct agent *a, const struct agent_listener *from,
+                       const struct uimessages *messages, struct err *err) {
+    const struct agent_limits *max = &a->agents->opt.limits;
+    struct history_size size = {.bytes = messages->bytes, .messages = messages->count};
+    int rc = uimessages_check(messages, max->messages, max->message_bytes, err);
+    if (rc == 0)
+        rc = agent_check_size(a, &size, err);
+    if (rc < 0)
+        return rc;
     agent_use(a);
-    int rc = history_begin(a->history, err);
+    rc = history_begin(a->history, err);
     if (rc < 0)
         return rc;
     rc = put_all(a, messages, err);

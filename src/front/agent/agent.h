@@ -7,6 +7,8 @@
 #include "base/json.h"
 #include "front/agent/definition.h"
 #include "front/agent/limits.h"
+#include "front/agent/uimessage.h"
+#include "front/intake.h"
 #include "front/model/model.h"
 #include "front/run/run.h"
 
@@ -26,6 +28,7 @@ struct agents_options {
     struct jobs *jobs;
     struct models *models;
     struct accounts *accounts; /* NULL: what they spend is put down nowhere */
+    struct intake *intake;     /* reads long histories; NULL: they are read at once */
     const struct agent_def *defs;
     const char *model; /* for agents that name none; NULL: the models' own default */
     const char *data_dir;
@@ -82,8 +85,8 @@ struct agent_events {
     /* The turn is over. */
     void (*on_end)(void *ctx, const struct agent_turn_end *end);
     /* The history changed other than by the listener's own doing. */
-    void (*on_messages)(void *ctx, const json_t *messages);
-    void (*on_state)(void *ctx, const json_t *state);
+    void (*on_messages)(void *ctx, const char *json, size_t len);
+    void (*on_state)(void *ctx, const char *json, size_t len);
     void (*on_clear)(void *ctx);
     /* The instance is no more: the listener has left already. */
     void (*on_gone)(void *ctx);
@@ -104,26 +107,26 @@ void agent_unlisten(struct agent_listener *l);
 /* False when it was removed, or is NULL. */
 bool agent_is_open(const struct agent *a);
 
-/* Borrowed until the next call. NULL while the agent has no state. */
+/* As JSON text, a string. Borrowed until the next call. NULL while the agent has no state. */
 const json_t *agent_state(struct agent *a);
 /* Calls back, from the loop, when the state has been read for the first time. */
 void agent_when_ready(struct agent *a, void (*cb)(void *ctx), void *ctx);
 void agent_cancel_ready(struct agent *a, const void *ctx);
-/* A client's state replaces ours; others are told. text: the same as it is stored; it is not
- * changed any more. */
-int agent_set_state(struct agent *a, const struct agent_listener *from, const json_t *state,
-                    const char *text, struct err *err);
+/* A client's state replaces ours; others are told. state: as agent_state() has it, or NULL. */
+int agent_set_state(struct agent *a, const struct agent_listener *from, json_t *state,
+                    struct err *err);
 
-int agent_messages(struct agent *a, json_t **ret_messages, struct err *err);
+/* As a JSON array, appended to out. */
+int agent_messages(struct agent *a, struct buf *out, struct err *err);
 /* Replaces the history; others are told. */
-int agent_set_messages(struct agent *a, const struct agent_listener *from, const json_t *messages,
-                       struct err *err);
+int agent_set_messages(struct agent *a, const struct agent_listener *from,
+                       const struct uimessages *messages, struct err *err);
 int agent_clear(struct agent *a, const struct agent_listener *from, struct err *err);
 
 struct agent_chat {
-    const char *turn; /* the client's id for it */
-    const json_t *messages;
-    const char *model; /* that is to answer; NULL: the agent's */
+    const char *turn;            /* the client's id for it */
+    struct uimessages *messages; /* whose texts may be taken */
+    const char *model;           /* that is to answer; NULL: the agent's */
     bool whole; /* messages is the client's whole history: what it has dropped goes here too */
     bool regenerate;
 };
@@ -140,5 +143,6 @@ const char *agent_chunk(const struct agent *a, size_t i, size_t *ret_seq, size_t
 /* A callable method of agent.json. The answer is JSON or an error text; it comes from the loop, and
  * always. */
 typedef void (*agent_rpc_done)(void *ctx, const json_t *result, const json_t *error);
-void agent_rpc(struct agent *a, const char *method, const json_t *args, agent_rpc_done done,
+/* args: a JSON array. */
+void agent_rpc(struct agent *a, const char *method, const char *args, agent_rpc_done done,
                void *ctx);

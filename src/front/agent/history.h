@@ -22,14 +22,26 @@ bool history_rest(struct history *h);
 int history_begin(struct history *h, struct err *err);
 int history_end(struct history *h, bool keep, struct err *err);
 
-/* All messages in order: an array of UIMessages. */
-int history_messages(struct history *h, json_t **ret_messages, struct err *err);
-/* Appends the message with this id, if there is one. */
-int history_find(struct history *h, const char *id, json_t *list, struct err *err);
-/* How many bytes they have. */
-int history_bytes(struct history *h, int64_t *ret_bytes, struct err *err);
-/* Adds the message at the end, or replaces the one with its id in its place. */
-int history_put(struct history *h, const json_t *message, struct err *err);
+/* Each message as it is stored, in order or the newest first, until one returns false. Nothing is
+ * written meanwhile. */
+typedef bool (*history_row)(void *ctx, const char *id, const char *json, size_t len);
+int history_each(struct history *h, bool newest_first, history_row row, void *ctx, struct err *err);
+/* All messages in order, a JSON array of UIMessages, appended to out. */
+int history_text(struct history *h, struct buf *out, struct err *err);
+/* *ret_json is the caller's; NULL if there is no message with this id. */
+int history_find(struct history *h, const char *id, char **ret_json, struct err *err);
+struct history_size {
+    size_t bytes;
+    size_t messages;
+};
+int history_size(struct history *h, struct history_size *ret_size, struct err *err);
+struct history_message {
+    const char *id;
+    const char *json;
+    size_t len;
+};
+/* Adds each at the end, or replaces the one with its id in its place. */
+int history_put(struct history *h, const struct history_message *list, size_t n, struct err *err);
 /* Keeps a place behind what is there now, for a message that will be put later. */
 int history_reserve(struct history *h, int64_t *ret_place, struct err *err);
 int history_put_at(struct history *h, int64_t place, const json_t *message, struct err *err);

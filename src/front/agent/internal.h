@@ -48,7 +48,7 @@ struct agent {
     struct tool_facet *facets;
     bool
         executed; /* a program of the running turn has ended: the state is told before its result */
-    json_t *state; /* NULL: in the history, or not read yet */
+    json_t *state; /* its text, as a string that many may hold; NULL: in the history, or unknown */
     bool synced;
     struct ready_wait *ready;
     struct later tell_ready;
@@ -56,6 +56,7 @@ struct agent {
     bool syncing;
     bool sync_again;
     size_t sync_item;
+    json_t *sync_old; /* what the state was, if some of it stays */
     json_t *sync_state;
     json_t *sync_errors;
     struct facet_op *sync_op;
@@ -133,8 +134,12 @@ struct turn_ask {
     json_t *user_ids;        /* of the messages that it answers */
     const struct agent_chat *chat;
 };
-/* Puts the messages of the request into the history, within the caller's transaction. */
-int agent_take_messages(struct agent *a, const struct agent_chat *chat, struct err *err);
+/* Fails if a history of that size is larger than it may be. */
+int agent_check_size(const struct agent *a, const struct history_size *size, struct err *err);
+/* Puts the messages of the request into the history, within the caller's transaction. is_all: they
+ * are what it has now, in its order. */
+int agent_take_messages(struct agent *a, const struct agent_chat *chat, bool *ret_is_all,
+                        struct err *err);
 /* Whether another may be queued under this id. */
 int turns_check(const struct agent *a, const char *id, struct err *err);
 /* The model of this name, if a client may choose it. */

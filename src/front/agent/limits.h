@@ -7,6 +7,7 @@
 
 struct agent_limits {
     size_t turns;         /* of one instance: the one that runs and those that wait */
+    size_t messages;      /* of one instance */
     size_t message_bytes; /* one message of a client */
     size_t history_bytes; /* the messages of one instance */
     size_t context_bytes; /* what of them a model reads; the oldest are left out */
@@ -17,6 +18,7 @@ struct agent_limits {
 
 static inline struct agent_limits agent_limits_default(void) {
     return (struct agent_limits){.turns = LIMIT_AGENT_TURNS,
+                                 .messages = LIMIT_AGENT_MESSAGES,
                                  .message_bytes = LIMIT_AGENT_MESSAGE_BYTES,
                                  .history_bytes = LIMIT_AGENT_HISTORY_BYTES,
                                  .context_bytes = LIMIT_AGENT_CONTEXT_BYTES,

@@ -9,6 +9,7 @@
 /* Listeners, and what they are told. Whatever happens to an instance is put down as a notice, and
  * the notices are told from the loop: nobody's callback runs inside a function of agent.h. */
 
+enum { MESSAGES_MAX_BYTES = 64 << 20 };
 enum notice_kind { NOTICE_FAIL, NOTICE_MESSAGES, NOTICE_END, NOTICE_STATE, NOTICE_CLEAR };
 
 struct notice {
@@ -19,7 +20,7 @@ struct notice {
     char *turn;
     const char *outcome; /* a constant */
     bool ran;            /* the turn did, so that nobody waits for its stream any more */
-    json_t *data;        /* text, messages (NULL: as the history has them), state */
+    json_t *data; /* a string: why; messages (NULL: as the history has them) or state, as JSON */
     json_t *user_ids;
     json_t *message;
 };
@@ -78,13 +79,16 @@ static bool is_for(const struct notice *n, const struct agent_listener *l) {
 
 static void tell_messages(struct agent *a, const struct notice *n) {
     struct err err;
-    _cleanup_(json) json_t *list = json_incref(n->data);
+    _cleanup_(buf) struct buf b;
+    buf_init(&b, MESSAGES_MAX_BYTES);
     bool anybody = false;
     for (const struct agent_listener *l = a->listeners; l; l = l->next)
         anybody = anybody || (is_for(n, l) && l->events->on_messages);
-    if (!anybody || (!list && history_messages(a->history, &list, &err) < 0))
+    if (!anybody || (!n->data && history_text(a->history, &b, &err) < 0))
         return;
-    TELL(a, if (is_for(n, l) && l->events->on_messages) l->events->on_messages(l->ctx, list));
+    const char *json = n->data ? json_string_value(n->data) : b.data;
+    size_t len = n->data ? json_string_length(n->data) : b.len;
+    TELL(a, if (is_for(n, l) && l->events->on_messages) l->events->on_messages(l->ctx, json, len));
 }
 
 static void tell_end(struct agent *a, const struct notice *n) {
@@ -111,7 +115,8 @@ static void tell(struct agent *a, const struct notice *n) {
         tell_end(a, n);
         break;
     case NOTICE_STATE:
-        TELL(a, if (is_for(n, l) && l->events->on_state) l->events->on_state(l->ctx, n->data));
+        TELL(a, if (is_for(n, l) && l->events->on_state) l->events->on_state(
+                    l->ctx, json_string_value(n->data), json_string_length(n->data)));
         break;
     case NOTICE_CLEAR:
         TELL(a, if (is_for(n, l) && l->events->on_clear) l->events->on_clear(l->ctx));
@@ -181,16 +186,23 @@ void agent_tell_messages(struct agent *a, const struct agent_listener *except) {
     (void)put_down(a, NOTICE_MESSAGES, except);
 }
 
-/* One list for all of them: a client must not make us hold a copy for each of its requests. */
-void agent_keep_messages(struct agent *a) {
+static json_t *text_of_messages(struct agent *a) {
     struct err err;
-    _cleanup_(json) json_t *list = NULL;
+    _cleanup_(buf) struct buf b;
+    buf_init(&b, MESSAGES_MAX_BYTES);
+    return history_text(a->history, &b, &err) < 0 ? json_string("[]")
+                                                  : json_stringn_nocheck(b.data, b.len);
+}
+
+/* One text for all of them: a client must not make us hold a copy for each of its requests. */
+void agent_keep_messages(struct agent *a) {
+    _cleanup_(json) json_t *text = NULL;
     for (struct notice *n = a->notices; n; n = n->next) {
         if (n->kind != NOTICE_MESSAGES || n->data)
             continue;
-        if (!list && history_messages(a->history, &list, &err) < 0)
-            list = json_array();
-        n->data = json_incref(list);
+        if (!text)
+            text = text_of_messages(a);
+        n->data = json_incref(text);
     }
 }
 

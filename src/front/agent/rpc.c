@@ -84,7 +84,7 @@ static json_t *no_method(const struct agent_def *d, const char *method) {
                         has_method(d, method) ? "is not callable" : "does not exist");
 }
 
-void agent_rpc(struct agent *a, const char *method, const json_t *args, agent_rpc_done done,
+void agent_rpc(struct agent *a, const char *method, const char *args, agent_rpc_done done,
                void *ctx) {
     const struct agent_binding *b = NULL;
     size_t waiting = 0;
@@ -104,7 +104,6 @@ void agent_rpc(struct agent *a, const char *method, const json_t *args, agent_rp
         refuse(r, json_sprintf("%d calls are under way already", RPC_MAX));
         return;
     }
-    _cleanup_(free) char *text = json_dumps(args, JSON_COMPACT);
     _cleanup_(free) char *dir = NULL;
     struct err err;
     struct facet_ref ref = agent_facet_ref(a, b->facet, &dir);
@@ -113,8 +112,8 @@ void agent_rpc(struct agent *a, const char *method, const json_t *args, agent_rp
         agent_use(a);
         agent_state_spoil(a);
     }
-    r->op = facets_call(a->agents->opt.runner->facets, &ref, b->methods[0], text ? text : "[]",
-                        on_rpc_answer, r, &err);
+    r->op = facets_call(a->agents->opt.runner->facets, &ref, b->methods[0], args, on_rpc_answer, r,
+                        &err);
     if (!r->op)
         refuse(r, json_text(err.message));
 }

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 
 enum {
     FRAME_MAX_BYTES = 16 << 20,
@@ -38,7 +39,8 @@ struct frame_read {
     json_t *tree; /* NULL: it is none that has a meaning */
     json_t *body; /* of a request for a turn, which is a text in it */
     struct err body_err;
-    char *state; /* of one that sets the state: as it is stored */
+    struct uimessages *messages; /* that it brings */
+    json_t *text;                /* the state that it sets, or its arguments, as JSON: a string */
 };
 
 struct frame_in {
@@ -102,6 +104,16 @@ static void send_tree(struct agent_socket *s, json_t *frame) {
     json_decref(frame);
 }
 
+/* A large text is not copied to become a part of a frame. */
+static void send_around(struct agent_socket *s, const char *before, const char *json, size_t len,
+                        const char *after) {
+    const struct iovec pieces[] = {{(char *)(uintptr_t)before, strlen(before)},
+                                   {(char *)(uintptr_t)json, len},
+                                   {(char *)(uintptr_t)after, strlen(after)}};
+    if (may_hear(s))
+        (void)http_ws_send_pieces(s->ws, pieces, ARRAY_LEN(pieces), true);
+}
+
 /* A chunk of a turn: the chunk is a text inside the frame. */
 static void send_chunk(struct agent_socket *s, const char *turn, size_t seq, const char *json,
                        size_t len, bool replay) {
@@ -148,15 +160,19 @@ static void on_end(void *ctx, const struct agent_turn_end *end) {
     send_tree(ctx, f);
 }
 
-static void on_messages(void *ctx, const json_t *messages) {
-    send_tree(ctx, json_pack("{s:O,s:s}", "messages", messages, "type", "cf_agent_chat_messages"));
+static void on_messages(void *ctx, const char *json, size_t len) {
+    send_around(ctx, "{\"messages\":", json, len, ",\"type\":\"cf_agent_chat_messages\"}");
 }
 
-static void on_state(void *ctx, const json_t *state) {
-    const struct agent_socket *s = ctx;
+static void send_state(struct agent_socket *s, const char *json, size_t len) {
+    send_around(s, "{\"type\":\"cf_agent_state\",\"state\":", json, len, "}");
+}
+
+static void on_state(void *ctx, const char *json, size_t len) {
+    struct agent_socket *s = ctx;
     /* The first state comes in its place, after the identity. */
     if (!s->ready_wait)
-        send_tree(ctx, json_pack("{s:s,s:O}", "type", "cf_agent_state", "state", state));
+        send_state(s, json, len);
 }
 
 static void on_clear(void *ctx) {
@@ -211,7 +227,7 @@ static void on_request(struct agent_socket *s, const struct frame_read *read) {
     if (rc == 0)
         rc = json_get_str(j, "model", &model, &err);
     struct agent_chat chat = {.turn = id,
-                              .messages = json_object_get(j, "messages"),
+                              .messages = read->messages,
                               .model = model,
                               .whole = true,
                               .regenerate = trigger && strcmp(trigger, "regenerate-message") == 0};
@@ -255,12 +271,11 @@ static void on_rpc(struct agent_socket *s, const struct frame_read *read) {
     const json_t *f = read->tree;
     json_t *id = json_object_get(f, "id");
     const char *method = text_of(f, "method");
-    const json_t *args = json_object_get(f, "args");
-    if (!json_is_string(id) || !method || !json_is_array(args))
+    if (!json_is_string(id) || !method || !read->text)
         return;
     struct rpc_call *c = xmalloc(sizeof(*c));
     *c = (struct rpc_call){.socket = hold(s), .id = json_incref(id)};
-    agent_rpc(s->listener.agent, method, args, on_rpc_done, c);
+    agent_rpc(s->listener.agent, method, json_string_value(read->text), on_rpc_done, c);
 }
 
 static void on_resume_request(struct agent_socket *s, const struct frame_read *read) {
@@ -317,15 +332,13 @@ static void refuse_state(struct agent_socket *s, const json_t *f, const struct e
 static void on_set_state(struct agent_socket *s, const struct frame_read *read) {
     const json_t *f = read->tree;
     struct err err;
-    if (agent_set_state(s->listener.agent, &s->listener, json_object_get(f, "state"), read->state,
-                        &err) < 0)
+    if (agent_set_state(s->listener.agent, &s->listener, read->text, &err) < 0)
         refuse_state(s, f, &err);
 }
 
 static void on_set_messages(struct agent_socket *s, const struct frame_read *read) {
-    const json_t *f = read->tree;
     struct err err;
-    (void)agent_set_messages(s->listener.agent, &s->listener, json_object_get(f, "messages"), &err);
+    (void)agent_set_messages(s->listener.agent, &s->listener, read->messages, &err);
 }
 
 static void on_clear_request(struct agent_socket *s, const struct frame_read *read) {
@@ -340,20 +353,50 @@ static void refuse_all(struct agent_socket *s, const json_t *f, const struct err
     shut(s, WS_TRY_LATER, err->message);
 }
 
+static json_t *text_of_tree(const json_t *tree) {
+    size_t len = 0;
+    _cleanup_(free) char *text = json_dump_text(tree, FRAME_MAX_BYTES, &len);
+    return text ? json_stringn_nocheck(text, len) : NULL;
+}
+
+/* --- reading them: in any thread --- */
+
+static void read_request(struct frame_read *r) {
+    const char *body = text_of(json_object_get(r->tree, "init"), "body");
+    if (!body)
+        (void)err_set(&r->body_err, ERR_BAD_REQUEST, "the request has no body");
+    else if (json_parse(body, strlen(body), "the request's body", &r->body, &r->body_err) == 0)
+        r->messages = uimessages_read(json_object_get(r->body, "messages"));
+}
+
+static void read_state(struct frame_read *r) {
+    r->text = text_of_tree(json_object_get(r->tree, "state"));
+}
+
+static void read_messages(struct frame_read *r) {
+    r->messages = uimessages_read(json_object_get(r->tree, "messages"));
+}
+
+static void read_args(struct frame_read *r) {
+    const json_t *args = json_object_get(r->tree, "args");
+    r->text = json_is_array(args) ? text_of_tree(args) : NULL;
+}
+
 /* Those with a refusal count as requests of the key. */
 static const struct frame_type {
     const char *name;
     void (*handle)(struct agent_socket *s, const struct frame_read *read);
     void (*refuse)(struct agent_socket *s, const json_t *f, const struct err *err);
+    void (*read)(struct frame_read *r);
 } frame_types[] = {
-    {"cf_agent_use_chat_request", on_request, refuse_request},
-    {"cf_agent_chat_request_cancel", on_cancel, NULL},
-    {"cf_agent_state", on_set_state, refuse_state},
-    {"rpc", on_rpc, refuse_rpc},
-    {"cf_agent_chat_clear", on_clear_request, refuse_all},
-    {"cf_agent_chat_messages", on_set_messages, refuse_all},
-    {"cf_agent_stream_resume_request", on_resume_request, NULL},
-    {"cf_agent_stream_resume_ack", on_resume_ack, NULL},
+    {"cf_agent_use_chat_request", on_request, refuse_request, read_request},
+    {"cf_agent_chat_request_cancel", on_cancel, NULL, NULL},
+    {"cf_agent_state", on_set_state, refuse_state, read_state},
+    {"rpc", on_rpc, refuse_rpc, read_args},
+    {"cf_agent_chat_clear", on_clear_request, refuse_all, NULL},
+    {"cf_agent_chat_messages", on_set_messages, refuse_all, read_messages},
+    {"cf_agent_stream_resume_request", on_resume_request, NULL, NULL},
+    {"cf_agent_stream_resume_ack", on_resume_ack, NULL, NULL},
 };
 
 static const struct frame_type *type_of(const json_t *f) {
@@ -364,26 +407,22 @@ static const struct frame_type *type_of(const json_t *f) {
     return NULL;
 }
 
-/* Unknown types and malformed frames get no answer. May be called in any thread. */
+/* Unknown types and malformed frames get no answer. */
 static struct frame_read read_frame(const char *text, size_t len) {
     struct frame_read r = {0};
     if (json_parse(text, len, "frame", &r.tree, NULL) < 0 || !json_is_object(r.tree))
         return r;
     const struct frame_type *type = type_of(r.tree);
-    const char *body = text_of(json_object_get(r.tree, "init"), "body");
-    if (type && type->handle == on_request && !body)
-        (void)err_set(&r.body_err, ERR_BAD_REQUEST, "the request has no body");
-    else if (type && type->handle == on_request)
-        (void)json_parse(body, strlen(body), "the request's body", &r.body, &r.body_err);
-    else if (type && type->handle == on_set_state)
-        r.state = json_dumps(json_object_get(r.tree, "state"), JSON_COMPACT);
+    if (type && type->read)
+        type->read(&r);
     return r;
 }
 
 static void finish_read(struct frame_read *r) {
     json_decref(r->tree);
     json_decref(r->body);
-    free(r->state);
+    uimessages_free(r->messages);
+    json_decref(r->text);
 }
 
 static void on_frame(struct agent_socket *s, const struct frame_read *r) {
@@ -537,7 +576,7 @@ static void greet(void *ctx) {
         (void)json_object_set_new(identity, "stateFollows", json_true());
     send_tree(s, identity);
     if (state)
-        send_tree(s, json_pack("{s:s,s:O}", "type", "cf_agent_state", "state", state));
+        send_state(s, json_string_value(state), json_string_length(state));
     send_tree(s, json_pack("{s:{s:[],s:[],s:{},s:[]},s:s}", "mcp", "prompts", "resources",
                            "servers", "tools", "type", "cf_agent_mcp_servers"));
 }

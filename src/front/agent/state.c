@@ -4,6 +4,7 @@
 #include "front/agent/internal.h"
 #include "front/tool/rows.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,16 +44,15 @@ const json_t *agent_state(struct agent *a) {
     _cleanup_(free) char *text = NULL;
     struct err err;
     if (!a->state && a->synced && history_get(a->history, "state", &text, &err) == 0 && text)
-        (void)json_parse(text, strlen(text), "state", &a->state, &err);
+        a->state = json_stringn_nocheck(text, strlen(text));
     return a->state;
 }
 
 static int store(struct agent *a, struct err *err) {
-    _cleanup_(free) char *text = json_dumps(a->state, JSON_COMPACT);
     int rc = history_begin(a->history, err);
     if (rc < 0)
         return rc;
-    rc = history_set(a->history, "state", text, err);
+    rc = history_set(a->history, "state", json_string_value(a->state), err);
     if (rc == 0)
         rc = history_set(a->history, "state_of", a->def->version, err);
     if (rc == 0 && !a->calls)
@@ -61,20 +61,22 @@ static int store(struct agent *a, struct err *err) {
     return rc < 0 ? rc : end;
 }
 
-int agent_set_state(struct agent *a, const struct agent_listener *from, const json_t *state,
-                    const char *text, struct err *err) {
-    if (!json_is_object(state))
+int agent_set_state(struct agent *a, const struct agent_listener *from, json_t *state,
+                    struct err *err) {
+    if (!state || *json_string_value(state) != '{')
         return err_set(err, ERR_BAD_REQUEST, "the state must be an object");
     size_t max = a->agents->opt.limits.message_bytes;
-    if (!text || strlen(text) > max)
+    if (json_string_length(state) > max)
         return err_set(err, ERR_TOO_LARGE,
                        "the state exceeds %zu bytes (limit "
                        "agent_message_bytes)",
                        max);
     agent_use(a);
     json_decref(a->state);
-    a->state = json_incref((json_t *)(uintptr_t)state);
-    int rc = history_set(a->history, "state", text, err);
+    a->state = json_incref(state);
+    json_decref(a->sync_old);
+    a->sync_old = NULL;
+    int rc = history_set(a->history, "state", json_string_value(state), err);
     agent_tell_state(a, from);
     return rc;
 }
@@ -106,6 +108,12 @@ static void begin(struct agent *a) {
     later_post(&a->agents->later, &a->sync_start, on_start, a);
 }
 
+static json_t *text_of(const json_t *state) {
+    size_t len = 0;
+    _cleanup_(free) char *text = json_dump_text(state, INT_MAX, &len);
+    return json_stringn_nocheck(text, len);
+}
+
 static void end(struct agent *a) {
     struct err err;
     /* Others may ask again and again: who waits for this one is told with this one. */
@@ -118,7 +126,10 @@ static void end(struct agent *a) {
     json_decref(a->sync_errors);
     a->sync_errors = NULL;
     json_decref(a->state);
-    a->state = steal_ptr(&a->sync_state);
+    a->state = text_of(a->sync_state);
+    json_decref(a->sync_state);
+    json_decref(a->sync_old);
+    a->sync_state = a->sync_old = NULL;
     a->synced = true;
     if (store(a, &err) < 0)
         log_error("agent.state", "error", err.message);
@@ -151,6 +162,14 @@ static void on_rows(void *ctx, bool ok, const char *json, size_t len, const stru
     sync_next(a);
 }
 
+static const json_t *old_state(struct agent *a) {
+    const json_t *text = a->sync_old ? NULL : agent_state(a);
+    if (text)
+        (void)json_parse(json_string_value(text), json_string_length(text), "state", &a->sync_old,
+                         NULL);
+    return a->sync_old;
+}
+
 static void sync_next(struct agent *a) {
     struct err err;
     while (a->sync_item < a->def->nstate) {
@@ -167,7 +186,7 @@ static void sync_next(struct agent *a) {
         json_t *v = NULL;
         if (item->kind == AGENT_STATE_VALUE) {
             /* Clients may have set it. */
-            json_t *own = json_object_get(agent_state(a), item->key);
+            json_t *own = json_object_get(old_state(a), item->key);
             v = json_incref(own ? own : item->value);
         } else if (history_executions(a->history, item->limit, EXECUTION_TEXT_MAX, &v, &err) < 0) {
             v = json_array();
@@ -205,6 +224,7 @@ void agent_state_finish(struct agent *a) {
         free(w);
     }
     json_decref(a->state);
+    json_decref(a->sync_old);
     json_decref(a->sync_state);
     json_decref(a->sync_errors);
 }

@@ -6,6 +6,7 @@
 #include "base/sm.h"
 #include "base/utf8.h"
 #include "front/agent/chunks.h"
+#include "front/agent/excerpt.h"
 #include "front/agent/internal.h"
 #include "front/agent/uimessage.h"
 #include "front/model/ask.h"
@@ -17,7 +18,7 @@
 /* Turns: from the user's message to the end of the assistant's. They wait for each other; the first
  * one has a dialog, whose chunks are its stream, a record, and a place in the history. */
 
-enum { TITLE_BYTES = 80, SAID_BYTES = 4096 };
+enum { TITLE_BYTES = 80, READ_AT_ONCE_BYTES = 32 << 10 };
 
 enum turn_state {
     TURN_WAITING, /* behind another */
@@ -42,7 +43,9 @@ struct turn {
     struct job *job;                   /* NULL: it could not be recorded, or has ended */
     const struct agent_listener *from; /* NULL when it is gone */
     json_t *user_ids;                  /* of the messages that it answers */
+    struct excerpt_reading *reading;   /* makes the next, if there is much to read */
     json_t *conversation;              /* what the model will read; then the dialog's */
+    bool is_large;                     /* it is freed by a thread too */
     int64_t place;                     /* of the assistant's message in the history */
     struct model_info model; /* without a name while it is the agent's, and the turn waits */
     struct chunks *chunks;   /* NULL while it waits */
@@ -52,17 +55,36 @@ struct turn {
     bool waited;
 };
 
+/* The conversation of a turn, read by a thread. */
+struct excerpt_reading {
+    struct turn *turn; /* NULL: it is over */
+    struct intake_item *item;
+    struct excerpt *excerpt;
+    json_t *conversation;
+};
+
 static void start_first(void *ctx);
 
 static void turn_move(struct turn *t, enum turn_state to) {
     t->state = sm_next(&machine, t->state, to);
 }
 
+static void free_tree(void *tree) {
+    json_decref(tree);
+}
+
 static void free_turn(struct turn *t) {
+    if (t->reading) {
+        t->reading->turn = NULL;
+        intake_cancel(t->reading->item);
+    }
     dialog_destroy(t->dialog);
     chunks_destroy(t->chunks);
     json_decref(t->user_ids);
-    json_decref(t->conversation);
+    if (t->is_large)
+        intake_dispose(t->agent->agents->opt.intake, free_tree, t->conversation);
+    else
+        json_decref(t->conversation);
     free(t->said);
     free(t->id);
     free(t);
@@ -174,23 +196,16 @@ static void forget_turn(struct agent *a) {
 void turn_mark_cut(struct agent *a) {
     struct err err;
     _cleanup_(free) char *turn = NULL;
-    _cleanup_(json) json_t *list = NULL;
+    _cleanup_(free) char *text = NULL;
     char *id = NULL;
     if (history_get(a->history, "turn", &turn, &err) < 0 || !turn)
         return;
     int64_t place = strtoll(turn, &id, 10);
     id += *id == ' ';
     agent_state_spoil(a); /* its last execution may not be in the state */
-    if (history_messages(a->history, &list, &err) < 0)
+    if (history_find(a->history, id, &text, &err) < 0)
         return;
-    _cleanup_(json) json_t *message = NULL;
-    size_t i;
-    json_t *m;
-    json_array_foreach(list, i, m) {
-        const char *own = json_string_value(json_object_get(m, "id"));
-        if (!message && own && strcmp(own, id) == 0)
-            message = json_incref(m);
-    }
+    _cleanup_(json) json_t *message = text ? json_loads(text, JSON_ALLOW_NUL, NULL) : NULL;
     if (!message)
         message = uimessage_new(id);
     chunks_settle(message);
@@ -336,6 +351,68 @@ static int catch_up(struct turn *t, struct err *err) {
     return rc;
 }
 
+static void free_reading(void *ctx) {
+    struct excerpt_reading *r = ctx;
+    if (r->turn)
+        r->turn->reading = NULL;
+    excerpt_destroy(r->excerpt);
+    json_decref(r->conversation);
+    free(r);
+}
+
+/* In the thread. */
+static void on_read(void *ctx) {
+    struct excerpt_reading *r = ctx;
+    r->conversation = excerpt_read(r->excerpt);
+}
+
+static void on_read_done(void *ctx) {
+    struct excerpt_reading *r = ctx;
+    struct turn *t = r->turn;
+    t->conversation = steal_ptr(&r->conversation);
+    free_reading(r);
+    start_first(t->agent);
+}
+
+/* A model may read hundreds of kilobytes: such are read by a thread. Takes the excerpt. */
+static void read_excerpt(struct turn *t, struct excerpt *c) {
+    const struct agent *a = t->agent;
+    t->is_large = a->agents->opt.intake && excerpt_bytes(c) > READ_AT_ONCE_BYTES;
+    if (!t->is_large) {
+        t->conversation = excerpt_read(c);
+        excerpt_destroy(c);
+        return;
+    }
+    struct excerpt_reading *r = xcalloc(1, sizeof(*r));
+    *r = (struct excerpt_reading){.turn = t, .excerpt = c};
+    t->reading = r;
+    r->item = intake_start(a->agents->opt.intake,
+                           &(struct intake_ask){.owner = a->owner,
+                                                .bytes = excerpt_bytes(c),
+                                                .waits = true,
+                                                .work = on_read,
+                                                .on_done = on_read_done,
+                                                .free = free_reading,
+                                                .ctx = r},
+                           NULL);
+}
+
+static bool add_to_excerpt(void *ctx, const char *id, const char *json, size_t len) {
+    (void)id;
+    return excerpt_add(ctx, json, len);
+}
+
+/* What is in the history now, from there or as it was sent. */
+static int fill_excerpt(const struct turn *t, struct uimessages *all, struct excerpt *c,
+                        struct err *err) {
+    if (!all)
+        return history_each(t->agent->history, true, add_to_excerpt, c, err);
+    size_t i = all->count;
+    while (i > 0 && excerpt_take(c, &all->list[i - 1].json, all->list[i - 1].len))
+        i--;
+    return 0;
+}
+
 /* What it answers is what is in the history now, not what comes while it waits for the loop. chat:
  * what is asked with it, to be stored first; or NULL. */
 static int begin_turn(struct turn *t, const struct agent_chat *chat, struct err *err) {
@@ -344,22 +421,24 @@ static int begin_turn(struct turn *t, const struct agent_chat *chat, struct err 
     turn_move(t, TURN_BEGUN);
     t->chunks = chunks_create(
         &(struct chunks_options){.max_bytes = limits->stream_bytes, .events = &events, .ctx = t});
-    _cleanup_(json) json_t *list = NULL;
     int rc = history_begin(a->history, err);
     if (rc < 0)
         return rc;
-    rc = chat ? agent_take_messages(a, chat, err) : catch_up(t, err);
+    struct excerpt *excerpt = excerpt_create(limits->context_bytes);
+    bool is_all = false;
+    rc = chat ? agent_take_messages(a, chat, &is_all, err) : catch_up(t, err);
     if (rc == 0)
         rc = history_reserve(a->history, &t->place, err);
     if (rc == 0)
-        rc = history_messages(a->history, &list, err);
-    t->said = uimessage_said(list, SAID_BYTES);
+        rc = fill_excerpt(t, is_all ? chat->messages : NULL, excerpt, err);
     if (rc == 0)
         rc = record_begin(t, err);
     int end = history_end(a->history, rc == 0, rc == 0 ? err : NULL);
     rc = rc < 0 ? rc : end;
     if (rc == 0)
-        t->conversation = uimessage_to_model(list, limits->context_bytes);
+        read_excerpt(t, excerpt);
+    else
+        excerpt_destroy(excerpt);
     return rc;
 }
 
@@ -376,6 +455,7 @@ static struct dialog *start_dialog(struct turn *t) {
         .model = &t->model,
         .system = d->prompt,
         .messages = steal_ptr(&t->conversation),
+        .is_large = t->is_large,
         .tools = d->tools,
         .ntools = d->ntools,
         .tool_env = agent_tools(a),
@@ -399,6 +479,8 @@ static void start_turn(struct turn *t) {
     const struct agent *a = t->agent;
     struct err err;
     int rc = t->state == TURN_WAITING ? begin_turn(t, NULL, &err) : 0;
+    if (rc == 0 && t->reading)
+        return; /* comes back when it was read */
     if (rc == 0 && !*t->model.id)
         rc = models_find(a->agents->opt.models, usual_model(a), &t->model, &err);
     if (rc < 0) {
@@ -437,7 +519,8 @@ static int take_messages(struct agent *a, const struct agent_chat *chat, struct 
     int rc = history_begin(a->history, err);
     if (rc < 0)
         return rc;
-    rc = agent_take_messages(a, chat, err);
+    bool is_all;
+    rc = agent_take_messages(a, chat, &is_all, err);
     int end = history_end(a->history, rc == 0, rc == 0 ? err : NULL);
     return rc < 0 ? rc : end;
 }
@@ -449,6 +532,7 @@ int turns_add(struct agent *a, const struct turn_ask *ask, struct err *err) {
     t->from = ask->from;
     t->model = ask->model;
     t->user_ids = json_incref(ask->user_ids);
+    t->said = ask->chat->messages->said ? xstrdup(ask->chat->messages->said) : NULL;
     t->waited = a->turns != NULL;
     struct turn **at = &a->turns;
     while (*at)

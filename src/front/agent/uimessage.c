@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ID_MAX_BYTES = 200 };
+enum { ID_MAX_BYTES = 200, SAID_BYTES = 4096 };
 
 static const char *str(const json_t *obj, const char *key) {
     return json_string_value(json_object_get(obj, key));
@@ -28,7 +28,9 @@ static const char *tool_name(const json_t *part) {
     return name ? name : str(part, "type") + 5;
 }
 
-int uimessage_check(const json_t *message, size_t max, struct err *err) {
+/* --- what clients send --- */
+
+static int check(const json_t *message, struct err *err) {
     const char *id = str(message, "id");
     const json_t *parts = json_object_get(message, "parts");
     if (!id || !*id || strlen(id) > ID_MAX_BYTES)
@@ -39,9 +41,74 @@ int uimessage_check(const json_t *message, size_t max, struct err *err) {
         return err_set(err, ERR_BAD_REQUEST, "a message's \"role\" is user, assistant or system");
     if (!json_is_array(parts))
         return err_set(err, ERR_BAD_REQUEST, "a message needs a list of \"parts\"");
-    if (json_dumpb(message, NULL, 0, JSON_COMPACT) > max)
-        return err_set(err, ERR_TOO_LARGE,
-                       "a message exceeds %zu bytes (limit agent_message_bytes)", max);
+    return 0;
+}
+
+/* What a person said with it, the beginning of it; NULL: nothing. */
+static char *said(const json_t *message) {
+    size_t i;
+    const json_t *part;
+    json_array_foreach(json_object_get(message, "parts"), i, part) {
+        const char *text = is(part, "type", "text") ? str(part, "text") : NULL;
+        if (text && *text)
+            return xstrndup(text, utf8_floor(text, strlen(text), SAID_BYTES));
+    }
+    return NULL;
+}
+
+struct uimessages *uimessages_read(const json_t *list) {
+    struct uimessages *m = xcalloc(1, sizeof(*m));
+    const json_t *last = NULL;
+    size_t i;
+    const json_t *one;
+    m->user_ids = json_array();
+    m->list = xcalloc(json_array_size(list) + 1, sizeof(*m->list));
+    if (!json_is_array(list))
+        (void)err_set(&m->err, ERR_BAD_REQUEST, "\"messages\" must be a list");
+    json_array_foreach(list, i, one) {
+        if (check(one, &m->err) < 0)
+            break;
+        struct uimessage *to = &m->list[m->count++];
+        *to = (struct uimessage){.id = xstrdup(str(one, "id")), .user = is(one, "role", "user")};
+        to->json = json_dump_text(one, SIZE_MAX, &to->len);
+        m->bytes += to->len;
+        if (to->user)
+            (void)json_array_append(m->user_ids, json_object_get(one, "id"));
+        else
+            (void)json_array_clear(m->user_ids);
+        last = to->user ? one : last;
+    }
+    m->said = said(last);
+    return m;
+}
+
+void uimessages_free(struct uimessages *m) {
+    if (!m)
+        return;
+    for (size_t i = 0; i < m->count; i++) {
+        free(m->list[i].id);
+        free(m->list[i].json);
+    }
+    free(m->list);
+    json_decref(m->user_ids);
+    free(m->said);
+    free(m);
+}
+
+int uimessages_check(const struct uimessages *m, size_t max, size_t max_bytes, struct err *err) {
+    for (size_t i = 0; i < m->count; i++)
+        if (m->list[i].len > max_bytes)
+            return err_set(err, ERR_TOO_LARGE,
+                           "a message exceeds %zu bytes (limit agent_message_bytes)", max_bytes);
+    if (m->err.code) {
+        *err = m->err;
+        return -(int)err->code;
+    }
+    if (m->count > max)
+        return err_set(err, ERR_LIMIT,
+                       "the conversation has %zu messages and may have %zu (limit "
+                       "agent_messages): begin another",
+                       m->count, max);
     return 0;
 }
 
@@ -124,28 +191,15 @@ static void add_assistant(json_t *out, const json_t *parts) {
     json_decref(results);
 }
 
-/* The first message that a model can still read. */
-static size_t first_within(const json_t *list, size_t max) {
-    size_t i = json_array_size(list);
-    size_t sum = 0;
-    while (i > 0) {
-        sum += json_dumpb(json_array_get(list, i - 1), NULL, 0, JSON_COMPACT);
-        if (sum > max && i < json_array_size(list))
-            break;
-        i--;
-    }
-    return i;
-}
-
-json_t *uimessage_to_model(const json_t *list, size_t max) {
+json_t *uimessage_to_model(const json_t *list, bool cut) {
     json_t *out = json_array();
-    size_t first = first_within(list, max);
-    if (first > 0)
+    if (cut)
         (void)json_array_append_new(
             out, json_pack("{s:s,s:s}", "role", "user", "content",
                            "(The conversation is long: its earlier messages are left out.)"));
-    for (size_t i = first; i < json_array_size(list); i++) {
-        const json_t *m = json_array_get(list, i);
+    size_t i;
+    const json_t *m;
+    json_array_foreach(list, i, m) {
         const json_t *parts = json_object_get(m, "parts");
         if (is(m, "role", "user"))
             (void)json_array_append_new(
@@ -157,23 +211,6 @@ json_t *uimessage_to_model(const json_t *list, size_t max) {
 }
 
 /* --- building --- */
-
-char *uimessage_said(const json_t *list, size_t max) {
-    for (size_t at = json_array_size(list); at-- > 0;) {
-        const json_t *m = json_array_get(list, at);
-        if (!is(m, "role", "user"))
-            continue;
-        size_t i;
-        const json_t *part;
-        json_array_foreach(json_object_get(m, "parts"), i, part) {
-            const char *text = is(part, "type", "text") ? str(part, "text") : NULL;
-            if (text && *text)
-                return xstrndup(text, utf8_floor(text, strlen(text), max));
-        }
-        return NULL;
-    }
-    return NULL;
-}
 
 json_t *uimessage_new(const char *id) {
     return json_pack("{s:s,s:s,s:[]}", "id", id, "role", "assistant", "parts");

@@ -8,14 +8,28 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The list as messages for a model. The oldest are left out, with a note in their place, when there
- * are more than max bytes of them; the last one stays in any case. */
-json_t *uimessage_to_model(const json_t *list, size_t max);
-/* Checks what a client sent: an object of at most max bytes with an id, a role and parts. */
-int uimessage_check(const json_t *message, size_t max, struct err *err);
+/* The list as messages for a model. cut: older ones are left out, which a note says. */
+json_t *uimessage_to_model(const json_t *list, bool cut);
 
-/* What the person said last, at most max bytes of it; the caller frees. NULL: nothing. */
-char *uimessage_said(const json_t *list, size_t max);
+/* What a client sent: each message as it will be stored. Large lists are read in a thread. */
+struct uimessages {
+    struct uimessage {
+        char *id;
+        char *json;
+        size_t len;
+        bool user; /* its role */
+    } * list;
+    size_t count;
+    size_t bytes;     /* of all of them */
+    struct err err;   /* what the next one lacks; code 0: there is none */
+    json_t *user_ids; /* of those at the end that are the user's: strings */
+    char *said;       /* the beginning of what the user said last; NULL: nothing */
+};
+/* Never NULL: what the list is not, the error says. */
+struct uimessages *uimessages_read(const json_t *list);
+void uimessages_free(struct uimessages *m);
+/* Fails unless all are messages, at most so many and each within so many bytes. */
+int uimessages_check(const struct uimessages *m, size_t max, size_t max_bytes, struct err *err);
 
 /* Building an assistant's message. */
 json_t *uimessage_new(const char *id);

@@ -11,6 +11,8 @@
 /* The agents: for the clients of `agents` and `@cloudflare/ai-chat` under /agents/{agent}/{name},
  * with their own error texts, and over plain HTTP under /v1/agents. */
 
+enum { MESSAGES_MAX_BYTES = 64 << 20 };
+
 static const char *owner_of(const struct http_req *req) {
     const struct identity *who = front_identity(req);
     return who ? who->key_id : "";
@@ -53,27 +55,28 @@ static void on_connect(struct http_req *req, void *ctx) {
 }
 
 /* The messages of an instance, [] if there is no such instance yet. */
-static int read_messages(const struct front *f, const struct http_req *req, json_t **ret_list,
+static int read_messages(const struct front *f, const struct http_req *req, struct buf *out,
                          struct err *err) {
     struct agent *a = NULL;
     int rc = agents_find(f->agents, owner_of(req), http_req_param(req, "agent"),
                          http_req_param(req, "name"), &a, err);
     if (rc == 0 && a)
-        return agent_messages(a, ret_list, err);
+        return agent_messages(a, out, err);
     if (rc == 0)
-        *ret_list = json_array();
+        (void)buf_add_str(out, "[]");
     return rc;
 }
 
 static void get_messages(struct http_req *req, void *ctx) {
     struct err err;
-    _cleanup_(json) json_t *list = NULL;
+    _cleanup_(buf) struct buf b;
+    buf_init(&b, MESSAGES_MAX_BYTES);
     if (!is_known(ctx, req))
         return;
-    if (read_messages(ctx, req, &list, &err) < 0)
+    if (read_messages(ctx, req, &b, &err) < 0)
         refuse(req, &err);
     else
-        http_respond_json(req, 200, list);
+        http_respond_buf(req, 200, "application/json", &b);
 }
 
 /* A facet has no public address: paths of sub-agents lead nowhere. */
@@ -210,9 +213,33 @@ static void on_gone(void *ctx) {
 static const struct agent_events events = {
     .on_chunk = on_chunk, .on_fail = on_fail, .on_end = on_end};
 
+/* What a request for a turn says. */
+struct chat_read {
+    json_t *tree;
+    struct uimessages *messages;
+    const char *model;
+    bool whole;
+    bool regenerate;
+};
+
+static void free_chat(void *read) {
+    struct chat_read *r = read;
+    json_decref(r->tree);
+    uimessages_free(r->messages);
+    free(r);
+}
+
+static struct uimessages *read_text(const char *text) {
+    char id[ID_SIZE];
+    _cleanup_(json) json_t *list = json_pack("[{s:s,s:s,s:[{s:s,s:s}]}]", "id", id_new("msg", id),
+                                             "role", "user", "parts", "type", "text", "text", text);
+    return uimessages_read(list);
+}
+
 /* The body of the AI SDK's transport ({"messages", "trigger"}), its last-message form
  * ({"message"}), or {"text"} for people with curl; each with the "model" that is to answer. */
-static int read_chat(const json_t *j, struct agent_chat *chat, json_t **ret_made, struct err *err) {
+static int read_tree(struct chat_read *r, struct err *err) {
+    const json_t *j = r->tree;
     const char *text = NULL;
     const char *trigger = NULL;
     int rc = json_is_object(j) ? 0 : err_set(err, ERR_BAD_REQUEST, "the body must be an object");
@@ -221,45 +248,57 @@ static int read_chat(const json_t *j, struct agent_chat *chat, json_t **ret_made
     if (rc == 0)
         rc = json_get_str(j, "trigger", &trigger, err);
     if (rc == 0)
-        rc = json_get_str(j, "model", &chat->model, err);
+        rc = json_get_str(j, "model", &r->model, err);
     if (rc < 0)
         return rc;
-    chat->regenerate = trigger && strcmp(trigger, "regenerate-message") == 0;
-    if (text) {
-        char id[ID_SIZE];
-        *ret_made = json_pack("[{s:s,s:s,s:[{s:s,s:s}]}]", "id", id_new("msg", id), "role", "user",
-                              "parts", "type", "text", "text", text);
-    } else if (json_object_get(j, "message")) {
-        *ret_made = json_pack("[O]", json_object_get(j, "message"));
-    } else {
-        *ret_made = json_incref(json_object_get(j, "messages"));
-        chat->whole = true;
-    }
-    chat->messages = *ret_made;
-    return chat->messages ? 0
-                          : err_set(err, ERR_BAD_REQUEST,
-                                    "send \"messages\" (AI SDK), \"message\" or \"text\"");
+    r->regenerate = trigger && strcmp(trigger, "regenerate-message") == 0;
+    json_t *one = json_object_get(j, "message");
+    json_t *all = json_object_get(j, "messages");
+    if (!text && !one && !all)
+        return err_set(err, ERR_BAD_REQUEST, "send \"messages\" (AI SDK), \"message\" or \"text\"");
+    r->whole = !text && !one;
+    _cleanup_(json) json_t *list = one ? json_pack("[O]", one) : json_incref(all);
+    r->messages = text ? read_text(text) : uimessages_read(list);
+    return 0;
 }
+
+static int read_chat(const char *body, size_t len, const void *how, void **ret, struct err *err) {
+    (void)how;
+    struct chat_read *r = xcalloc(1, sizeof(*r));
+    int rc = http_read_json(body, len, &r->tree, err);
+    if (rc == 0)
+        rc = read_tree(r, err);
+    if (rc < 0)
+        free_chat(r);
+    else
+        *ret = r;
+    return rc;
+}
+
+static const struct http_reader chat_reader = {.read = read_chat, .free = free_chat};
 
 static void post_message(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
     struct agent *a;
-    struct agent_chat chat = {0};
-    _cleanup_(json) json_t *json = NULL;
-    _cleanup_(json) json_t *made = NULL;
+    void *read = NULL;
     if (agents_get(f->agents, owner_of(req), http_req_param(req, "agent"),
                    http_req_param(req, "name"), &a, &err) < 0 ||
-        http_req_json(req, &json, &err) < 0 || read_chat(json, &chat, &made, &err) < 0) {
+        http_req_read(req, &read, &err) < 0) {
         http_respond_err(req, &err);
         return;
     }
+    const struct chat_read *r = read;
     struct turn_wait *w = xcalloc(1, sizeof(*w));
     w->req = req;
     const char *accept = http_req_header(req, "accept");
     w->stream = !accept || strstr(accept, "application/json") == NULL;
     w->listener = (struct agent_listener){.events = &events, .ctx = w};
-    chat.turn = id_new("turn", w->turn);
+    struct agent_chat chat = {.turn = id_new("turn", w->turn),
+                              .messages = r->messages,
+                              .model = r->model,
+                              .whole = r->whole,
+                              .regenerate = r->regenerate};
     agent_listen(a, &w->listener);
     w->listener.waiting = false;
     http_res_header(req, "x-cay-turn", w->turn);
@@ -358,13 +397,15 @@ static void list_models(struct http_req *req, void *ctx) {
 
 static void messages(struct http_req *req, void *ctx) {
     struct err err;
-    _cleanup_(json) json_t *l = NULL;
-    if (read_messages(ctx, req, &l, &err) < 0) {
+    _cleanup_(buf) struct buf b;
+    buf_init(&b, MESSAGES_MAX_BYTES);
+    (void)buf_add_str(&b, "{\"messages\":");
+    if (read_messages(ctx, req, &b, &err) < 0) {
         http_respond_err(req, &err);
         return;
     }
-    _cleanup_(json) json_t *out = json_pack("{s:O}", "messages", l);
-    http_respond_json(req, 200, out);
+    (void)buf_add_char(&b, '}');
+    http_respond_buf(req, 200, "application/json", &b);
 }
 
 static void clear(struct http_req *req, void *ctx) {
@@ -387,26 +428,30 @@ void api_agents_routes(struct front *f) {
         const char *pattern;
         http_handler handler;
         unsigned flags;
+        const struct http_reader *reader; /* NULL: as JSON */
     } routes[] = {
-        {"GET,OPTIONS", "/agents/{agent}/{name}/get-messages", get_messages, FRONT_ROUTE_READ},
-        {"GET,POST,PUT,PATCH,DELETE,OPTIONS", "/agents/{agent}/{name}", on_connect, 0},
+        {"GET,OPTIONS", "/agents/{agent}/{name}/get-messages", get_messages, FRONT_ROUTE_READ,
+         NULL},
+        {"GET,POST,PUT,PATCH,DELETE,OPTIONS", "/agents/{agent}/{name}", on_connect, 0, NULL},
         {"GET,POST,PUT,PATCH,DELETE,OPTIONS", "/agents/{agent}/{name}/{rest...}", nothing_there,
-         FRONT_ROUTE_READ},
-        {"GET,POST,PUT,PATCH,DELETE,OPTIONS", "/agents/{rest...}", not_found, FRONT_ROUTE_READ},
-        {"GET", "/v1/agents", list, FRONT_ROUTE_READ},
-        {"GET", "/v1/models", list_models, FRONT_ROUTE_READ},
-        {"GET", "/v1/agents/{agent}/{name}/messages", messages, FRONT_ROUTE_READ},
-        {"POST", "/v1/agents/{agent}/{name}/messages", post_message, 0},
-        {"DELETE", "/v1/agents/{agent}/{name}/messages", clear, 0},
-        {"DELETE", "/v1/agents/{agent}/{name}/turns/{turn}", stop_turn, 0},
-        {"POST", "/v1/agents/{agent}/{name}/reset", reset, 0},
-        {"POST", "/v1/agents/{agent}/{name}/rename", rename_agent, 0},
-        {"DELETE", "/v1/agents/{agent}/{name}", remove_agent, 0},
+         FRONT_ROUTE_READ, NULL},
+        {"GET,POST,PUT,PATCH,DELETE,OPTIONS", "/agents/{rest...}", not_found, FRONT_ROUTE_READ,
+         NULL},
+        {"GET", "/v1/agents", list, FRONT_ROUTE_READ, NULL},
+        {"GET", "/v1/models", list_models, FRONT_ROUTE_READ, NULL},
+        {"GET", "/v1/agents/{agent}/{name}/messages", messages, FRONT_ROUTE_READ, NULL},
+        {"POST", "/v1/agents/{agent}/{name}/messages", post_message, 0, &chat_reader},
+        {"DELETE", "/v1/agents/{agent}/{name}/messages", clear, 0, NULL},
+        {"DELETE", "/v1/agents/{agent}/{name}/turns/{turn}", stop_turn, 0, NULL},
+        {"POST", "/v1/agents/{agent}/{name}/reset", reset, 0, NULL},
+        {"POST", "/v1/agents/{agent}/{name}/rename", rename_agent, 0, NULL},
+        {"DELETE", "/v1/agents/{agent}/{name}", remove_agent, 0, NULL},
     };
     for (size_t i = 0; i < ARRAY_LEN(routes); i++)
         http_server_route(f->http, &(struct http_route){.methods = routes[i].methods,
                                                         .pattern = routes[i].pattern,
                                                         .handler = routes[i].handler,
                                                         .ctx = f,
-                                                        .flags = routes[i].flags});
+                                                        .flags = routes[i].flags,
+                                                        .reader = routes[i].reader});
 }

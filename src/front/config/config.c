@@ -143,6 +143,7 @@ static size_t limits_table(struct config *c, struct setting out[SETTINGS_MAX]) {
         SETTING("key_per_minute", c->key_per_minute, 0, 1000000000),
         SETTING("coder_max_steps", c->coder_max_steps, 1, LIMIT_CODER_MAX_STEPS_MAX),
         SETTING("agent_turns", c->agents.turns, 1, 10000),
+        SETTING("agent_messages", c->agents.messages, 1, 1000000),
         SETTING("agent_message_bytes", c->agents.message_bytes, 1024, 1 << 30),
         SETTING("agent_history_bytes", c->agents.history_bytes, 1024, 1 << 30),
         SETTING("agent_context_bytes", c->agents.context_bytes, 1024, 1 << 30),

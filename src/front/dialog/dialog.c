@@ -3,6 +3,7 @@
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "base/sm.h"
+#include "front/intake.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -497,9 +498,16 @@ void dialog_release(struct dialog *d) {
         later_post(d->opt.later, &d->next, finish_held, d);
 }
 
+static void free_tree(void *tree) {
+    json_decref(tree);
+}
+
 static void on_closed(uv_handle_t *h) {
     struct dialog *d = h->data;
-    json_decref(d->opt.messages);
+    if (d->opt.is_large)
+        intake_dispose_on(h->loop, free_tree, d->opt.messages);
+    else
+        json_decref(d->opt.messages);
     json_decref(d->specs);
     json_decref(d->calls);
     json_decref(d->held);

@@ -104,6 +104,7 @@ struct dialog_options {
     const struct model_info *model;
     const char *system;             /* or NULL */
     json_t *messages;               /* taken over: what the model reads, and what is added to */
+    bool is_large;                  /* they are: a thread frees them */
     const struct tool_offer *tools; /* those and no others */
     size_t ntools;
     struct tool_env *tool_env;

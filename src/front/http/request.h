@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 struct http_req;
 struct http_ws;
@@ -140,6 +141,8 @@ struct http_ws *http_ws_accept(struct http_req *req, const char *protocol,
 /* False when the peer reads too slowly and the message was not queued: the socket is being closed.
  */
 bool http_ws_send(struct http_ws *ws, const char *data, size_t len, bool text);
+/* One message in up to three pieces. */
+bool http_ws_send_pieces(struct http_ws *ws, const struct iovec *pieces, unsigned n, bool text);
 /* Inside on_message: the message as the caller's own, with a NUL behind it. Large ones need not be
  * copied so. */
 char *http_ws_take(struct http_ws *ws);

@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "front/http/internal.h"
 
+#include <assert.h>
 #include <openssl/evp.h>
 #include <openssl/sha.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@ enum {
     DEAD_AFTER_MS = 75000,
     TURN_BYTES = 256 << 10, /* that are taken from one client in a turn of the loop */
     HEAD_MAX_BYTES = 10,    /* of a frame to a client */
+    PIECES_MAX = 3,         /* of its payload */
     WS_TOO_BIG = 1009,
 };
 
@@ -288,7 +290,15 @@ static unsigned write_head(char head[static HEAD_MAX_BYTES], int opcode, uint64_
     return 2 + more;
 }
 
-bool http_ws_send(struct http_ws *ws, const char *data, size_t len, bool text) {
+bool http_ws_send_pieces(struct http_ws *ws, const struct iovec *pieces, unsigned n, bool text) {
+    uv_buf_t all[1 + PIECES_MAX];
+    char head[HEAD_MAX_BYTES];
+    size_t len = 0;
+    assert(n <= PIECES_MAX);
+    for (unsigned i = 0; i < n; i++) {
+        all[1 + i] = uv_buf_init(pieces[i].iov_base, (unsigned)pieces[i].iov_len);
+        len += pieces[i].iov_len;
+    }
     if (!ws->conn || ws->conn->broken)
         return false;
     if (ws->conn->queued + len > LIMIT_WS_QUEUE_BYTES) {
@@ -298,11 +308,12 @@ bool http_ws_send(struct http_ws *ws, const char *data, size_t len, bool text) {
     flush(ws); /* an answer to a ping, say, or the end */
     if (!ws->conn || ws->conn->broken || !wslay_event_get_write_enabled(ws->ctx))
         return false;
-    char head[HEAD_MAX_BYTES];
-    uv_buf_t pieces[2] = {
-        uv_buf_init(head, write_head(head, text ? WSLAY_TEXT_FRAME : WSLAY_BINARY_FRAME, len)),
-        uv_buf_init((char *)(uintptr_t)data, (unsigned)len)};
-    return conn_write_soon(ws->conn, pieces, 2);
+    all[0] = uv_buf_init(head, write_head(head, text ? WSLAY_TEXT_FRAME : WSLAY_BINARY_FRAME, len));
+    return conn_write_soon(ws->conn, all, 1 + n);
+}
+
+bool http_ws_send(struct http_ws *ws, const char *data, size_t len, bool text) {
+    return http_ws_send_pieces(ws, &(struct iovec){(char *)(uintptr_t)data, len}, 1, text);
 }
 
 bool ws_is_paused(const struct http_ws *ws) {

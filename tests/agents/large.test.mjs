@@ -1,0 +1,149 @@
+// Conversations that are too large to be read on the loop: what is kept, what the model reads, and who is
+// told of it are the same as with small ones.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { request, tempDir } from '../lib/cay.mjs';
+import { PROVIDERS, withModel } from './mock.mjs';
+import { Raw, startCay, TYPE, until, user, withCay } from './support.mjs';
+
+/** So many bytes as JSON. */
+const text = (id, bytes) => `${id} ${'a"\\\n\u00e4\u0001 '.repeat(bytes / 16)}`;
+const large = (id, bytes = 200_000) => user(id, text(id, bytes));
+const ids = (list) => list.map((m) => m.id);
+
+async function stored(cay, name) {
+  const got = await request(cay, `/v1/agents/${TYPE}/${name}/messages`);
+  assert.equal(got.status, 200, got.body.slice(0, 300));
+  const plain = await request(cay, `/agents/${TYPE}/${name}/get-messages`);
+  assert.deepEqual(plain.json(), got.json().messages);
+  return got.json().messages;
+}
+
+for (const provider of PROVIDERS)
+  test(`${provider}: a model reads a large message as it was sent, and what was before it`, async (t) => {
+    const { mock, requests, cay } = await withModel(t, provider);
+    mock.onMessage(/.*/, { content: 'Noted.' });
+    const a = await Raw.ready(cay, 'large');
+    const b = await Raw.ready(cay, 'large');
+    await a.turn('t1', [large('u1')]);
+    const first = await stored(cay, 'large');
+    await a.turn('t2', [...first, large('u2', 300_000)]);
+    const read = JSON.stringify(requests.at(-1).body.messages);
+    for (const id of ['u1', 'u2']) assert.ok(read.includes(JSON.stringify(text(id, id === 'u1' ? 200_000 : 300_000)).slice(1, -1)), id);
+    const all = await stored(cay, 'large');
+    assert.deepEqual([all[0], all[2]], [large('u1'), large('u2', 300_000)]);
+    assert.equal(all.length, 4);
+    // Who listens hears what is kept; so does the next one, and over HTTP.
+    await until(() => b.frames.findLast((f) => f.type === 'cf_agent_chat_messages')?.messages.length === 4, 'all messages');
+    assert.deepEqual(b.frames.findLast((f) => f.type === 'cf_agent_chat_messages').messages, all);
+    const got = await request(cay, `/v1/agents/${TYPE}/large/messages`, { method: 'POST', headers: { accept: 'application/json' }, body: JSON.stringify({ message: large('u3') }) });
+    assert.equal(got.status, 200);
+    assert.ok(JSON.stringify(requests.at(-1).body.messages).includes('u3 a'));
+    assert.equal((await stored(cay, 'large')).length, 6);
+    a.close();
+    b.close();
+  });
+
+test('turns with much to read come in their order, and stop whenever they are told to', async (t) => {
+  const cay = await withCay(t);
+  const a = await Raw.ready(cay, 'order');
+  const b = await Raw.ready(cay, 'order');
+  a.chat('t1', [large('u1')]);
+  a.chat('t2', [large('u2')]);
+  a.send({ type: 'cf_agent_chat_request_cancel', id: 't2' });
+  a.chat('t3', [user('u3', 'hello')]);
+  await a.done('t3');
+  assert.deepEqual(['t1', 't2', 't3'].map((id) => a.of(id).at(-1).outcome), [undefined, 'aborted', undefined]);
+  assert.deepEqual(ids(await stored(cay, 'order')).filter((id) => /^u/.test(id)), ['u1', 'u2', 'u3']);
+  // Told to stop while it is read, cleared, and left by who asked.
+  for (let i = 0; i < 5; i++) {
+    a.chat(`c${i}`, [large(`x${i}`)]);
+    a.send({ type: 'cf_agent_chat_request_cancel', id: `c${i}` });
+    a.chat(`d${i}`, [large(`y${i}`)]);
+    if (i % 2) a.send({ type: 'cf_agent_chat_clear' });
+  }
+  a.close();
+  await b.done('d4');
+  assert.deepEqual(ids(await stored(cay, 'order')).filter((id) => /^[xy]/.test(id)), ['x4', 'y4']);
+  b.close();
+});
+
+test('a client that goes on from an earlier place leaves what it has, in its order', async (t) => {
+  const cay = await withCay(t);
+  const a = await Raw.ready(cay, 'rewind');
+  const all = Array.from({ length: 70 }, (_, i) => (i % 2 ? { ...user(`m${i}`, `answer ${i}`), role: 'assistant' } : user(`m${i}`, `question ${i}`)));
+  const put = async (list) => {
+    a.send({ type: 'cf_agent_chat_messages', messages: list });
+    await until(async () => (await stored(cay, 'rewind')).length === list.length);
+  };
+  const after = async (list, more) => {
+    const turn = crypto.randomUUID();
+    const frames = await a.turn(turn, list, more);
+    assert.equal(frames.at(-1).outcome, undefined);
+    const kept = await stored(cay, 'rewind');
+    assert.equal(kept.at(-1).role, 'assistant');
+    return kept.slice(0, -1);
+  };
+  await put(all);
+  assert.deepEqual(await stored(cay, 'rewind'), all);
+  assert.deepEqual(await after(all.slice(0, 41)), all.slice(0, 41), 'the end makes way');
+  await put(all);
+  const without = all.slice(0, 41).toSpliced(5, 3);
+  assert.deepEqual(await after(without), without, 'so does what is missing amid it');
+  await put(all);
+  const edited = all.slice(0, 41).map((m) => (m.id === 'm10' ? { ...m, parts: [{ type: 'text', text: 'another' }] } : m));
+  assert.deepEqual(await after(edited), edited, "an edit of the user's");
+  await put(all);
+  const forged = all.slice(0, 41).map((m) => (m.id === 'm11' ? { ...m, parts: [{ type: 'text', text: 'forged' }] } : m));
+  assert.deepEqual(await after(forged), all.slice(0, 41), "an assistant's is ours to keep");
+  await put(all.slice(0, 40));
+  const more = [...all.slice(0, 10), user('new', 'new')];
+  assert.deepEqual(await after(more), [...all.slice(0, 40), user('new', 'new')], 'with something new, nothing goes');
+  await put(all);
+  assert.deepEqual(await after(all.slice(0, 21), { trigger: 'regenerate-message' }), all.slice(0, 21));
+  await put(all);
+  const turned = [all[2], all[0]];
+  assert.deepEqual(await after(turned), [all[0], all[2]], 'the order is ours');
+  const twice = [user('w', 'one'), user('w', 'two')];
+  await put(all);
+  assert.deepEqual(await after(twice), [...all, user('w', 'two')], 'the last of two with one id');
+  a.close();
+});
+
+test('more messages than a conversation may have are refused with the name of the limit', async (t) => {
+  const cay = await withCay(t, { config: { limits: { agent_messages: 40 } } });
+  const a = await Raw.ready(cay, 'many');
+  const list = (n) => Array.from({ length: n }, (_, i) => user(`m${i}`, 'hello'));
+  const frames = await a.turn('t1', list(41));
+  assert.match(frames[0].body, /has 41 messages and may have 40 \(limit agent_messages\)/);
+  assert.deepEqual(await stored(cay, 'many'), [], 'nothing of it is kept');
+  assert.equal((await a.turn('t2', list(40))).at(-1).outcome, undefined);
+  const one = await a.turn('t3', [user('more', 'hello')]);
+  assert.match(one[0].body, /may have 40 \(limit agent_messages\): clear it, or begin another/);
+  a.send({ type: 'cf_agent_chat_messages', messages: list(41) });
+  a.send({ type: 'cf_agent_chat_messages', messages: list(3) });
+  await until(async () => (await stored(cay, 'many')).length === 3);
+  a.close();
+});
+
+test('what a client was told is there after kill -9, large or not', async (t) => {
+  const dataDir = tempDir(t);
+  const first = await startCay({ dataDir });
+  const a = await Raw.ready(first, 'kill');
+  const b = await Raw.ready(first, 'kill');
+  const state = { v: Array.from({ length: 30_000 }, (_, i) => ({ i })) };
+  const list = [large('u1', 800_000), large('u2', 800_000)];
+  a.send({ type: 'cf_agent_chat_messages', messages: list });
+  a.send({ type: 'cf_agent_state', state });
+  await b.wait((f) => f.type === 'cf_agent_state' && f.state.v, { what: 'the state' });
+  a.chat('t1', [...list, user('u3', 'Talk for a while')]);
+  await until(() => a.text('t1').length > 20, 'some text');
+  await first.kill9();
+  const second = await startCay({ dataDir });
+  t.after(() => second.stop());
+  const kept = await stored(second, 'kill');
+  assert.deepEqual(kept.slice(0, 3), [...list, user('u3', 'Talk for a while')]);
+  assert.equal(kept.length, 4);
+  assert.deepEqual(kept[3].metadata, { interrupted: true });
+});
