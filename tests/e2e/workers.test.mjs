@@ -1,7 +1,6 @@
 // Deployed workers as a client sees them: what was put is called at once, what was deleted is not, and those of an
 // earlier version of cay are there after the update.
 import assert from 'node:assert/strict';
-import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { bearer, createKey, request, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
@@ -168,33 +167,4 @@ test('what was answered is there after a kill in the midst of it', async (t) => 
     assert.deepEqual(listed, names.filter((name) => known.get(name) !== null));
     await next.stop();
   }
-});
-
-test('a body that came before means the same, whoever sends it and whatever has changed', async (t) => {
-  const cay = await withCay(t, { key: true, config: { limits: { run_wall_ms: 20000 } } });
-  const other = await createKey(cay.dataDir, { name: 'other' });
-  const post = (body, key = cay.key) => request(cay, '/v1/run', { method: 'POST', body, headers: bearer(key) });
-  const count = (step, more = {}) =>
-    JSON.stringify({ id: 'count', code: `let n = 0; export default (env, k = 1) => n += env.word.length * ${step} * k`, env: { word: 'x' }, limits: { wall_ms: 15000 }, ...more });
-  const result = async (...args) => (await post(...args)).json().result;
-  for (const n of [1, 2, 3]) assert.equal(await result(count(1)), n);
-  assert.equal(await result(count(1), other.text), 1, 'another key has an isolate of its own');
-  assert.equal(await result(count(1, { args: [5] })), 8, 'other arguments, the same isolate');
-  assert.equal(await result(count(1)), 9);
-  assert.equal(await result(count(7)), 7, 'another program takes its place');
-  for (const n of [1, 2]) assert.equal(await result(count(1)), n, 'and the first one begins anew');
-  // One at work is not asked by two ways.
-  const both = await Promise.all([result(count(1)), result(count(1))]);
-  assert.deepEqual(both.sort(), [3, 4]);
-  // The bytes of a large body are gone when its run begins: an empty one is not the same.
-  const large = count(1, { title: 'x', args: [1, 'y'.repeat(200_000)] });
-  assert.equal(await result(large), 5);
-  assert.equal((await post('')).status, 400);
-  assert.equal(await result(count(1)), 6);
-  assert.equal(await result(large.replace('* 1', '* 8')), 8);
-  assert.equal(await result(count(1)), 1);
-  // What the operator allows now holds.
-  writeFileSync(join(cay.dir, 'cay.json'), JSON.stringify({ limits: { run_wall_ms: 10000 } }));
-  process.kill(cay.pid, 'SIGHUP');
-  await until(async () => (await post(count(1))).status === 400, 'a limit that is too high now');
 });

@@ -117,9 +117,6 @@ static void start_run(struct front *f, struct http_req *req, struct run_asked *a
         free_wait(w);
         return;
     }
-    size_t len;
-    const char *body = http_req_body(req, &len);
-    workers_remember(f->workers, w->owner, asked, body, len);
     if (w->stream) {
         http_res_header(req, "Cache-Control", "no-store");
         http_stream_begin(req, 200, "text/event-stream");
@@ -128,20 +125,12 @@ static void start_run(struct front *f, struct http_req *req, struct run_asked *a
 }
 
 static void run_request(struct http_req *req, void *ctx) {
-    struct front *f = ctx;
     struct err err;
-    void *read;
-    size_t len;
-    const char *body = http_req_body(req, &len);
-    struct run_asked *known = workers_recall(f->workers, owner_of(req), body, len);
-    if (known) {
-        start_run(f, req, known);
-        run_asked_unref(known);
-    } else if (http_req_read(req, &read, &err) < 0) {
+    void *asked;
+    if (http_req_read(req, &asked, &err) < 0)
         http_respond_err(req, &err);
-    } else {
-        start_run(f, req, read);
-    }
+    else
+        start_run(ctx, req, asked);
 }
 
 /* --- workers --- */
@@ -255,7 +244,8 @@ static int read_run(const char *body, size_t len, const void *how, void **ret, s
 }
 
 static void free_run(void *asked) {
-    run_asked_unref(asked);
+    run_asked_finish(asked);
+    free(asked);
 }
 
 static int read_worker(const char *body, size_t len, const void *how, void **ret, struct err *err) {

@@ -91,18 +91,6 @@ void run_asked_finish(struct run_asked *a) {
     *a = (struct run_asked){0};
 }
 
-struct run_asked *run_asked_ref(struct run_asked *a) {
-    a->refs++;
-    return a;
-}
-
-void run_asked_unref(struct run_asked *a) {
-    if (!a || a->refs-- > 0)
-        return;
-    run_asked_finish(a);
-    free(a);
-}
-
 static struct run *start(const struct run_ask *ask, struct code *code, const struct env *env,
                          struct err *err) {
     _cleanup_(free) char *title = make_title(code);

@@ -7,8 +7,7 @@
 
 /* A body that was read. */
 struct run_asked {
-    unsigned refs; /* of run_asked_ref(), besides its owner's */
-    json_t *body;  /* without the members that the code has taken over */
+    json_t *body; /* without the members that the code has taken over */
     struct code code;
     json_t *asked; /* what the record keeps of it; or NULL */
 };
@@ -33,9 +32,6 @@ struct run_ask {
 int run_ask_read(const char *text, size_t len, const struct run_limits *max,
                  struct run_asked *ret_asked, struct err *err);
 void run_asked_finish(struct run_asked *a);
-/* Of one that xmalloc() made. */
-struct run_asked *run_asked_ref(struct run_asked *a);
-void run_asked_unref(struct run_asked *a);
 /* Whether the body describes a program; in any thread. */
 int run_ask_check(const json_t *body, const struct run_limits *max, struct err *err);
 /* As run_start(). */

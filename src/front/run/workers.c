@@ -11,7 +11,6 @@
 #include "front/digest.h"
 #include "front/http/request.h"
 #include "front/intake.h"
-#include "front/run/ask.h"
 #include "front/share.h"
 #include "loop/channel.h"
 #include "wire/isolate.h"
@@ -22,13 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    SWEEP_MS = 1000,
-    PEER_FRAME_MAX = 8 << 20,
-    PEER_CALLS_MAX = 64,
-    CODE_ASKS_MAX = 256,
-    RECALL_BYTES = 16 << 10, /* of a body that is remembered */
-};
+enum { SWEEP_MS = 1000, PEER_FRAME_MAX = 8 << 20, PEER_CALLS_MAX = 64, CODE_ASKS_MAX = 256 };
 
 /* A program that is, or was, warm. */
 struct worker {
@@ -42,12 +35,6 @@ struct worker {
     unsigned char hash[SHA256_DIGEST_LENGTH];
     struct guest *guest;
     int64_t used_ms;
-    /* The last run that the guest was asked for by a small body, and the limits it was read with;
-     * NULL: there is none. */
-    struct run_asked *asked;
-    struct run_limits max;
-    char *body;
-    size_t body_len;
 };
 
 /* A code that the ledger was asked for. Whoever waits for it, if anybody does still, is found when
@@ -95,15 +82,7 @@ size_t workers_warm(const struct workers *w) {
     return n;
 }
 
-static void forget(struct worker *k) {
-    run_asked_unref(k->asked);
-    k->asked = NULL;
-    free(k->body);
-    k->body = NULL;
-}
-
 static void free_worker(struct worker *k) {
-    forget(k);
     free(k->owner);
     free(k->id);
     free(k);
@@ -112,14 +91,12 @@ static void free_worker(struct worker *k) {
 static void cool(struct worker *k) {
     struct guest *g = k->guest;
     k->guest = NULL;
-    forget(k);
     guest_destroy(g);
 }
 
 static void on_guest_end(void *ctx) {
     struct worker *k = ctx;
     k->guest = NULL;
-    forget(k);
 }
 
 /* The guest that takes calls, or NULL. One whose database has died is of no use any more: it goes
@@ -130,7 +107,6 @@ static struct guest *warm_guest(struct worker *k) {
     if (k->guest && !guest_takes_calls(k->guest)) {
         guest_let_go(k->guest);
         k->guest = NULL;
-        forget(k);
     }
     return k->guest;
 }
@@ -300,38 +276,6 @@ struct run *workers_run(struct workers *w, const char *owner, const struct code 
     memcpy(k->hash, hash, sizeof(hash));
     k->used_ms = clock_mono_ms();
     return run_start_warm(w->opt.runner, w->opt.jobs, request, on_guest_end, k, &k->guest, err);
-}
-
-static bool same_limits(const struct run_limits *a, const struct run_limits *b) {
-    return a->wall_ms == b->wall_ms && a->cpu_ms == b->cpu_ms &&
-           a->memory_bytes == b->memory_bytes && a->output_bytes == b->output_bytes &&
-           a->binding_calls == b->binding_calls && a->module_bytes == b->module_bytes;
-}
-
-struct run_asked *workers_recall(struct workers *w, const char *owner, const char *body,
-                                 size_t len) {
-    struct worker *k = w->list;
-    while (k && (!k->asked || k->body_len != len || strcmp(k->owner, owner) != 0 ||
-                 memcmp(k->body, body, len) != 0))
-        k = k->next;
-    if (!k || !warm_guest(k) || !same_limits(&k->max, &w->opt.runner->config.limits))
-        return NULL;
-    return run_asked_ref(k->asked);
-}
-
-void workers_remember(struct workers *w, const char *owner, struct run_asked *asked,
-                      const char *body, size_t len) {
-    const char *id = asked->code.id;
-    bool small = len > 0 && len <= RECALL_BYTES; /* of a large one the bytes are gone */
-    struct worker *k = id && small ? find(w, owner, id, false) : NULL;
-    if (!k || !k->guest || k->asked == asked)
-        return;
-    forget(k);
-    k->asked = run_asked_ref(asked);
-    k->max = w->opt.runner->config.limits;
-    k->body = xmalloc(len);
-    memcpy(k->body, body, len);
-    k->body_len = len;
 }
 
 /* --- definitions --- */

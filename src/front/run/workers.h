@@ -34,15 +34,6 @@ char *workers_facets_dir(const struct workers *w, const char *owner);
 struct run *workers_run(struct workers *w, const char *owner, const struct code *code,
                         const struct run_request *request, struct err *err);
 
-struct run_asked;
-/* What the body of the last run on a warm isolate was read as: the same bytes are not read again.
- * NULL: they are to be read. A reference that the caller gives back. */
-struct run_asked *workers_recall(struct workers *w, const char *owner, const char *body,
-                                 size_t len);
-/* After such a run began. */
-void workers_remember(struct workers *w, const char *owner, struct run_asked *asked,
-                      const char *body, size_t len);
-
 /* The body of a PUT that was read. */
 struct worker_asked {
     json_t *tails; /* or NULL */
