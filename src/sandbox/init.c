@@ -32,7 +32,7 @@
 #include <sys/wait.h>
 #include <termios.h>
 
-enum { CONNECT_MS = 20, TICK_MS = 1000 };
+enum { CONNECT_MS = 20, TICK_MS = 1000, BRIEF_MS = 2 };
 #ifdef CAY_TEST_WALLS
 enum { START_TICKS = 5 };
 #else
@@ -52,6 +52,7 @@ struct init_command {
     int start;          /* a pipe that says what became of its exec, or -1 when that is known */
     int master;         /* of its terminal, until STARTED; else -1 */
     int waited;         /* ticks that its exec has taken */
+    int64_t brief_ms;   /* until then nobody needs to hear of its start */
 };
 
 /* What a file worker says before it exits, in memory shared with init. */
@@ -166,12 +167,12 @@ static void tell_exit(struct init *in, const struct init_command *j, int status,
 
 struct start;
 static void start_free(struct start *s);
-static void look_at_start(struct init *in, struct init_command *j);
+static void look_at_start(struct init *in, struct init_command *j, bool ended);
 
 static void command_ended(struct init *in, struct init_command *j, int status,
                           const struct rusage *ru) {
     if (j->start >= 0)
-        look_at_start(in, j); /* all ends of the pipe are closed now: it has its answer */
+        look_at_start(in, j, true); /* all ends of the pipe are closed: it has its answer */
     struct init_command was = *j;
     const size_t at = (size_t)(j - in->commands);
     start_free(steal_ptr(&j->from));
@@ -475,8 +476,6 @@ static void tell_not_started(struct init *in, struct init_command *j, const stru
 
 static void tell_started(struct init *in, struct init_command *j) {
     struct buf b;
-    start_known(in, j);
-    start_free(steal_ptr(&j->from));
     buf_init(&b, 64);
     pack_u32(&b, (uint32_t)j->pid);
     if (j->master >= 0)
@@ -489,13 +488,16 @@ static void tell_started(struct init *in, struct init_command *j) {
 
 /* What the child said: nothing yet, that it failed, or, by closing the pipe, that it became the
  * program (or was killed on the way: then that is how it ended). */
-static void look_at_start(struct init *in, struct init_command *j) {
+static void look_at_start(struct init *in, struct init_command *j, bool ended) {
     struct start_report r;
     ssize_t n = read(j->start, &r, sizeof(r));
     if (n < 0)
         return;
     if (n != sizeof(r)) {
-        tell_started(in, j);
+        start_known(in, j);
+        start_free(steal_ptr(&j->from));
+        if (!ended || j->brief_ms == 0)
+            tell_started(in, j);
         return;
     }
     struct err err;
@@ -562,8 +564,10 @@ static int begin(struct init *in, struct init_command *j, struct start *s, struc
     j->from = s;
     j->start = report;
     j->master = steal_fd(&master);
+    int64_t now = clock_mono_ms();
+    j->brief_ms = e->brief && !e->tty ? now + BRIEF_MS : 0;
     if (in->nstarting++ == 0)
-        in->tick_ms = clock_mono_ms();
+        in->tick_ms = now;
     return 0;
 }
 
@@ -1029,21 +1033,32 @@ void init_prepare(void) {
 
 enum { POLL_CHANNEL, POLL_SIGNALS, POLL_TIMER, POLL_STARTS };
 
-static size_t fill_poll(const struct init *in, struct pollfd *p) {
+/* What becomes of a brief one is looked at when it has ended, or is brief no more: to be woken for
+ * its start would take the processor that it is on. */
+static bool is_looked_at(const struct init_command *j, int64_t now_ms) {
+    return j->pid > 0 && j->start >= 0 && j->brief_ms <= now_ms;
+}
+
+static size_t fill_poll(const struct init *in, struct pollfd *p, int *ret_timeout_ms) {
     size_t n = POLL_STARTS;
+    int64_t now = in->nstarting > 0 ? clock_mono_ms() : 0;
+    *ret_timeout_ms = in->nstarting > 0 ? TICK_MS : -1;
     p[POLL_CHANNEL] = (struct pollfd){.fd = in->o->channel, .events = POLLIN};
     p[POLL_SIGNALS] = (struct pollfd){.fd = in->signals, .events = POLLIN};
     p[POLL_TIMER] = (struct pollfd){.fd = in->timer, .events = POLLIN};
     for (size_t i = 0; in->nstarting > 0 && i < SANDBOX_EXECS_MAX; i++)
-        if (in->commands[i].pid > 0 && in->commands[i].start >= 0)
+        if (is_looked_at(&in->commands[i], now))
             p[n++] = (struct pollfd){.fd = in->commands[i].start, .events = POLLIN};
+        else if (in->commands[i].pid > 0 && in->commands[i].start >= 0)
+            *ret_timeout_ms = BRIEF_MS;
     return n;
 }
 
 static void on_starts(struct init *in) {
+    int64_t now = in->nstarting > 0 ? clock_mono_ms() : 0;
     for (size_t i = 0; in->nstarting > 0 && i < SANDBOX_EXECS_MAX; i++)
-        if (in->commands[i].pid > 0 && in->commands[i].start >= 0)
-            look_at_start(in, &in->commands[i]);
+        if (is_looked_at(&in->commands[i], now))
+            look_at_start(in, &in->commands[i], false);
     if (in->nstarting > 0)
         check_starts(in);
 }
@@ -1065,8 +1080,9 @@ _Noreturn void init_run(const struct init_options *o) {
     for (;;) {
         drain(in);
         struct pollfd p[POLL_STARTS + SANDBOX_EXECS_MAX];
-        size_t n = fill_poll(in, p);
-        if (poll(p, n, in->nstarting > 0 ? TICK_MS : -1) < 0 && errno != EINTR)
+        int timeout_ms;
+        size_t n = fill_poll(in, p, &timeout_ms);
+        if (poll(p, n, timeout_ms) < 0 && errno != EINTR)
             _exit(1);
         struct err err;
         if (p[POLL_SIGNALS].revents)

@@ -30,7 +30,7 @@
 
 enum {
     REFILL_QUIET_MS = 20, /* what is made ahead is made when nothing happened for this long */
-    REFILL_SOON_MS = 1,   /* or for this long, when there is none left */
+    REFILL_SOON_US = 250, /* or for this long, when there is none left */
     POOL_FAILURES = 3,    /* then the pool is given up: something is wrong that will stay wrong */
     BLANKS = 2,           /* boxes that stand ready for any spec, whatever the pool has */
     PIDS_MARGIN = 16,     /* for init and its workers */
@@ -73,7 +73,8 @@ struct launcher {
     size_t nwarm[BOX_LOCKED + 1]; /* by how far they are */
     size_t nused;                 /* all but blanks: config.max at most */
     unsigned pool_failures;
-    int64_t refill_at_ms;
+    int64_t busy_ns; /* when something happened last */
+    int64_t refill_at_ns;
     bool refill_failed;
     enum box_ahead wanted; /* what would have served the last one best */
     int janitor;           /* its end says that the launcher is gone */
@@ -673,19 +674,17 @@ static enum need next_need(const struct launcher *l) {
 /* Later, while something happens: whatever runs has the processors first. When the last one is gone
  * the next is made sooner, for whoever makes sandboxes one after the other, but not before those
  * who were told of that one have had their turn. */
-static int need_timeout(const struct launcher *l, enum need need) {
+static int64_t need_in_ns(const struct launcher *l, enum need need) {
     if (need == NEED_NOTHING)
         return -1;
     bool soon = l->nwarm[l->wanted] == 0 && !l->refill_failed;
-    int64_t left =
-        l->refill_at_ms - clock_mono_ms() - (soon ? REFILL_QUIET_MS - REFILL_SOON_MS : 0);
-    return left > 0 ? (int)left : 0;
+    int64_t at = soon ? l->busy_ns + REFILL_SOON_US * INT64_C(1000) : l->refill_at_ns;
+    return MAX(at - clock_mono_ns(), 0);
 }
 
 static void delay_refill(struct launcher *l, int ms) {
-    int64_t at = clock_mono_ms() + ms;
-    if (l->refill_at_ms < at)
-        l->refill_at_ms = at;
+    l->busy_ns = clock_mono_ns();
+    l->refill_at_ns = MAX(l->refill_at_ns, l->busy_ns + ms * INT64_C(1000000));
 }
 
 static void refill(struct launcher *l, enum box_ahead ahead) {
@@ -762,7 +761,9 @@ int launcher_run(int control) {
         struct pollfd p[2] = {{.fd = control, .events = POLLIN},
                               {.fd = l.signals, .events = POLLIN}};
         enum need need = next_need(&l);
-        int n = poll(p, 2, need_timeout(&l, need));
+        int64_t in_ns = need_in_ns(&l, need);
+        struct timespec t = {.tv_sec = in_ns / 1000000000, .tv_nsec = in_ns % 1000000000};
+        int n = ppoll(p, 2, in_ns < 0 ? NULL : &t, NULL);
         if (n < 0 && errno != EINTR)
             leave(&l, 1);
         if (n == 0 && need != NEED_NOTHING)

@@ -199,6 +199,7 @@ void pack_sandbox_exec(struct buf *b, const struct sandbox_exec *e) {
     pack_u8(b, e->tty);
     pack_u8(b, e->read_only);
     pack_u8(b, e->final);
+    pack_u8(b, e->brief);
     pack_u32(b, e->cols);
     pack_u32(b, e->rows);
     pack_u32(b, e->in);
@@ -219,6 +220,7 @@ void unpack_sandbox_exec(struct unpack *u, struct sandbox_exec *ret) {
     e.tty = unpack_u8(u) != 0;
     e.read_only = unpack_u8(u) != 0;
     e.final = unpack_u8(u) != 0;
+    e.brief = unpack_u8(u) != 0;
     e.cols = unpack_u32(u);
     e.rows = unpack_u32(u);
     e.in = unpack_u32(u);

@@ -165,6 +165,7 @@ struct sandbox_exec {
     bool tty;                 /* all three streams are a new terminal */
     bool read_only;           /* it cannot change what is in /work (Landlock), nor what it starts */
     bool final;               /* the sandbox ends with this command: no DESTROY is needed */
+    bool brief;               /* only its end is waited for: STARTED may come late, or not at all */
     uint32_t cols, rows;
     uint32_t in, out, err; /* enum sandbox_stream; STDOUT is for err only */
     struct sandbox_rlimit rlimits[SANDBOX_RLIMITS_MAX];

@@ -294,6 +294,47 @@ static void standard_input_reaches_the_command(void **state) {
     done(&g);
 }
 
+/* The messages about a command, of which only the end matters: its start is told when it takes a
+ * while, and never after its end. */
+static void a_brief_command_is_told_of_at_its_end(void **state) {
+    (void)state;
+    static const struct {
+        const char *program, *argument;
+        uint16_t types[2];
+    } cases[] = {
+        {"true", "", {INIT_EXITED}},
+        {"sleep", "0.3", {INIT_STARTED, INIT_EXITED}},
+        {"/nowhere", "", {INIT_ERROR}},
+    };
+    struct guest g = make((struct sandbox_spec){0});
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct sandbox_exec e = {.brief = true};
+        sandbox_strv_add(&e.argv, cases[i].program);
+        sandbox_strv_add(&e.argv, cases[i].argument);
+        struct buf b;
+        buf_init(&b, 4096);
+        pack_sandbox_exec(&b, &e);
+        assert_int_equal(guest_send(&g, INIT_EXEC, 100 + i, &b, NULL, 0), 0);
+        buf_clear(&b);
+        uint16_t seen[2] = {0};
+        size_t n = 0;
+        for (struct wire_frame f; n == 0 || seen[n - 1] == INIT_STARTED; n++) {
+            OK(guest_read(&g, &f, &err));
+            assert_int_equal(f.id, 100 + i);
+            assert_true(n < ARRAY_LEN(seen));
+            seen[n] = f.type;
+            wire_frame_finish(&f);
+        }
+        /* A machine that is busy may take a while for the shortest one. */
+        size_t skip = i == 0 && n == 2 && seen[0] == INIT_STARTED;
+        assert_int_equal(seen[skip], cases[i].types[0]);
+        assert_int_equal(skip ? 0 : seen[1], cases[i].types[1]);
+        sandbox_strv_finish(&e.argv);
+        buf_finish(&b);
+    }
+    done(&g);
+}
+
 static void a_signal_reaches_the_whole_group(void **state) {
     (void)state;
     struct guest g = make((struct sandbox_spec){0});
@@ -2050,6 +2091,7 @@ int main(int argc, char **argv) {
         T(environment_and_directory_are_what_was_asked_for),
         T(an_account_and_a_work_folder_of_another_name),
         T(standard_input_reaches_the_command),
+        T(a_brief_command_is_told_of_at_its_end),
         T(a_signal_reaches_the_whole_group),
         T(a_terminal_is_a_terminal),
         T(limits_of_a_command_only_go_down),

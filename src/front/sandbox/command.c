@@ -43,11 +43,13 @@ static const struct sm command_sm = {"command", states, ARRAY_LEN(states)};
 
 struct stream {
     struct sandbox_command *command;
+    uv_loop_t *loop;
     uv_poll_t poll;
     int fd;
     int events; /* that are polled for */
-    bool open;  /* the handle is in use */
-    bool last;  /* only `left` more bytes are wanted */
+    bool open;
+    bool watched; /* the handle is in use */
+    bool last;    /* only `left` more bytes are wanted */
     bool discard;
     size_t left;
     uint64_t discarded;
@@ -67,6 +69,7 @@ struct sandbox_command {
     int64_t start_by_ms;
     bool input_ends;
     bool tty;
+    bool brief; /* its output is not looked at before its start is known */
     bool paused;
     bool busy; /* inside a callback */
     int handles;
@@ -120,10 +123,13 @@ static void on_stream_closed(uv_handle_t *h) {
 }
 
 static void close_stream(struct stream *s) {
-    if (!s->open) {
+    if (!s->watched) {
+        s->open = false;
         fd_close(&s->fd);
         return;
     }
+    if (!s->open)
+        return;
     s->open = false;
     (void)uv_poll_stop(&s->poll);
     uv_close((uv_handle_t *)&s->poll, on_stream_closed);
@@ -267,16 +273,29 @@ static void on_poll(uv_poll_t *p, int status, int events) {
     settle(c);
 }
 
+static bool watch(struct stream *s) {
+    if (s->watched)
+        return true;
+    if (uv_poll_init(s->loop, &s->poll, s->fd) < 0) {
+        close_stream(s);
+        return false;
+    }
+    s->poll.data = s;
+    s->watched = true;
+    s->command->handles++;
+    return true;
+}
+
 static void update(struct stream *s) {
     struct sandbox_command *c = s->command;
     if (!s->open)
         return;
     int events = 0;
-    if (s != &c->streams[0] && !c->paused)
+    if (s != &c->streams[0] && !c->paused && !(c->brief && c->state == COMMAND_ASKED))
         events |= UV_READABLE;
     if (s == input_stream(c) && c->input.len > 0)
         events |= UV_WRITABLE;
-    if (events == s->events)
+    if (events == s->events || !watch(s))
         return;
     s->events = events;
     if (events)
@@ -366,6 +385,16 @@ static void on_terminal_late(uv_timer_t *t) {
     settle(c);
 }
 
+/* Of one that was never looked at. What somebody who was left behind writes next is to be thrown
+ * away: if nobody is, there is no more to wait for. */
+static void read_rest(struct stream *s) {
+    while (s->open && s->left > 0 && !s->command->paused)
+        if (!read_output(s))
+            close_stream(s);
+    if (s->open && s->left == 0 && drop_output(s, CHUNK) == 0)
+        close_stream(s);
+}
+
 /* The outcome is known. A terminal hands on with a delay; it
  * says itself when there is no more, unless somebody who was left behind still has it open. */
 static void finish(struct sandbox_command *c) {
@@ -376,6 +405,11 @@ static void finish(struct sandbox_command *c) {
             bound_rest(&c->streams[i]);
         else if (c->streams[i].open)
             (void)uv_timer_start(&c->timer, on_terminal_late, TERMINAL_WAIT_MS, 0);
+    }
+    for (int i = 1; i < 3; i++) {
+        if (c->brief && !c->streams[i].watched)
+            read_rest(&c->streams[i]);
+        update(&c->streams[i]);
     }
     settle(c);
 }
@@ -420,15 +454,17 @@ void command_lost(struct sandbox_command *c, const struct err *err) {
 static void open_stream(struct sandbox_command *c, int which, int fd) {
     struct stream *s = &c->streams[which];
     s->fd = fd;
-    (void)fd_set_nonblock(fd, true);
-    if (uv_poll_init(box_loop(c->box), &s->poll, fd) < 0) {
-        fd_close(&s->fd);
-        return;
-    }
-    s->poll.data = s;
+    s->loop = box_loop(c->box);
     s->open = true;
-    c->handles++;
+    (void)fd_set_nonblock(fd, true);
     update(s);
+}
+
+static void tell_started(struct sandbox_command *c) {
+    c->busy = true;
+    if (c->callbacks.on_started)
+        c->callbacks.on_started(c->ctx);
+    c->busy = false;
 }
 
 static const char *on_started(struct sandbox_command *c, struct wire_frame *f, struct unpack *u) {
@@ -444,10 +480,9 @@ static const char *on_started(struct sandbox_command *c, struct wire_frame *f, s
     command_move(c, COMMAND_RUNNING);
     if (c->tty)
         open_stream(c, 1, fd);
-    c->busy = true;
-    if (c->callbacks.on_started)
-        c->callbacks.on_started(c->ctx);
-    c->busy = false;
+    for (int i = 1; i < 3; i++)
+        update(&c->streams[i]);
+    tell_started(c);
     return NULL;
 }
 
@@ -458,10 +493,15 @@ const char *command_frame(struct sandbox_command *c, struct wire_frame *f) {
         return on_started(c, f, &u);
     if (f->nfds > 0)
         return "a descriptor that nobody asked for";
-    if (f->type == INIT_EXITED && c->state == COMMAND_RUNNING) {
+    if (f->type == INIT_EXITED &&
+        (c->state == COMMAND_RUNNING || (c->state == COMMAND_ASKED && c->brief))) {
         unpack_sandbox_exit(&u, &c->exit);
         if (!unpack_ok(&u) || c->exit.code > 255)
             return "an exit that is none";
+        if (c->state == COMMAND_ASKED) {
+            command_move(c, COMMAND_RUNNING);
+            tell_started(c);
+        }
         finish(c);
         return NULL;
     }
@@ -512,6 +552,7 @@ static int make_request(struct sandbox_command *c, const struct sandbox_command_
     struct sandbox_exec e = *o->exec;
     int rc = 0;
     e.in = e.out = e.err = SANDBOX_STREAM_NULL;
+    e.brief = c->brief;
     if (!c->tty) {
         e.out = e.err = SANDBOX_STREAM_FD;
         rc = make_pipe(p, 1, err);
@@ -536,6 +577,7 @@ struct sandbox_command *sandbox_command_start(struct sandbox_box *b,
     c->box = b;
     c->id = box_next_id(b);
     c->tty = o->exec && o->exec->tty;
+    c->brief = o->exec && o->brief && !c->tty;
     c->callbacks = o->callbacks;
     c->ctx = o->ctx;
     buf_init(&c->input, SANDBOX_INPUT_MAX);

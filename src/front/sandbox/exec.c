@@ -609,6 +609,7 @@ int exec_start(struct sandbox *s, const json_t *body, bool untold, struct exec *
             &(struct sandbox_command_options){
                 .exec = &p.exec,
                 .input = p.input,
+                .brief = untold,
                 .callbacks = {on_started, on_output, on_input_drained, on_exited},
                 .ctx = e},
             err);

@@ -143,6 +143,7 @@ struct sandbox_command_options {
     /* A command. `in`, `out` and `err` of it are set here: output is always read, stderr too. */
     const struct sandbox_exec *exec;
     bool input; /* its input stays open for sandbox_command_write() */
+    bool brief; /* only its end matters: its output may come with that */
     /* Or, with exec NULL, an archive: TAR_IN, TAR_OUT or SNAPSHOT. What tar says is stream 2. */
     uint16_t archive;
     const char *dir;

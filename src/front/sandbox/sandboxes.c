@@ -102,11 +102,8 @@ static void bury(struct sandbox *s, const struct err *why) {
         (void)err_set(&err, ERR_CANCELLED, "it was ended before it was ready");
     s->box = NULL;
     json_t *usage = usage_of(&s->stats);
-    if (s->line) {
+    if (s->line)
         (void)json_object_set_new(usage, "network", network_line_usage(s->line));
-        network_line_close(s->line);
-        s->line = NULL;
-    }
     (void)json_object_set_new(s->doc, "usage", usage);
     while (s->execs)
         exec_detach(s->execs);
@@ -138,6 +135,8 @@ static void bury(struct sandbox *s, const struct err *why) {
             w->cb(w->ctx);
         free(w);
     }
+    if (s->line)
+        network_line_close(s->line); /* nobody waits for that */
     free_sandbox(s);
     update_timer(all);
 }
