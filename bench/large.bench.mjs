@@ -29,6 +29,14 @@ async function ask(cay, method, path, body, expected = [200, 201, 202]) {
 
 const post = (path, make, expected) => (cay) => ask(cay, 'POST', path, make(), expected);
 
+/** A task, to its end. */
+const task = (make) => async (cay) => {
+  const got = await ask(cay, 'POST', '/v1/tasks', make(), [202, 400, 413]);
+  if (got.status !== 202) return;
+  const path = `/v1/tasks/${JSON.parse(got.body).id}`;
+  await until(async () => !/queued|running/.test(JSON.parse((await ask(cay, 'GET', path)).body).state), 'its end', 60_000);
+};
+
 async function talk(cay, frames, name = 'one') {
   const ws = new WebSocket(`ws://127.0.0.1:${cay.port}/agents/sandbox-agent/${name}`);
   let heard = 0;
@@ -85,14 +93,27 @@ const cases = {
     await ask(cay, 'PUT', '/v1/workers/w', { code: 'export default { fetch: () => new Response("x") }', env: { v: rows(3.5 * MB) }, public: true });
     await request(cay, '/', { headers: { host: `w.localhost:${cay.port}` } });
   },
-  'task run rows': post('/v1/tasks', () => ({ type: 'run', input: { code, args: [rows(4.5 * MB)] } }), [202, 413]),
-  'task run text': post('/v1/tasks', () => ({ type: 'run', input: { code, args: [text(15 * MB)] } }), [202, 413]),
-  'task code files': post('/v1/tasks', () => ({ type: 'code', input: { spec: 'x', files: [{ path: 'a', content: text(7 * MB) }] } }), [202, 400, 413]),
-  'task code many': post('/v1/tasks', () => ({ type: 'code', input: { spec: 'x', files: Array.from({ length: 200_000 }, (_, i) => ({ path: `f${i}`, content: 'x' })) } }), [202, 400, 413]),
-  'task sdk': post('/v1/tasks', () => ({ type: 'execute/sdk', input: { prompt: text(800_000) } }), [202, 400, 413]),
+  'worker again': async (cay) => {
+    for (const c of 'abc') await ask(cay, 'PUT', '/v1/workers/w', { code: `${code}//${c.repeat(3.7 * MB)}` });
+    await ask(cay, 'DELETE', '/v1/workers/w', '', [204]);
+    await new Promise((r) => setTimeout(r, 200)); // what is left of it goes
+  },
+  'task run rows': task(() => ({ type: 'run', input: { code, args: [rows(4.5 * MB)] } })),
+  'task run text': task(() => ({ type: 'run', input: { code, args: [text(15 * MB)] } })),
+  'task code files': task(() => ({ type: 'code', input: { spec: 'x', files: [{ path: 'a', content: text(7 * MB) }] } })),
+  'task code base64': task(() => ({ type: 'code', input: { spec: 'x', files: [{ path: 'a', content_base64: Buffer.alloc(7 * MB).toString('base64') }] } })),
+  'task cancel': async (cay) => {
+    const got = await ask(cay, 'POST', '/v1/tasks', { type: 'run', run_at: new Date(Date.now() + 1e6).toISOString(), input: { code, args: [text(15 * MB)] } });
+    await ask(cay, 'POST', `/v1/tasks/${JSON.parse(got.body).id}/cancel`, '');
+    await new Promise((r) => setTimeout(r, 200));
+  },
+  'task code many': task(() => ({ type: 'code', input: { spec: 'x', files: Array.from({ length: 200_000 }, (_, i) => ({ path: `f${i}`, content: 'x' })) } })),
+  'task sdk': task(() => ({ type: 'execute/sdk', input: { prompt: text(800_000) } })),
   'execute': post('/execute', () => ({ task: text(3 * MB) }), [200, 400, 413]),
   'execute rows': post('/execute', () => ({ task: 'x', files: rows(3.5 * MB) }), [200, 400, 413]),
   'sdk': post('/execute/sdk', () => ({ prompt: text(900_000) }), [200, 400, 413]),
+  'sdk escapes': post('/execute/sdk', () => ({ prompt: 'x' + '\u0001'.repeat(300_000) }), [200, 400, 413]),
+  'code base64': post('/v1/code', () => ({ spec: 'x', files: [{ path: 'a', content_base64: Buffer.alloc(7 * MB).toString('base64') }] }), [200, 400, 413]),
   'code file': post('/v1/code', () => ({ spec: 'x', files: [{ path: 'a', content: text(7 * MB) }] }), [200, 400, 413]),
   'code files': post('/v1/code', () => ({ spec: 'x', files: Array.from({ length: 900 }, (_, i) => ({ path: `f${i}`, content: text(8000) })) }), [200, 400, 413]),
   'code refused rows': post('/v1/code', () => ({ spec: 'x', files: rows(4.5 * MB) }), [400, 413]),
@@ -132,6 +153,12 @@ const cases = {
   'exec rows': async (cay) => ask(cay, 'POST', `/v1/sandboxes/${await sandbox(cay)}/exec`, { argv: rows(4.5 * MB) }, [400, 413]),
   'exec stdin': async (cay) => ask(cay, 'POST', `/v1/sandboxes/${await sandbox(cay)}/exec`, { argv: ['true'], stdin: text(7 * MB) }, [200, 400, 413]),
   'exec output': async (cay) => ask(cay, 'POST', `/v1/sandboxes/${await sandbox(cay)}/exec`, { command: 'head -c 20000000 /dev/zero | tr "\\0" "\\n"' }, [200, 400, 413]),
+  'exec zeros': async (cay) => ask(cay, 'POST', `/v1/sandboxes/${await sandbox(cay)}/exec`, { command: 'head -c 2000000 /dev/zero; head -c 2000000 /dev/zero >&2' }),
+  'exec events': async (cay) => {
+    const path = `/v1/sandboxes/${await sandbox(cay)}/exec`;
+    for (const command of ['head -c 20000000 /dev/zero | tr "\\0" "\\n"', 'head -c 20000000 /dev/zero'])
+      await request(cay, path, { method: 'POST', body: JSON.stringify({ command }), headers: { accept: 'text/event-stream' } });
+  },
   'file put': async (cay) => ask(cay, 'PUT', `/v1/sandboxes/${await sandbox(cay)}/files?path=/work/a`, Buffer.alloc(50 * MB, 'x'), [200, 201, 204]),
   'vercel write': async (cay) => {
     const got = JSON.parse((await ask(cay, 'POST', '/api/v2/sandboxes', { name: 'v' }, [200, 201])).body);

@@ -273,15 +273,16 @@ static void test_numbers_are_written_as_printf_would(void **state) {
 
 static void test_a_tree_is_written_as_jansson_would(void **state) {
     (void)state;
-    static const char *const texts[] = {"{}",
-                                        "[]",
-                                        "[[],{},[{}]]",
-                                        "{\"a\":{\"b\":[1,2,{\"c\":null}]},\"d\":true,\"e\":false}",
-                                        "[0,-1,9223372036854775807,-9223372036854775808]",
-                                        "[1.5,1e300,-0.0,1e-7,123456789.125,3.0]",
-                                        "\"\\u0000\\u0001\\b\\f\\n\\r\\t\\u001f\\u007f\\u0080\\u00e"
-                                        "4\\u20ac\\ud83d\\ude00/\\\\\\\"\"",
-                                        "{\"\":1,\"k\\n\\\"\":2}"};
+    static const char *const texts[] = {
+        "{}",
+        "[]",
+        "[[],{},[{}]]",
+        "{\"a\":{\"b\":[1,2,{\"c\":null}]},\"d\":true,\"e\":false}",
+        "[0,-1,9223372036854775807,-9223372036854775808]",
+        "[1.5,1e300,-0.0,1e-7,123456789.125,3.0]",
+        ("\"\\u0000\\u0001\\b\\f\\n\\r\\t\\u001f\\u007f\\u0080\\u00e"
+         "4\\u20ac\\ud83d\\ude00/\\\\\\\"\""),
+        "{\"\":1,\"k\\n\\\"\":2}"};
     for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
         _cleanup_(json) json_t *j = NULL;
         size_t len = 0;

@@ -135,6 +135,8 @@ static void read_load(void *ctx) {
     size_t len = l->task.body_len;
     l->rc = l->type->load ? l->type->load(text, len, &l->limits, &l->loaded, &l->err)
                           : json_parse(text, len, "the task", &l->json, &l->err);
+    if (l->json)
+        sandbox_decode_files(l->json);
 }
 
 static void free_load(void *ctx) {
