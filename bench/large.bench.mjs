@@ -2,6 +2,7 @@
 // shapes, on a server of its own, by the processor time of the longest turn of the loop (turns.c). The best of ROUNDS
 // servers. Exits with 1 if one takes longer than BOUND_MS. BENCH_ONLY: an expression for the names of those to measure.
 import { readFileSync } from 'node:fs';
+import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { request, startCay, tempDir, until } from '../tests/lib/cay.mjs';
@@ -49,6 +50,10 @@ async function talk(cay, frames, name = 'one') {
   await until(() => last, 'the last answer', 60_000);
   ws.close();
 }
+
+/** Asks a real API, not the built-in script. */
+const asks = (act) => Object.assign(act, { asks: true });
+const calls = (bytes) => ({ id: 'a1', role: 'assistant', parts: [{ type: 'tool-q', toolCallId: 'c1', toolName: 'q', state: 'output-available', input: { v: rows(bytes / 2) }, output: { v: rows(bytes / 2) } }] });
 
 /** With others who listen, and one who comes later. */
 async function heard(cay, frames) {
@@ -122,6 +127,9 @@ const cases = {
   'agent post many': post('/v1/agents/sandbox-agent/one/messages', () => ({ messages: messages(1999, 800) })),
   'agent post small': post('/v1/agents/sandbox-agent/one/messages', () => ({ messages: messages(1999, 14) })),
   'agent post too many': post('/v1/agents/sandbox-agent/one/messages', () => ({ messages: messages(40_001, 1) }), [422]),
+  'agent model': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ messages: [message(800_000)] }))),
+  'agent model many': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ messages: messages(1999, 250) }))),
+  'agent model tools': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ messages: [calls(550_000), { ...message(14), id: 'm2' }] }))),
   'agent again': async (cay) => {
     const sent = [message(900_000), { ...message(900_000), id: 'm2' }];
     await ask(cay, 'POST', '/v1/agents/sandbox-agent/one/messages', { messages: sent });
@@ -172,15 +180,32 @@ const cases = {
   'rename rows': post('/v1/agents/sandbox-agent/one/rename', () => ({ name: rows(4.5 * MB) }), [400, 413]),
 };
 
+/** A model that has little to say. */
+async function startModel() {
+  const say = (delta, reason = null) => `data: ${JSON.stringify({ id: 'x', choices: [{ index: 0, delta, finish_reason: reason }] })}\n\n`;
+  const server = createServer((req, res) => {
+    req.resume().on('end', () => {
+      res.writeHead(200, { 'content-type': 'text/event-stream' });
+      res.end(`${say({ content: 'Noted.' })}${say({}, 'stop')}data: [DONE]\n\n`);
+    });
+  });
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  return server;
+}
+
 async function once(preload, act) {
   const file = join(tempDir(), 'turns');
-  const cay = await startCay({ args: ['--log-level', 'error'], env: { LD_PRELOAD: preload, TURNS_FILE: file } });
+  const model = await startModel();
+  const real = { OPENAI_API_KEY: 'sk-bench', OPENAI_BASE_URL: `http://127.0.0.1:${model.address().port}/v1` };
+  const cay = await startCay({ args: ['--log-level', 'error'], env: { LD_PRELOAD: preload, TURNS_FILE: file, ...(act.asks ? real : {}) } });
   try {
     await act(cay);
     await request(cay, '/health'); // the turn of the last answer is over
     return readFileSync(file).readDoubleLE(0);
   } finally {
     await cay.stop();
+    model.closeAllConnections();
+    model.close();
   }
 }
 

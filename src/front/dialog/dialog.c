@@ -1,6 +1,7 @@
 #include "front/dialog/dialog.h"
 
 #include "base/cleanup.h"
+#include "base/limits.h"
 #include "base/mem.h"
 #include "base/sm.h"
 #include "front/intake.h"
@@ -409,9 +410,15 @@ static void on_held(void *ctx, const struct account_grant *grant, const struct e
     open_stream(d, grant->max_tokens);
 }
 
+static size_t bytes_of(const json_t *tree) {
+    size_t n = LIMIT_MODEL_REQUEST_BYTES;
+    free(json_dump_text(tree, n, &n));
+    return n;
+}
+
 static size_t input_bytes(const struct dialog *d) {
-    return (d->opt.system ? strlen(d->opt.system) : 0) + json_dumpb(d->opt.messages, NULL, 0, 0) +
-           json_dumpb(d->specs, NULL, 0, 0);
+    return (d->opt.system ? strlen(d->opt.system) : 0) + bytes_of(d->opt.messages) +
+           bytes_of(d->specs);
 }
 
 /* Before the model is asked, what that may cost at the worst is set aside. */

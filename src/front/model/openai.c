@@ -40,7 +40,8 @@ static void write_text(struct json_writer *w, const json_t *content) {
 
 static void write_call(struct json_writer *w, const json_t *b) {
     const json_t *input = json_object_get(b, "input");
-    char *text = json_is_object(input) ? json_dumps(input, JSON_COMPACT) : NULL;
+    char *text =
+        json_is_object(input) ? json_dump_text(input, LIMIT_MODEL_REQUEST_BYTES, NULL) : NULL;
     json_writer_object_begin(w);
     write_pair(w, "id", messages_str(b, "id"));
     write_pair(w, "type", "function");
