@@ -579,6 +579,9 @@ int front_serve(const struct front_options *options, struct err *err) {
     /* Else malloc keeps freed pieces as they are and puts them together when something large is
      * freed: after a tree of a thread that is 20 ms, for whoever comes first. */
     (void)mallopt(M_MXFAST, 0);
+    /* Freeing something large teaches malloc to keep more of what lies free at the end of the heap,
+     * twice as much: else each turn of a chat grows the heap and shrinks it again. */
+    free(xmalloc(1 << 20));
     struct front_server *s = create(options);
     int rc = prepare(s, err);
     if (rc == 0)

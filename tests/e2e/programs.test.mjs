@@ -164,6 +164,29 @@ test('facets: rows, blobs, big integers, methods that were not granted', async (
   assert.deepEqual((await code('export default (env) => env.db.query("SELECT count(*) AS n FROM t")', { env })).result, [{ n: 3 }]);
 });
 
+test('facets: a list of methods that was granted before gives no more the next time', async () => {
+  const program = (methods, id) =>
+    run({ code: 'export default async (env) => { const [{ n }] = await env.db.query("SELECT 1 AS n"); let why = null; try { await env.db.execute("CREATE TABLE IF NOT EXISTS x (y)"); } catch (e) { why = e.message; } return [n, why]; }', env: { db: { $facet: 'lists', ...(methods && { methods }) } }, ...(id && { id }) });
+  // A program that stays holds the facet: it must not be ended by what others ask for.
+  assert.deepEqual((await program(undefined, 'holds-lists')).result, [1, null]);
+  for (let i = 0; i < 3; i++) {
+    assert.deepEqual((await program(['query', 'execute'])).result, [1, null]);
+    const less = (await program(['query'])).result;
+    assert.equal(less[0], 1);
+    assert.match(less[1], /execute/);
+  }
+  // Names that look like the list that was granted last.
+  for (const methods of [['query\nexecute'], ['query', 'execute', 'nope'], ['query\0execute'], ['nope'], []])
+    for (let i = 0; i < 2; i++) {
+      const r = await program(methods);
+      assert.notDeepEqual(r.result, [1, null], JSON.stringify(methods));
+      await program(['query', 'execute']);
+    }
+  const held = await program(undefined, 'holds-lists');
+  assert.deepEqual([held.result, held.error], [[1, null], null]);
+  assert.equal(held.usage.started_ms, 0, 'the isolate with its grant is still there');
+});
+
 test('facets: a call of plain values means the same as one that is put together with care', async () => {
   // query(sql, v) and query(sql, [v]) are made and answered by the host; where the list cannot be read so, it is the prelude's.
   const r = await code(

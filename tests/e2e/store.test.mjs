@@ -168,6 +168,7 @@ test('a database of a program on a full disk does not blame its own limit', { sk
 test('cay prune deletes what is beyond, with the server running or not', async (t) => {
   const cay = await withCay(t);
   for (let i = 0; i < 12; i++) assert.equal((await run(cay, { code: 'export default () => 1' })).status, 200);
+  assert.equal((await list(cay)).length, 12, 'who asks the server has all of them written');
   const prune = async (...args) => runCay(['prune', '--data-dir', cay.dataDir, ...args]);
   const done = await prune('--keep-runs', '5', '--json');
   assert.equal(done.code, 0, done.stderr);

@@ -37,6 +37,7 @@ struct facet_op {
     } cb;
     void *ctx;
     struct buf payload; /* a GRANT or CALL that waits */
+    struct buf methods; /* of a GRANT, as list_methods() has them */
 };
 
 struct facet {
@@ -53,6 +54,7 @@ struct facet {
     uint64_t life; /* a number that no other process of this server has */
     uint64_t next_id;
     uint64_t own_grant; /* id of the request for our own capability, 0: not asked */
+    struct buf granted; /* the last list of methods that it granted */
     bool open;
     bool dying;
 };
@@ -82,6 +84,7 @@ static void finish_op(struct facet_op *op, int fd, bool ok, const char *json, si
         op->cb.answered(op->ctx, ok, json, len, err);
     }
     buf_finish(&op->payload);
+    buf_finish(&op->methods);
     free(op);
 }
 
@@ -118,6 +121,7 @@ static void drop_channels(struct facet *f) {
     f->control = f->calls = NULL;
     f->open = false;
     f->own_grant = 0;
+    buf_clear(&f->granted); /* the next one may have other methods */
 }
 
 static void unlink_facet(struct facet *f) {
@@ -128,6 +132,7 @@ static void unlink_facet(struct facet *f) {
     if (*at)
         *at = f->next;
     retire(f);
+    buf_finish(&f->granted);
     free(f->dir);
     free(f);
     if (all->stopping && !all->list && all->on_stopped) {
@@ -238,6 +243,11 @@ static void on_control(void *ctx, struct wire_frame *frame) {
         }
         op = take_op(f, frame->id, false);
         f->grants++;
+        if (op && op->methods.len > 0) {
+            buf_finish(&f->granted);
+            f->granted = op->methods;
+            op->methods = (struct buf){0};
+        }
         if (op)
             finish_op(op, wire_frame_take_fd(frame, 0), true, NULL, 0, NULL);
         break;
@@ -422,6 +432,17 @@ struct facets *facets_create(const struct facets_options *options) {
     return f;
 }
 
+/* Empty: all of them, or too many to remember. */
+static struct buf list_methods(const struct facet_grant *grant) {
+    struct buf b;
+    buf_init(&b, 4096);
+    for (size_t i = 0; !grant->all && i < grant->nmethods; i++)
+        pack_str(&b, grant->methods[i]);
+    if (b.full)
+        buf_clear(&b);
+    return b;
+}
+
 struct facet_op *facets_grant(struct facets *all, const struct facet_ref *ref,
                               const struct facet_grant *grant, facet_granted done, void *ctx,
                               struct err *err) {
@@ -435,17 +456,23 @@ struct facet_op *facets_grant(struct facets *all, const struct facet_ref *ref,
     g.grant = op->id;
     buf_init(&op->payload, 65536);
     facet_grant_encode(&op->payload, &g);
+    op->methods = list_methods(grant);
     pump(f);
     return op;
 }
 
-/* Every method can be granted as long as there is room, with our own capability in it. The facet
- * says when one is closed, so that it has no more than are counted here. */
+/* Every method can be granted, and a list that was granted before, as long as there is room, with
+ * our own capability in it. The facet says when one is closed, so that it has no more than are
+ * counted here. */
 static bool cannot_refuse(const struct facet *f, const struct facet_grant *grant) {
     size_t n = f->grants + 1;
     for (const struct facet_op *op = f->ops; op; op = op->next)
         n += op->kind == OP_GRANT;
-    return f->open && grant->all && n < FACET_GRANTS_MAX;
+    if (!f->open || n >= FACET_GRANTS_MAX)
+        return false;
+    _cleanup_(buf) struct buf methods = list_methods(grant);
+    return grant->all || (methods.len > 0 && methods.len == f->granted.len &&
+                          memcmp(methods.data, f->granted.data, methods.len) == 0);
 }
 
 int facets_grant_now(struct facets *all, const struct facet_ref *ref,
