@@ -1,6 +1,7 @@
 // Large bodies, which are read beside the loop.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { connect } from 'node:net';
 import { test } from 'node:test';
@@ -326,6 +327,44 @@ test('a large answer comes whole to one who reads slowly, and goes with one who 
   }
   const text = Buffer.concat(pieces).toString();
   assert.equal(JSON.parse(text.slice(text.indexOf('\r\n\r\n') + 4)).code.code, code);
+});
+
+/** What the kernel has of a connection: sent and not acknowledged, or come and not read. */
+const queued = (from, to) => {
+  const hex = (port) => `0100007F:${port.toString(16).toUpperCase().padStart(4, '0')}`;
+  const line = readFileSync('/proc/net/tcp', 'utf8').split('\n').find((l) => l.includes(`${hex(from)} ${hex(to)}`)) ?? '';
+  const [, tx, rx] = / ([0-9A-F]{8}):([0-9A-F]{8}) /.exec(line) ?? [null, '0', '0'];
+  return { tx: parseInt(tx, 16), rx: parseInt(rx, 16) };
+};
+
+/** So many clients ask for an answer of about so many bytes and read nothing of it. */
+async function unread(t, bytes, clients) {
+  const cay = await withCay(t, { config: { limits: { run_module_bytes: 16 << 20 } } });
+  const memory = () => Number(/^VmRSS:\s+(\d+) kB$/m.exec(procText(cay.pid, 'status'))[1]) * 1024;
+  const code = `export default () => 1 // ${'x'.repeat(bytes)}`;
+  assert.equal((await request(cay, '/v1/workers/w', { method: 'PUT', body: JSON.stringify({ code }) })).status, 200);
+  const whole = (await request(cay, '/v1/workers/w')).body.length;
+  const before = memory();
+  const sockets = [];
+  let taken = 0;
+  for (let i = 0; i < clients; i++) {
+    const socket = connect(cay.port, '127.0.0.1', () => socket.pause().write('GET /v1/workers/w HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n'));
+    sockets.push(socket);
+    await once(socket, 'connect');
+    await until(() => queued(socket.localPort, cay.port).rx > 0, 'the answer begins');
+    await request(cay, '/healthz'); // in a later turn of the loop
+    taken += queued(socket.localPort, cay.port).rx + queued(cay.port, socket.localPort).tx;
+  }
+  const grown = memory() - before;
+  for (const socket of sockets) socket.destroy();
+  return { grown, left: clients * whole - taken, taken };
+}
+
+test('an answer that the kernel has most of is not kept whole', { timeout: 120_000 }, async (t) => {
+  const { left, taken } = await unread(t, 12_000_000, 1);
+  if (left < 1_000_000 || isSanitized) return t.skip('the kernel takes it all, or memory says nothing');
+  const { grown, left: unsent } = await unread(t, taken + 150_000, 24);
+  assert.ok(grown < 4 * Math.max(unsent, 0) + (16 << 20), `${grown >> 20} MiB for ${unsent >> 20} that are not sent`);
 });
 
 test('large files come to a sandbox as they were sent, and large output back', { timeout: 120_000 }, async (t) => {

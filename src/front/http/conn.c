@@ -212,10 +212,11 @@ static size_t total_of(const uv_buf_t *pieces, unsigned n) {
     return total;
 }
 
-/* A copy of what was not sent; or, of a large buffer that can be taken, what it is in. */
+/* A copy of what was not sent; or, of a large buffer that can be taken, what it is in. If the
+ * kernel has most of it already, that would keep far more than unread_bytes counts. */
 static struct http_write *keep_rest(const uv_buf_t *pieces, unsigned n, size_t sent, size_t rest,
                                     struct buf *own, uv_buf_t *ret_buf) {
-    bool takes = own && rest > TAKEN_MIN_BYTES && rest <= own->len;
+    bool takes = own && rest > TAKEN_MIN_BYTES && rest <= own->len && rest > own->len / 2;
     struct http_write *w = xmalloc(sizeof(*w) + (takes ? 0 : rest));
     w->len = rest;
     w->own = NULL;
