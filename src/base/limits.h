@@ -107,7 +107,7 @@
 /* An agent's conversation. Clients send all of it with each message, so that the history must fit
  * into a WebSocket message; a turn's stream must fit into a WebSocket's queue. */
 #define LIMIT_AGENT_TURNS         16
-#define LIMIT_AGENT_MESSAGES      2000
+#define LIMIT_AGENT_MESSAGES      1500
 #define LIMIT_AGENT_MESSAGE_BYTES (1024 * 1024)
 #define LIMIT_AGENT_HISTORY_BYTES (2 * 1024 * 1024)
 #define LIMIT_AGENT_CONTEXT_BYTES (600 * 1024)

@@ -159,6 +159,22 @@ static void a_client_s_message_is_checked(void **state) {
     }
 }
 
+/* Which the model's server would be sent in any case. */
+static void a_long_output_becomes_text(void **state) {
+    (void)state;
+    static char list[6000] = "[{'id':'a','role':'assistant','parts':[{'type':'tool-q','toolCallId':"
+                             "'c','state':'output-available','input':{},'output':['";
+    size_t n = strlen(list);
+    memset(list + n, 'x', 5000);
+    (void)snprintf(list + n + 5000, sizeof(list) - n - 5000, "']}]}]");
+    json_t *out = to_model(list, 100000);
+    const json_t *result = json_array_get(json_object_get(json_array_get(out, 1), "content"), 0);
+    const json_t *output = json_object_get(result, "output");
+    assert_int_equal(json_string_length(output), 5004);
+    assert_memory_equal(json_string_value(output), "[\"xx", 4);
+    json_decref(out);
+}
+
 static void a_list_is_read_as_it_will_be_stored(void **state) {
     (void)state;
     json_t *list = parse("[{'id':'u1','role':'user','parts':[{'type':'text','text':'one'}]},"
@@ -231,6 +247,7 @@ int main(void) {
         PLAIN(the_oldest_messages_are_left_out_and_the_last_never),
         PLAIN(odd_shapes_are_passed_over),
         PLAIN(a_client_s_message_is_checked),
+        PLAIN(a_long_output_becomes_text),
         PLAIN(a_list_is_read_as_it_will_be_stored),
         PLAIN(a_message_is_built_and_settled),
     };

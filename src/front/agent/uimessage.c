@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ID_MAX_BYTES = 200, SAID_BYTES = 4096 };
+enum { ID_MAX_BYTES = 200, SAID_BYTES = 4096, TEXT_FROM_BYTES = 4096 };
 
 static const char *str(const json_t *obj, const char *key) {
     return json_string_value(json_object_get(obj, key));
@@ -130,11 +130,20 @@ static json_t *user_content(const json_t *parts) {
     return out;
 }
 
+/* A model reads it as text in any case: much of it becomes one here, once, and in a thread. */
+static json_t *output_of(const json_t *part) {
+    json_t *output = json_object_get(part, "output");
+    size_t len = 0;
+    _cleanup_(free) char *text =
+        json_is_string(output) ? NULL : json_dump_text(output, SIZE_MAX, &len);
+    return len > TEXT_FROM_BYTES ? json_stringn_nocheck(text, len) : json_incref(output);
+}
+
 static json_t *result_of(const json_t *part) {
     if (is(part, "state", "output-available"))
-        return json_pack("{s:s,s:O,s:s,s:O,s:b}", "type", "tool_result", "id",
+        return json_pack("{s:s,s:O,s:s,s:o,s:b}", "type", "tool_result", "id",
                          json_object_get(part, "toolCallId"), "name", tool_name(part), "output",
-                         json_object_get(part, "output"), "is_error", 0);
+                         output_of(part), "is_error", 0);
     if (is(part, "state", "output-error"))
         return json_pack("{s:s,s:O,s:s,s:s,s:b}", "type", "tool_result", "id",
                          json_object_get(part, "toolCallId"), "name", tool_name(part), "output",
