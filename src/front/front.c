@@ -37,7 +37,6 @@
 #include "front/web/charset.h"
 
 #include <fcntl.h>
-#include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -576,9 +575,6 @@ int front_serve(const struct front_options *options, struct err *err) {
     struct sigaction ignore = {.sa_handler = SIG_IGN};
     (void)sigaction(SIGPIPE, &ignore, NULL);
     (void)umask(077); /* what is made here is nobody else's to read */
-    /* Else malloc keeps freed pieces as they are and puts them together when something large is
-     * freed: after a tree of a thread that is 20 ms, for whoever comes first. */
-    (void)mallopt(M_MXFAST, 0);
     /* Freeing something large teaches malloc to keep more of what lies free at the end of the heap,
      * twice as much: else each turn of a chat grows the heap and shrinks it again. */
     free(xmalloc(1 << 20));

@@ -441,13 +441,15 @@ static void on_load_read(void *ctx) {
     intake_dispose(w->opt.intake, free_load, l);
 }
 
-static void load(struct worker *k, const char *text, size_t len, int64_t version) {
+/* Takes the text. */
+// NOLINTNEXTLINE(readability-non-const-parameter): it is freed
+static void load(struct worker *k, char *text, size_t len, int64_t version) {
     struct workers *w = k->workers;
     struct code_load *l = xcalloc(1, sizeof(*l));
     *l = (struct code_load){.workers = w,
                             .of = {.version = version},
                             .limits = w->opt.runner->config.limits,
-                            .text = xstrndup(text, len),
+                            .text = text,
                             .len = len};
     (void)snprintf(l->of.owner, sizeof(l->of.owner), "%s", k->owner);
     (void)snprintf(l->of.id, sizeof(l->of.id), "%s", k->id);
@@ -477,7 +479,7 @@ static bool is_behind(const struct worker_ask *a, const struct ledger_worker *go
 
 static void take_code(struct workers *w, const struct worker_ask *a,
                       const struct ledger_answer *answer) {
-    const struct ledger_worker *got = answer->nworkers > 0 ? &answer->workers[0] : NULL;
+    struct ledger_worker *got = answer->nworkers > 0 ? &answer->workers[0] : NULL;
     struct worker *k = find(w, a->owner, a->id, true);
     struct ledger_worker now;
     struct err err;
@@ -497,7 +499,7 @@ static void take_code(struct workers *w, const struct worker_ask *a,
     } else if (!got) {
         guest_refuse(k->guest, &answer->err);
     } else {
-        load(k, got->code, got->code_len, got->version);
+        load(k, steal_ptr(&got->code), got->code_len, got->version);
     }
 }
 
@@ -558,7 +560,7 @@ static int call(struct workers *w, const struct ledger_worker *of,
     hash_version(of, hash);
     const struct program *code = programs_get(w->codes, hash);
     if (code)
-        load(k, code->data, code->len, of->version);
+        load(k, xstrndup(code->data, code->len), code->len, of->version);
     else if (ask_code(w, of, err) < 0)
         guest_refuse(k->guest, err);
     return 0;
