@@ -492,3 +492,17 @@ test('little output is in the record, more in a file, and both outlive the serve
   const again = (await call(second, 'GET', `/v1/sandboxes/${one.id}/execs/${short.id}`)).json;
   assert.deepEqual([...Object.keys(again), 'stderr', 'stdout'].sort(), shape);
 });
+
+test('what is left behind and reads what its command said does not stop the server', { timeout: 30_000 * slow }, async () => {
+  // The pipe has a second reader: what was in it when the command ended may be gone when it is read.
+  const steals = '(while read line; do :; done </proc/self/fd/1) & printf %060000d 0';
+  const one = await make(cay);
+  const runs = [];
+  for (let i = 0; i < 80; i++) {
+    let over = false;
+    runs.push(one.run(steals).catch(() => {}).finally(() => (over = true)));
+    for (let k = 0; k < 20 && !over; k++) assert.equal((await one.get()).id, one.id);
+  }
+  await one.end();
+  await Promise.all(runs);
+});

@@ -240,6 +240,8 @@ static bool read_output(struct stream *s) {
         (void)fd_set_nonblock(s->fd, true); /* init has the same open file, and could clear it */
     ssize_t n = drop ? drop_output(s, s->last ? s->left : (size_t)SPLICE_BYTES)
                      : read(s->fd, chunk, MIN(want, sizeof(chunk)));
+    if (n < 0 && errno == EAGAIN && s->last)
+        s->left = 0; /* somebody inside has read it, who may open a pipe he has an end of */
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return true;
     if (n <= 0)
