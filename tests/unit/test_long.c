@@ -14,7 +14,7 @@
 
 /* Texts of megabytes in the ledger: in pieces, over turns of the loop, whole or not at all. */
 
-enum { LEN = 5 * PIECES_BYTES + 12345, TURNS = 3000 };
+enum { LEN = 5 * PIECES_BYTES + 12345, TURNS = 3000, WORKERS_BYTES = 4 << 20, WAIT_MS = 300 };
 
 static char dir[] = "/tmp/cay-long-XXXXXX";
 static uv_loop_t loop;
@@ -125,9 +125,14 @@ static char *text_of(char c, size_t len) {
     return t;
 }
 
+/* Of each task another one. */
+static char *body_of(const char *id, size_t len) {
+    return text_of(id[strlen(id) - 1], len);
+}
+
 static void submit_as(struct got *g, const char *id, const char *owner, const char *idem,
                       size_t len) {
-    char *body = text_of('a', len);
+    char *body = body_of(id, len);
     struct ledger_task t = {.type = (char *)(uintptr_t) "run",
                             .body = body,
                             .body_len = len,
@@ -159,11 +164,27 @@ static int64_t texts(void) {
     return number("SELECT count(*) FROM texts") + number("SELECT count(*) FROM text_pieces");
 }
 
-static void turn_until_swept(void) {
-    for (int t = 0; texts() > 0; t++) {
+/* That were ever begun. */
+static int64_t texts_begun(void) {
+    return number("SELECT coalesce(sum(seq), 0) FROM sqlite_sequence WHERE name = 'texts'");
+}
+
+static void change(const char *sql) {
+    assert_int_equal(sqlite3_exec(db->db, sql, NULL, NULL, NULL), SQLITE_OK);
+}
+
+/* Until so many rows are left of texts and pieces. */
+static void turn_until_left(int64_t left) {
+    for (int t = 0; texts() > left; t++) {
+        int64_t before = texts();
         assert_true(t < TURNS);
         (void)uv_run(&loop, UV_RUN_NOWAIT);
+        assert_true(texts() >= before - 1); /* one a turn */
     }
+}
+
+static void turn_until_swept(void) {
+    turn_until_left(0);
 }
 
 static void begin_node(void) {
@@ -189,6 +210,22 @@ static void finish(const struct got *claimed) {
     assert_int_equal(g.err.code, 0);
 }
 
+static void task_call(struct got *g, enum ledger_op op, const char *id) {
+    struct ledger_task t = {0};
+    (void)snprintf(t.id, sizeof(t.id), "%s", id);
+    ledger_call(ledger, &(struct ledger_ask){.op = op, .task = &t, .limit = 10}, on_answer, g);
+}
+
+static void check_body(struct got *g, const char *id) {
+    _cleanup_(free) char *want = body_of(id, LEN);
+    assert_int_equal(g->err.code, 0);
+    assert_int_equal(g->ntasks, 1);
+    assert_string_equal(g->id, id);
+    assert_int_equal(g->len, LEN);
+    assert_string_equal(g->text, want);
+    free(g->text);
+}
+
 static void test_a_long_body_comes_back_whole_and_goes_at_the_end(void **state) {
     (void)state;
     struct got g = {0};
@@ -201,11 +238,7 @@ static void test_a_long_body_comes_back_whole_and_goes_at_the_end(void **state) 
     begin_node();
     claim(&c);
     assert_true(turns_until(&c, 1) >= LEN / PIECES_BYTES);
-    assert_int_equal(c.ntasks, 1);
-    _cleanup_(free) char *want = text_of('a', LEN);
-    assert_int_equal(c.len, LEN);
-    assert_string_equal(c.text, want);
-    free(c.text);
+    check_body(&c, "task_1");
     assert_true(texts() > 0);
     finish(&c);
     turn_until_swept();
@@ -249,6 +282,7 @@ static void test_another_process_leaves_what_is_being_written(void **state) {
         (void)uv_run(&loop, UV_RUN_NOWAIT);
     assert_int_equal(ledger_db_open(dir, &beside, &err), 0);
     ledger_db_close(beside);
+    assert_int_equal(number("SELECT state FROM texts"), 0);
     (void)turns_until(&g, 1);
     assert_int_equal(g.err.code, 0);
     assert_int_equal(number("SELECT state FROM texts"), 1);
@@ -262,14 +296,11 @@ static void test_one_that_is_cancelled_while_it_is_claimed_says_so(void **state)
     begin_node();
     claim(&g[1]);
     (void)uv_run(&loop, UV_RUN_NOWAIT);
-    struct ledger_task t = {.id = "task_1"};
-    ledger_call(ledger, &(struct ledger_ask){.op = LEDGER_TASK_CANCEL, .task = &t}, on_answer,
-                &g[2]);
+    task_call(&g[2], LEDGER_TASK_CANCEL, "task_1");
     (void)turns_until(g, 3);
     assert_int_equal(g[2].err.code, 0);
-    assert_int_equal(g[1].ntasks, 1);
     assert_true(g[1].cancel);
-    free(g[1].text);
+    check_body(&g[1], "task_1");
 }
 
 static void test_two_with_one_idempotency_key_are_one(void **state) {
@@ -281,15 +312,152 @@ static void test_two_with_one_idempotency_key_are_one(void **state) {
     assert_true(g[0].err.code == 0 && g[1].err.code == 0);
     assert_true(!g[0].repeated && g[1].repeated);
     assert_string_equal(g[1].id, "task_1");
+    struct got late = {0};
+    int64_t begun = texts_begun();
+    submit_as(&late, "task_3", "key", "same", LEN);
+    (void)turns_until(&late, 1);
+    assert_true(late.repeated && texts_begun() == begun); /* nothing was written for it */
     struct got c = {0};
     begin_node();
     claim(&c);
     (void)turns_until(&c, 1);
-    assert_int_equal(c.ntasks, 1);
-    assert_int_equal(strlen(c.text), LEN);
-    free(c.text);
+    check_body(&c, "task_1");
     finish(&c);
     turn_until_swept();
+}
+
+static void test_what_was_kept_outlives_a_restart(void **state) {
+    (void)state;
+    struct got g = {0};
+    struct got c = {0};
+    submit_as(&g, "task_1", "key", NULL, LEN);
+    (void)turns_until(&g, 1);
+    close_ledger();
+    open_ledger();
+    begin_node();
+    claim(&c);
+    (void)turns_until(&c, 1);
+    check_body(&c, "task_1");
+}
+
+static void test_one_that_is_cancelled_goes_in_pieces_and_leaves_others(void **state) {
+    (void)state;
+    struct got g[4] = {0};
+    submit_as(&g[0], "task_1", "key", NULL, LEN);
+    (void)uv_run(&loop, UV_RUN_NOWAIT);
+    task_call(&g[3], LEDGER_TASK_CANCEL, "task_1");
+    (void)turns_until(&g[3], 1);
+    assert_int_equal(g[3].err.code, ERR_NOT_FOUND); /* it is none before it is all there */
+    (void)turns_until(g, 1);
+    int64_t one = texts();
+    submit_as(&g[1], "task_2", "key", NULL, LEN);
+    (void)turns_until(g, 2);
+    task_call(&g[2], LEDGER_TASK_CANCEL, "task_1");
+    turn_until_left(one);
+    (void)turns_until(g, 3);
+    struct got c = {0};
+    begin_node();
+    claim(&c);
+    (void)turns_until(&c, 1);
+    check_body(&c, "task_2");
+}
+
+static void test_one_whose_last_lease_is_over_goes(void **state) {
+    (void)state;
+    struct got g[3] = {0};
+    submit_as(&g[0], "task_1", "key", NULL, LEN);
+    (void)turns_until(&g[0], 1);
+    begin_node();
+    claim(&g[1]);
+    (void)turns_until(g, 2);
+    check_body(&g[1], "task_1");
+    change("UPDATE tasks SET max_attempts = 1; UPDATE leases SET until_ms = 0");
+    task_call(&g[2], LEDGER_TASK_REAP, "");
+    (void)turns_until(g, 3);
+    turn_until_swept();
+}
+
+static void test_one_that_ends_while_it_is_claimed_is_left_out(void **state) {
+    (void)state;
+    struct got g[3] = {0};
+    submit_as(&g[0], "task_1", "key", NULL, LEN);
+    submit_as(&g[1], "task_2", "key", NULL, LEN);
+    (void)turns_until(g, 2);
+    begin_node();
+    claim(&g[2]);
+    (void)uv_run(&loop, UV_RUN_NOWAIT);
+    finish(&(struct got){.id = "task_1", .attempt = 1});
+    (void)turns_until(g, 3);
+    check_body(&g[2], "task_2");
+}
+
+static void test_what_cannot_be_written_is_answered_and_goes(void **state) {
+    (void)state;
+    struct got g = {0};
+    _cleanup_(free) char *sql =
+        xasprintf("INSERT INTO text_pieces VALUES (%d, x'00')", PIECES_MAX + 3);
+    change(sql); /* where its fourth piece would be */
+    submit_as(&g, "task_1", "key", NULL, LEN);
+    (void)turns_until(&g, 1);
+    assert_int_not_equal(g.err.code, 0);
+    assert_int_equal(number("SELECT count(*) FROM tasks"), 0);
+    turn_until_swept();
+}
+
+static void test_a_damaged_body_is_not_given_out(void **state) {
+    (void)state;
+    struct got g[2] = {0};
+    submit_as(&g[0], "task_1", "key", NULL, LEN);
+    (void)turns_until(&g[0], 1);
+    change("UPDATE text_pieces SET piece = zeroblob(10) WHERE id = (SELECT max(id) FROM "
+           "text_pieces)");
+    begin_node();
+    claim(&g[1]);
+    (void)turns_until(g, 2);
+    assert_int_equal(g[1].err.code, ERR_INTERNAL);
+    assert_int_equal(g[1].ntasks, 0);
+}
+
+/* The deadline of the call was that of one that gives no sign. */
+static void test_what_goes_on_is_waited_for(void **state) {
+    (void)state;
+    struct got g[2] = {0};
+    begin_node();
+    for (int i = 0; i < 2; i++) {
+        ledger_set_wait(ledger, WAIT_MS);
+        if (i == 0)
+            submit_as(&g[0], "task_1", "key", NULL, LEN);
+        else
+            claim(&g[1]);
+        ledger_set_wait(ledger, 3600 * 1000);
+        for (int k = 0; k < 3; k++)
+            (void)uv_run(&loop, UV_RUN_NOWAIT);
+        assert_int_equal(g[i].n, 0);
+        (void)usleep((WAIT_MS + 20) * 1000);
+        (void)turns_until(g, (size_t)i + 1);
+        assert_int_equal(g[i].err.code, 0);
+    }
+    check_body(&g[1], "task_1");
+}
+
+static void on_prepare(uv_prepare_t *h) {
+    unsigned *most = h->data;
+    *most = MAX(*most, h->loop->active_reqs.count);
+}
+
+/* Between the turn of the text and the poll no thread can have told of its end. */
+static void test_a_thread_frees_the_text(void **state) {
+    (void)state;
+    struct got g = {0};
+    unsigned most = 0;
+    uv_prepare_t prepare = {.data = &most};
+    assert_int_equal(uv_prepare_init(&loop, &prepare), 0);
+    assert_int_equal(uv_prepare_start(&prepare, on_prepare), 0);
+    submit_as(&g, "task_1", "key", NULL, LEN);
+    (void)turns_until(&g, 1);
+    uv_close((uv_handle_t *)&prepare, NULL);
+    (void)uv_run(&loop, UV_RUN_NOWAIT);
+    assert_int_equal(most, 1);
 }
 
 static void test_how_much_waits_is_bounded(void **state) {
@@ -312,7 +480,39 @@ static void test_how_much_waits_is_bounded(void **state) {
     submit_as(&last, "task_9", "key", NULL, 20 << 20);
     (void)turns_until(&last, 1);
     assert_int_equal(last.err.code, ERR_RATE);
+    assert_non_null(strstr(last.err.message, "waiting_mb_per_key")); /* none waits any more */
     assert_int_equal(number("SELECT count(*) FROM text_pieces"), before);
+}
+
+static void test_how_much_waits_of_all_is_bounded(void **state) {
+    (void)state;
+    static const struct {
+        const char *owner;
+        size_t len;
+        enum err_code code;
+    } asks[] = {
+        {"alone", LIMIT_READ_BYTES + 1, ERR_RATE}, /* by its key: see below */
+        {"first", 1 << 20, ERR_CANCELLED},
+        {"large", 50 << 20, ERR_CANCELLED}, /* more than a share, but its only one */
+        {"third", 14 << 20, ERR_RATE},
+        {"third", 12 << 20, ERR_CANCELLED},
+    };
+    struct got g[ARRAY_LEN(asks)] = {0};
+    for (size_t i = 0; i < ARRAY_LEN(asks); i++) {
+        char id[16];
+        (void)snprintf(id, sizeof(id), "task_%zu", i);
+        submit_as(&g[i], id, asks[i].owner, NULL, asks[i].len);
+        for (int k = 0; i == 0 && k < 3; k++)
+            (void)uv_run(&loop, UV_RUN_NOWAIT);
+    }
+    for (size_t k = 0; k < ARRAY_LEN(asks) + 1; k++)
+        (void)uv_run(&loop, UV_RUN_NOWAIT);
+    close_ledger();
+    open_ledger();
+    for (size_t i = 0; i < ARRAY_LEN(asks); i++)
+        assert_int_equal(g[i].err.code, asks[i].code);
+    assert_non_null(strstr(g[0].err.message, "waiting_mb_per_key"));
+    assert_non_null(strstr(g[3].err.message, "wait to be written"));
 }
 
 static void put(struct got *g, char c, size_t len) {
@@ -324,7 +524,7 @@ static void put(struct got *g, char c, size_t len) {
                                      .worker = &w,
                                      .own_text = &code,
                                      .limit = 3,
-                                     .limit_bytes = 64 << 20},
+                                     .limit_bytes = WORKERS_BYTES},
                 on_answer, g);
     free(code);
 }
@@ -367,6 +567,73 @@ static void test_a_worker_that_is_put_anew_while_it_is_got(void **state) {
     turn_until_swept();
 }
 
+static void test_a_worker_outlives_a_restart_and_its_text_goes_with_a_short_one(void **state) {
+    (void)state;
+    struct got puts[3] = {0};
+    struct got g = {0};
+    put(&puts[0], 'a', LEN);
+    (void)turns_until(&puts[0], 1);
+    close_ledger();
+    open_ledger();
+    get(&g);
+    check_code(&g, 'a', LEN);
+    put(&puts[1], 'b', WORKERS_BYTES + 1);
+    (void)turns_until(puts, 2);
+    assert_int_equal(puts[1].err.code, ERR_LIMIT);
+    assert_int_equal(texts_begun(), 1); /* it was refused before it was written */
+    put(&puts[2], 'c', 100);
+    (void)turns_until(puts, 3);
+    turn_until_swept();
+}
+
+static void test_a_worker_with_a_piece_lost_is_not_looked_for_for_ever(void **state) {
+    (void)state;
+    struct got p = {0};
+    struct got g = {0};
+    put(&p, 'a', LEN);
+    (void)turns_until(&p, 1);
+    change("DELETE FROM text_pieces WHERE id = (SELECT max(id) FROM text_pieces)");
+    get(&g);
+    (void)turns_until(&g, 1);
+    assert_int_equal(g.err.code, ERR_INTERNAL);
+}
+
+/* --- the pieces alone --- */
+
+static void test_a_text_has_its_bounds(void **state) {
+    (void)state;
+    static char out[PIECES_BYTES + 1];
+    struct err err;
+    int64_t text;
+    int64_t next;
+    size_t len;
+    assert_int_equal(pieces_begin(db->pieces, &text, &err), 0);
+    assert_int_equal(pieces_begin(db->pieces, &next, &err), 0);
+    assert_int_equal(pieces_add(db->pieces, text, PIECES_MAX, "x", 1, &err), -ERR_TOO_LARGE);
+    assert_int_equal(pieces_add(db->pieces, next, 0, "x", 1, &err), 0);
+    assert_int_equal(pieces_read(db->pieces, text, PIECES_MAX, out, &len, &err), -ERR_NOT_FOUND);
+    _cleanup_(free) char *sql =
+        xasprintf("UPDATE text_pieces SET piece = zeroblob(%d)", PIECES_BYTES + 1);
+    change(sql);
+    memset(out, 'x', sizeof(out));
+    assert_int_equal(pieces_read(db->pieces, next, 0, out, &len, &err), 0);
+    assert_int_equal(len, PIECES_BYTES);
+    assert_true(out[PIECES_BYTES - 1] == 0 && out[PIECES_BYTES] == 'x');
+}
+
+static void test_a_number_is_never_given_again(void **state) {
+    (void)state;
+    struct err err;
+    int64_t text;
+    int64_t next;
+    assert_int_equal(pieces_begin(db->pieces, &text, &err), 0);
+    assert_int_equal(pieces_drop(db->pieces, text, &err), 0);
+    while (pieces_sweep(db->pieces))
+        ;
+    assert_int_equal(pieces_begin(db->pieces, &next, &err), 0);
+    assert_true(next > text);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         UNIT(test_a_long_body_comes_back_whole_and_goes_at_the_end),
@@ -375,8 +642,21 @@ int main(void) {
         UNIT(test_another_process_leaves_what_is_being_written),
         UNIT(test_one_that_is_cancelled_while_it_is_claimed_says_so),
         UNIT(test_two_with_one_idempotency_key_are_one),
+        UNIT(test_what_was_kept_outlives_a_restart),
+        UNIT(test_one_that_is_cancelled_goes_in_pieces_and_leaves_others),
+        UNIT(test_one_whose_last_lease_is_over_goes),
+        UNIT(test_one_that_ends_while_it_is_claimed_is_left_out),
+        UNIT(test_what_cannot_be_written_is_answered_and_goes),
+        UNIT(test_a_damaged_body_is_not_given_out),
+        UNIT(test_what_goes_on_is_waited_for),
+        UNIT(test_a_thread_frees_the_text),
         UNIT(test_how_much_waits_is_bounded),
+        UNIT(test_how_much_waits_of_all_is_bounded),
         UNIT(test_a_worker_that_is_put_anew_while_it_is_got),
+        UNIT(test_a_worker_outlives_a_restart_and_its_text_goes_with_a_short_one),
+        UNIT(test_a_worker_with_a_piece_lost_is_not_looked_for_for_ever),
+        UNIT(test_a_text_has_its_bounds),
+        UNIT(test_a_number_is_never_given_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
