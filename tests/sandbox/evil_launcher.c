@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -133,7 +134,31 @@ static void give_terminal(uint64_t id, const struct buf *started) {
     (void)fcntl(master, F_SETFL, 0);
 }
 
-static void on_init(const struct wire_frame *f) {
+/* What its command says is in the pipe when that ends, and is taken out of it later, by somebody
+ * who has kept the other end. */
+static int thief_fd = -1;
+
+static void say_something(struct wire_frame *f) {
+    thief_fd = wire_frame_take_fd(f, 0);
+    if (write(thief_fd, "something", 9) != 9)
+        _exit(1);
+}
+
+/* The second time that a file is asked for. */
+static void steal(void) {
+    static int asked;
+    if (asked++ == 0)
+        return;
+    char path[64];
+    char out[64];
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", thief_fd);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (read(fd, out, sizeof(out)) != 9)
+        _exit(1);
+    fd_close(&fd);
+}
+
+static void on_init(struct wire_frame *f) {
     struct buf b;
     struct sandbox_stat st = {.kind = SANDBOX_FILE, .size = 5};
     struct sandbox_exit ex = {.code = is("exit-code") ? 999 : 0};
@@ -144,6 +169,8 @@ static void on_init(const struct wire_frame *f) {
     if (is("silent"))
         return;
     if (f->type == INIT_FILE_READ) {
+        if (is("thief"))
+            steal();
         if (is("kind"))
             st.kind = 77;
         pack_sandbox_stat(&b, &st);
@@ -181,6 +208,8 @@ static void on_init(const struct wire_frame *f) {
             buf_finish(&b);
             return;
         }
+        if (is("thief"))
+            say_something(f);
         if (is("tty-null"))
             fd = open("/dev/null", O_RDWR | O_CLOEXEC);
         if (!is("exit-first"))

@@ -27,7 +27,7 @@ static uv_loop_t loop;
 static struct sandbox_launcher *host;
 
 struct seen {
-    bool ready, over, asked, answered, started;
+    bool ready, over, asked, answered, started, ended;
     struct err err, answer;
     struct sandbox_exit exit;
 };
@@ -237,6 +237,42 @@ static void a_terminal_that_is_made_to_block_holds_up_nobody(void **state) {
     turn(&s.over, &s.over);
 }
 
+static void on_paused_end(void *ctx, const struct sandbox_exit *status, const struct err *err) {
+    struct seen *s = ctx;
+    assert_non_null(status);
+    assert_null(err);
+    s->ended = true;
+}
+
+/* Who has an end of a pipe can open it: the rest that is waited for may never come. */
+static void output_that_somebody_else_reads_is_not_waited_for(void **state) {
+    (void)state;
+    static struct seen s; /* outlives the test if that fails */
+    struct err err;
+    char *argv[] = {(char *)"x", NULL};
+    struct sandbox_exec e = {.argv = {argv, 1}};
+    struct sandbox_box *b = make(&s, "thief");
+    struct sandbox_command *j = sandbox_command_start(
+        b,
+        &(struct sandbox_command_options){
+            .exec = &e, .callbacks = {.on_output = on_output, .on_exit = on_paused_end}, .ctx = &s},
+        &err);
+    assert_non_null(j);
+    sandbox_command_pause(j, true);
+    for (int i = 0; i < 2;
+         i++) { /* the end is known with the first answer, the theft done with the second */
+        s.answered = false;
+        assert_non_null(sandbox_box_read(b, "/x", on_answer, &s));
+        turn(&s.answered, &s.over);
+    }
+    assert_false(s.ended);
+    sandbox_command_pause(j, false);
+    turn(&s.ended, &s.over);
+    assert_true(s.ended);
+    sandbox_box_destroy(b);
+    turn(&s.over, &s.over);
+}
+
 static struct sandbox_call *ask_for(struct sandbox_box *b, int what, struct seen *s) {
     struct sandbox_put put = {.path = "/x", .data = "x", .len = 1, .fd = -1};
     switch (what) {
@@ -386,6 +422,7 @@ int main(int argc, char **argv) {
         T(errors_have_codes_for_guests),
         T(why_it_failed_is_heard_though_its_end_comes_first),
         T(a_terminal_that_is_made_to_block_holds_up_nobody),
+        T(output_that_somebody_else_reads_is_not_waited_for),
         T(an_init_that_does_not_answer_is_ended),
         T(an_init_that_is_frozen_or_has_answered_is_left_alone),
     };

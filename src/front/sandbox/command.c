@@ -306,8 +306,12 @@ static void update(struct stream *s) {
         (void)uv_poll_stop(&s->poll);
 }
 
+static void on_rest(uv_timer_t *t);
+
 void sandbox_command_pause(struct sandbox_command *c, bool paused) {
     c->paused = paused;
+    if (!paused && !c->tty && c->state == COMMAND_ENDED)
+        (void)uv_timer_start(&c->timer, on_rest, 0, 0); /* not from within the caller's call */
     update(&c->streams[1]);
     update(&c->streams[2]);
 }
@@ -387,14 +391,23 @@ static void on_terminal_late(uv_timer_t *t) {
     settle(c);
 }
 
-/* Of one that was never looked at. What somebody who was left behind writes next is to be thrown
- * away: if nobody is, there is no more to wait for. */
+/* At once, not when the loop says that there is some: somebody who was left behind may read it
+ * first, and then it never would. What such a one writes next is to be thrown away: if nobody is
+ * there, there is no more to wait for. */
 static void read_rest(struct stream *s) {
     while (s->open && s->left > 0 && !s->command->paused)
         if (!read_output(s))
             close_stream(s);
     if (s->open && s->left == 0 && drop_output(s, CHUNK) == 0)
         close_stream(s);
+    update(s);
+}
+
+static void on_rest(uv_timer_t *t) {
+    struct sandbox_command *c = t->data;
+    read_rest(&c->streams[1]);
+    read_rest(&c->streams[2]);
+    settle(c);
 }
 
 /* The outcome is known. A terminal hands on with a delay; it
@@ -408,11 +421,8 @@ static void finish(struct sandbox_command *c) {
         else if (c->streams[i].open)
             (void)uv_timer_start(&c->timer, on_terminal_late, TERMINAL_WAIT_MS, 0);
     }
-    for (int i = 1; i < 3; i++) {
-        if (c->brief && !c->streams[i].watched)
-            read_rest(&c->streams[i]);
-        update(&c->streams[i]);
-    }
+    for (int i = 1; i < 3 && !c->tty; i++)
+        read_rest(&c->streams[i]);
     settle(c);
 }
 
