@@ -1,7 +1,7 @@
 // Large bodies, which are read beside the loop.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
+import { readFileSync, statSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { connect } from 'node:net';
 import { test } from 'node:test';
@@ -44,6 +44,31 @@ test('who leaves while a large body is read takes nothing along', { timeout: 120
   let got;
   await until(async () => (got = await request(cay, '/v1/run', { method: 'POST', body })).status !== 429, 'there is room');
   assert.equal(got.status, 200, got.body.slice(0, 300));
+});
+
+// It goes into the ledger in pieces, over many turns: the log of the file grows meanwhile.
+test('who leaves while a large task or worker is written has it all the same', { timeout: 120_000 }, async (t) => {
+  const cay = await withCay(t);
+  const code = `export default () => 1 // ${'x'.repeat(1_500_000)}`;
+  const written = () => statSync(`${cay.dataDir}/ledger.db-wal`).size;
+  const leave = async (method, path, body) => {
+    let over = false; // the log began anew, and did not grow
+    const end = () => (over = true);
+    const socket = connect(cay.port, '127.0.0.1').on('error', () => {}).on('close', end).on('data', end);
+    const before = written();
+    socket.write(`${method} ${path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
+    while (!over && written() - before < 300_000) await new Promise(setImmediate);
+    socket.resetAndDestroy(); // one who only shuts his side is answered
+  };
+  const done = async () => (await request(cay, '/v1/tasks')).json().tasks.filter((task) => task.state === 'done').length;
+  const worker = (i) => request(cay, `/v1/workers/left${i}`);
+  for (let i = 0; i < 3; i++) {
+    await leave('PUT', `/v1/workers/left${i}`, JSON.stringify({ code }));
+    await until(async () => (await worker(i)).status === 200, 'the worker is there');
+    assert.equal((await worker(i)).json().code.code, code);
+    await leave('POST', '/v1/tasks', JSON.stringify({ type: 'run', input: { code } }));
+    await until(async () => (await done()) === i + 1, 'the task is done', 20_000);
+  }
 });
 
 const padded = (body) => ' '.repeat(200_000) + body;
