@@ -337,7 +337,8 @@ static void get(struct http_req *req, void *ctx) {
 }
 
 static void respond_cancelled(struct api_wait *w, const struct ledger_answer *a) {
-    tasks_hint(w->front->tasks, a->tasks[0].id);
+    if (!a->err.code)
+        tasks_hint(w->front->tasks, a->tasks[0].id);
     if (w->req)
         respond_task(w->req, 202, &a->tasks[0]);
 }
