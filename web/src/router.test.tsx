@@ -67,3 +67,50 @@ test('back and forward are followed', async () => {
   });
   expect(page.querySelector('p')!.textContent).toBe('/a');
 });
+
+test('the place is found when the view is long enough, held for a moment, and left to who moves', () => {
+  vi.useFakeTimers();
+  let y = 0;
+  let height = 0;
+  const scrolled = vi.spyOn(window, 'scrollTo').mockImplementation(((_: number, to: number) => {
+    y = Math.min(to, Math.max(0, height - innerHeight));
+  }) as typeof window.scrollTo);
+  const own = vi.spyOn(window, 'scrollY', 'get').mockImplementation(() => y);
+  const tall = vi
+    .spyOn(document.documentElement, 'scrollHeight', 'get')
+    .mockImplementation(() => height);
+  const comeBack = () => {
+    y = 0;
+    height = 0;
+    history.replaceState({ y: 400 }, '', '/a');
+    window.dispatchEvent(new PopStateEvent('popstate'));
+    vi.advanceTimersByTime(10_000); // a machine that is busy
+    expect(y).toBe(0);
+  };
+  const grow = (to: number) => {
+    height = to + innerHeight;
+    y = Math.min(y, to);
+    vi.advanceTimersByTime(100);
+  };
+  try {
+    comeBack();
+    grow(3000);
+    expect(y).toBe(400);
+    grow(0); // it loads anew
+    expect(y).toBe(0);
+    grow(3000);
+    expect(y).toBe(400);
+    vi.advanceTimersByTime(1000);
+    y = 900;
+    vi.advanceTimersByTime(1000);
+    expect(y).toBe(900);
+
+    comeBack();
+    window.dispatchEvent(new Event('wheel'));
+    grow(3000);
+    expect(y).toBe(0);
+  } finally {
+    for (const spy of [scrolled, own, tall]) spy.mockRestore();
+    vi.useRealTimers();
+  }
+});

@@ -33,22 +33,31 @@ function keepPlace(): void {
   history.replaceState({ ...(history.state as object | null), y: scrollY }, '');
 }
 
-/** A view that comes back is short until it has loaded: its place is found when it is long enough. */
-const findPlaceMs = 3_000;
+/**
+ * A view that comes back is short until it has loaded, and may be so again when it loads anew: its place is found when
+ * it is long enough, and held for a moment, unless one goes elsewhere meanwhile.
+ */
+const findPlaceMs = 20_000;
+const holdPlaceMs = 500;
 
 function findPlace(): void {
   const y = Number((history.state as { y?: number } | null)?.y ?? 0);
   if (!(y > 0)) return;
   const path = location.pathname;
-  const end = Date.now() + findPlaceMs;
-  let left = false;
-  const leave = () => (left = true);
-  for (const event of ['wheel', 'touchstart', 'keydown'])
-    addEventListener(event, leave, { once: true, passive: true });
+  let end = Date.now() + findPlaceMs;
+  let found = false;
+  const moved = new AbortController();
+  for (const event of ['wheel', 'touchstart', 'pointerdown', 'keydown'])
+    addEventListener(event, () => moved.abort(), { passive: true, signal: moved.signal });
   const look = () => {
-    if (left || location.pathname !== path || Date.now() > end) return;
-    if (document.documentElement.scrollHeight - innerHeight >= y) window.scrollTo(0, y);
-    else setTimeout(look, 50);
+    if (moved.signal.aborted) return;
+    if (location.pathname !== path || Date.now() > end) return moved.abort();
+    if (document.documentElement.scrollHeight - innerHeight >= y) {
+      if (Math.abs(scrollY - y) > 1) window.scrollTo(0, y);
+      if (!found) end = Date.now() + holdPlaceMs;
+      found = true;
+    }
+    setTimeout(look, 50);
   };
   look();
 }
