@@ -356,6 +356,21 @@ static void test_a_death_is_the_fault_of_one_and_is_not_held_against_the_rest(vo
     assert_in_range(restarts, 2 * N - 1, 2 * N);
 }
 
+static void test_who_kills_both_processes_costs_nobody_a_program(void **state) {
+    (void)state;
+    char word[] = "killed:/tmp/cayXXXXXX";
+    int fd = mkstemp(word + strlen("killed:"));
+    assert_true(fd >= 0);
+    fd_close(&fd);
+    struct job j;
+    compile(&j, word, 1);
+    finish(&j);
+    assert_int_equal(unlink(word + strlen("killed:")), -1);
+    assert_non_null(strstr(j.program, "@large"));
+    count_children();
+    assert_int_equal(restarts, 2);
+}
+
 static void test_answers_that_nobody_asked_for_mean_nothing(void **state) {
     (void)state;
     struct job jobs[6];
@@ -440,6 +455,7 @@ int main(void) {
         UNIT(test_time_that_is_spent_names_its_limit),
         UNIT(test_one_that_does_not_keep_to_its_time_is_ended),
         UNIT(test_a_death_is_the_fault_of_one_and_is_not_held_against_the_rest),
+        UNIT(test_who_kills_both_processes_costs_nobody_a_program),
         UNIT(test_answers_that_nobody_asked_for_mean_nothing),
         UNIT(test_one_that_does_not_answer_is_stuck),
         UNIT(test_a_compiler_that_does_not_start_is_said_to_be_so),

@@ -341,18 +341,23 @@ static void send_next(struct lane *l) {
     (void)uv_timer_start(&l->watch, on_watch, first_look_ms, 0);
 }
 
+static bool is_ended_by_others(const struct lane *l, enum end_cause cause) {
+    int status = keeper_info(l->keeper).wait_status;
+    return cause == END_BY_ITSELF &&
+           (status < 0 || (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
+}
+
 /* It ended by its own doing, in a life that had seen nothing but this program. */
 static bool is_surely_to_blame(const struct lane *l, enum end_cause cause) {
-    int status = keeper_info(l->keeper).wait_status;
-    bool by_others = status < 0 || (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-    return cause == END_BY_ITSELF && !l->used && !by_others;
+    return cause == END_BY_ITSELF && !l->used && !is_ended_by_others(l, cause);
 }
 
 /* The program that it was at when it ended. It is tried again unless that makes no sense: the end
  * may have come from outside, or from what was there before it. */
 static void blame(struct lane *l, struct compiler_ticket *t, enum end_cause cause) {
     const struct compiler_options *o = &l->compiler->opt;
-    t->tries++;
+    if (is_sole(l) || !is_ended_by_others(l, cause))
+        t->tries++; /* who kills the small ones' process says nothing of what it was at */
     if (!t->done)
         free_ticket(t);
     else if (!is_sole(l))
