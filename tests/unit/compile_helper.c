@@ -31,7 +31,7 @@ static void on_request(const struct wire_frame *f, const char *word, bool large)
     else if (strcmp(word, "die") == 0)
         abort();
     else if (strncmp(word, "killed:", 7) == 0 && (!large || unlink(word + 7) == 0))
-        (void)raise(SIGKILL); /* with the large ones as long as there is that file */
+        (void)raise(SIGKILL);            /* with the large ones as long as there is that file */
     else if (strcmp(word, "sleep") == 0) /* until the front goes */
         (void)poll(&(struct pollfd){.fd = CHANNEL_FD, .events = POLLRDHUP}, 1, -1);
     else if (strcmp(word, "spin") == 0)
