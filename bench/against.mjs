@@ -2,14 +2,16 @@
 // is in the benchmarks: each exports subject(build), which starts what it measures and gives
 //   { figures: [{ name, unit, more, once }], stop }
 // where once() takes one small measurement. Both sides live at the same time and are measured right after one another, in
-// changing order, for some rounds; then both begin again, since one life of a process is luckier than another.
+// changing order, for some rounds; then both begin again, since one life of a process is luckier than another. Before each
+// measurement both are left alone for a moment: what a build puts off until nobody asks must not fall into the other's time.
 import { existsSync } from 'node:fs';
 import path from 'node:path';
-import { buildDir } from '../tests/lib/cay.mjs';
+import { buildDir, sleep } from '../tests/lib/cay.mjs';
 import { comparePairs } from './stats.mjs';
 
 const LIVES = Number(process.env.BENCH_LIVES ?? 3);
 const ROUNDS = Number(process.env.BENCH_ROUNDS ?? 12);
+const REST_MS = 60;
 
 const [dir, ...names] = process.argv.slice(2);
 const other = [dir, path.join(dir, 'build')].map((d) => path.resolve(d)).find((d) => existsSync(path.join(d, 'cay')) && existsSync(path.join(d, 'cay-isolate')));
@@ -27,7 +29,10 @@ async function measure(subject) {
       for (let round = -1; round < ROUNDS; round++)
         for (const [i, { name, unit, more }] of sides[0].figures.entries()) {
           const pair = [];
-          for (const side of (round + life) % 2 ? [1, 0] : [0, 1]) pair[side] = await sides[side].figures[i].once();
+          for (const side of (round + life) % 2 ? [1, 0] : [0, 1]) {
+            await sleep(REST_MS);
+            pair[side] = await sides[side].figures[i].once();
+          }
           if (!figures.has(name)) figures.set(name, { unit, more, pairs: [] });
           if (round >= 0) figures.get(name).pairs.push(pair); // the first warms up
         }
