@@ -16,6 +16,8 @@
 #include <string.h>
 
 enum { MAX_TURNS = 10, MAX_TURNS_MAX = 200, TITLE_BYTES = 80, DETAIL_MAX_BYTES = 64 << 20 };
+/* Of a record, before what was asked for: an answer of this size is put there without a copy. */
+enum { ANSWER_ROOM = 32 << 10 };
 
 extern const char execute_prompt[];    /* made from prompt.md */
 extern const char execute_demo_json[]; /* made from demo.json */
@@ -58,6 +60,7 @@ struct sdk {
     struct dialog *dialog;
     int64_t begun_ms;
     size_t told_bytes;
+    struct buf record; /* ANSWER_ROOM bytes, then what was asked for, as its record tells it */
 };
 
 struct executes {
@@ -190,21 +193,62 @@ static json_t *metadata_json(const struct sdk *x, int64_t turns) {
                      "model", x->shown);
 }
 
-/* The answer stands first: it is read without the rest (api/execute.c). */
-static json_t *detail_json(const struct sdk *x, const struct transcript_end *end) {
+/* The prompt may have a megabyte, and six in JSON: it is written out when the job begins, not in the
+ * turn of the loop that ends it, which has the disk to write to. */
+static void begin_record(struct sdk *x) {
+    struct json_writer w;
+    const json_t *options = json_object_get(x->body, "options");
+    buf_init(&x->record, DETAIL_MAX_BYTES);
+    (void)buf_reserve(&x->record, ANSWER_ROOM + strlen(x->prompt));
+    buf_claim(&x->record, ANSWER_ROOM);
+    json_writer_init(&w, &x->record);
+    json_writer_key(&w, "prompt");
+    json_writer_tree(&w, json_object_get(x->body, "prompt"));
+    json_writer_key(&w, "options");
+    json_writer_tree(&w, options);
+    (void)buf_add_char(&x->record, '}');
+}
+
+static json_t *answer_json(const struct sdk *x, const struct transcript_end *end) {
     const struct model_meter *m = dialog_meter(x->dialog);
     const struct model_usage *u = &m->usage;
     json_t *error = end->code ? json_pack("{s:s,s:s}", "code", end->code, "message", end->message)
                               : json_null();
-    json_t *options = json_object_get(x->body, "options");
-    return json_pack(
-        "{s:{s:s,s:o,s:o,s:i},s:O,s:O?,s:s,s:I,s:{s:I,s:I,s:I,s:I},s:f}", "answer", "result",
-        end->result, "metadata", metadata_json(x, end->turns), "error", error, "status",
-        end->status, "prompt", json_object_get(x->body, "prompt"), "options", options, "model",
-        x->model.id, "steps", (json_int_t)dialog_steps(x->dialog), "tokens", "input",
-        (json_int_t)u->input_tokens, "output", (json_int_t)u->output_tokens, "cache_read",
-        (json_int_t)u->cache_read_tokens, "cache_write", (json_int_t)u->cache_write_tokens,
-        "cost_usd", (double)m->cost_nusd / NANO_USD_PER_USD);
+    return json_pack("{s:{s:s,s:o,s:o,s:i},s:s,s:I,s:{s:I,s:I,s:I,s:I},s:f}", "answer", "result",
+                     end->result, "metadata", metadata_json(x, end->turns), "error", error,
+                     "status", end->status, "model", x->model.id, "steps",
+                     (json_int_t)dialog_steps(x->dialog), "tokens", "input",
+                     (json_int_t)u->input_tokens, "output", (json_int_t)u->output_tokens,
+                     "cache_read", (json_int_t)u->cache_read_tokens, "cache_write",
+                     (json_int_t)u->cache_write_tokens, "cost_usd",
+                     (double)m->cost_nusd / NANO_USD_PER_USD);
+}
+
+/* The answer stands first: it is read without the rest (api/execute.c). NULL: it is too long. */
+static const char *end_record(struct sdk *x, const struct transcript_end *end, size_t *ret_len) {
+    struct buf *r = &x->record;
+    _cleanup_(json) json_t *answer = answer_json(x, end);
+    _cleanup_(buf) struct buf text;
+    buf_init(&text, DETAIL_MAX_BYTES);
+    if (r->full || !json_dump(answer, &text))
+        return NULL;
+    text.data[text.len - 1] = ','; /* its "}" is at the record's end */
+    char *at = r->data + ANSWER_ROOM;
+    size_t rest = r->len - ANSWER_ROOM;
+    if (text.len <= ANSWER_ROOM) {
+        at -= text.len;
+        memcpy(at, text.data, text.len);
+        *ret_len = text.len + rest;
+        return at;
+    }
+    (void)buf_add(&text, at, rest);
+    if (text.full)
+        return NULL;
+    buf_finish(r);
+    *r = text;
+    text = (struct buf){0};
+    *ret_len = r->len;
+    return r->data;
 }
 
 static void free_sdk(struct sdk *x) {
@@ -214,6 +258,7 @@ static void free_sdk(struct sdk *x) {
     for (size_t i = 0; i < x->ntools; i++)
         tool_offer_finish(&x->tools[i]);
     json_decref(x->body);
+    buf_finish(&x->record);
     free(x->system);
     free(x->owner);
     free(x);
@@ -230,10 +275,8 @@ static void unlink_sdk(struct sdk *x) {
 
 static void on_end(void *ctx, const struct transcript_end *end) {
     struct sdk *x = ctx;
-    _cleanup_(json) json_t *detail = detail_json(x, end);
-    _cleanup_(buf) struct buf text;
-    buf_init(&text, DETAIL_MAX_BYTES);
-    bool whole = json_dump(detail, &text);
+    size_t len = 0;
+    const char *detail = end_record(x, end, &len);
     bool cancelled = end->code && strcmp(end->code, "cancelled") == 0;
     job_end(steal_ptr(&x->job), &(struct store_run_end){.status = cancelled   ? "cancelled"
                                                                   : end->code ? "failed"
@@ -241,8 +284,8 @@ static void on_end(void *ctx, const struct transcript_end *end) {
                                                         .usage = dialog_usage(x->dialog),
                                                         .error_code = end->code,
                                                         .error_message = end->message,
-                                                        .detail = whole ? text.data : NULL,
-                                                        .detail_len = whole ? text.len : 0});
+                                                        .detail = detail,
+                                                        .detail_len = len});
     unlink_sdk(x);
     free_sdk(x);
 }
@@ -282,6 +325,7 @@ static void on_spent(void *ctx, const struct model_usage *usage) {
 static void begin(struct sdk *x) {
     const struct executes *all = x->all;
     x->begun_ms = clock_mono_ms();
+    begin_record(x);
     x->env = (struct tool_env){.later = &x->all->later,
                                .runner = all->opt.runner,
                                .jobs = all->opt.jobs,
