@@ -1,7 +1,7 @@
 // How long the largest bodies that are allowed hold the loop, for which everybody waits: each endpoint in several
 // shapes, on a server of its own, by the processor time of the longest turn of the loop (turns.c). The best of ROUNDS
 // servers. Exits with 1 if one takes longer than BOUND_MS. BENCH_ONLY: an expression for the names of those to measure.
-import { readFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
@@ -38,27 +38,50 @@ const task = (make) => async (cay) => {
   await until(async () => !/queued|running/.test(JSON.parse((await ask(cay, 'GET', path)).body).state), 'its end', 60_000);
 };
 
-async function talk(cay, frames, name = 'one') {
-  const ws = new WebSocket(`ws://127.0.0.1:${cay.port}/agents/sandbox-agent/${name}`);
+async function talk(cay, frames, name = 'one', agent = 'sandbox-agent') {
+  const ws = new WebSocket(`ws://127.0.0.1:${cay.port}/agents/${agent}/${name}`);
   let heard = 0;
   ws.onmessage = () => heard++;
   await new Promise((resolve, reject) => ((ws.onopen = resolve), (ws.onerror = reject)));
   for (const frame of frames) ws.send(frame);
   ws.send(JSON.stringify({ type: 'rpc', id: 'last', method: 'nothing', args: [] }));
-  let last = false;
-  ws.onmessage = (m) => (last ||= String(m.data).includes('"last"'));
-  await until(() => last, 'the last answer', 60_000);
+  const waits = new Set(['last', ...frames.filter((f) => f.includes('"r1"')).map(() => 'r1')]); // the answers to come
+  ws.onmessage = (m) => {
+    const { type, id, success, error } = JSON.parse(m.data);
+    if (type === 'rpc') waits.delete(id);
+    if (id === 'r1' && !success) console.log(error);
+  };
+  await until(() => waits.size === 0, 'the last answer', 60_000);
   ws.close();
 }
 
-/** Asks a real API, not the built-in script. */
-const asks = (act) => Object.assign(act, { asks: true });
+/** Asks a real API, not the built-in script. says: how it answers, if not in a word. */
+const asks = (act, says) => Object.assign(act, { asks: true, says });
+const delta = (content) => ({ content });
+const cut = (all, n) => Array.from({ length: Math.ceil(all.length / n) }, (_, i) => all.slice(i * n, (i + 1) * n));
+const pieces = (n) => () => cut(text(3.5 * MB), n).map(delta);
+const called = (n) => () => {
+  const call = (more) => ({ tool_calls: [{ index: 0, ...more }] });
+  const input = cut(JSON.stringify({ sql: 'SELECT 1', v: rows(3 * MB) }), n);
+  return [call({ id: 'c1', type: 'function', function: { name: 'queryDatabase', arguments: '' } }), ...input.map((json) => call({ function: { arguments: json } }))];
+};
+
+/** An agent whose methods answer with as much as a facet may. */
+const count = (n, columns) => `WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < ${n}) SELECT ${columns} FROM c`;
+const wide = Array.from({ length: 60 }, (_, k) => `i + ${k} AS c${k}`).join(', ');
+const hoarder = (state) => ({
+  title: 'Hoarder', max_steps: 2, tools: [], state,
+  facets: { db: { schema: 'database.sql', methods: { many: count(10_000, wide), texts: count(7, "replace(hex(zeroblob(500000)), '00', 'a\"') AS t"), touch: { kind: 'execute', sql: 'INSERT INTO t VALUES (1)' } } } },
+  rpc: Object.fromEntries(['many', 'texts', 'touch'].map((m) => [m, { facet: 'db', method: m }])),
+});
+const owns = (state, act) => Object.assign(act, { agent: hoarder(state) });
+const rpc = (method) => JSON.stringify({ type: 'rpc', id: 'r1', method, args: [] });
 const calls = (bytes) => ({ id: 'a1', role: 'assistant', parts: [{ type: 'tool-q', toolCallId: 'c1', toolName: 'q', state: 'output-available', input: { v: rows(bytes / 2) }, output: { v: rows(bytes / 2) } }] });
 
 /** With others who listen, and one who comes later. */
-async function heard(cay, frames) {
+async function heard(cay, frames, n = 2) {
   const open = () => new WebSocket(`ws://127.0.0.1:${cay.port}/agents/sandbox-agent/one`);
-  const others = [open(), open()];
+  const others = Array.from({ length: n }, open);
   await Promise.all(others.map((ws) => new Promise((resolve, reject) => ((ws.onopen = resolve), (ws.onerror = reject)))));
   await talk(cay, frames);
   await talk(cay, []);
@@ -97,6 +120,10 @@ const cases = {
   'worker call': async (cay) => {
     await ask(cay, 'PUT', '/v1/workers/w', { code: 'export default { fetch: () => new Response("x") }', env: { v: rows(3.5 * MB) }, public: true });
     await request(cay, '/', { headers: { host: `w.localhost:${cay.port}` } });
+  },
+  'worker often': async (cay) => {
+    for (const c of 'abcdefghijkl') await ask(cay, 'PUT', '/v1/workers/w', { code: `${code}//${c.repeat(3.7 * MB)}` });
+    await new Promise((r) => setTimeout(r, 1500)); // the ledger's log is put away
   },
   'worker again': async (cay) => {
     for (const c of 'abc') await ask(cay, 'PUT', '/v1/workers/w', { code: `${code}//${c.repeat(3.7 * MB)}` });
@@ -152,7 +179,20 @@ const cases = {
   'socket state heard': (cay) => heard(cay, [JSON.stringify({ type: 'cf_agent_state', state: { v: rows(900_000) } })]),
   'socket messages': (cay) => talk(cay, [JSON.stringify({ type: 'cf_agent_chat_messages', messages: [message(900_000), { ...message(900_000), id: 'm2' }] })]),
   'socket messages heard': (cay) => heard(cay, [JSON.stringify({ type: 'cf_agent_chat_messages', messages: [message(900_000), { ...message(900_000), id: 'm2' }] })]),
+  'socket messages by 24': (cay) => heard(cay, [JSON.stringify({ type: 'cf_agent_chat_messages', messages: [message(900_000), { ...message(900_000), id: 'm2' }] })], 24),
+  'socket state by 24': (cay) => heard(cay, [JSON.stringify({ type: 'cf_agent_state', state: { v: rows(900_000) } })], 24),
   'socket messages many': (cay) => talk(cay, [JSON.stringify({ type: 'cf_agent_chat_messages', messages: messages(1499, 800) })]),
+  'rpc many rows': owns({}, (cay) => talk(cay, [rpc('many')], 'one', 'hoarder')),
+  'rpc large texts': owns({}, (cay) => talk(cay, [rpc('texts')], 'one', 'hoarder')),
+  'rpc state': owns({ rows: { facet: 'db', method: 'many' } }, (cay) => talk(cay, [rpc('touch')], 'one', 'hoarder')),
+  'state values': owns({ v: { value: [] } }, (cay) => talk(cay, [JSON.stringify({ type: 'cf_agent_state', state: { v: rows(900_000) } }), rpc('touch')], 'one', 'hoarder')),
+  'model text': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' }), [200, 502]), pieces(200)),
+  'model text at once': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' }), [200, 502]), pieces(700_000)),
+  'model call': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' }), [200, 502]), called(200)),
+  'model call at once': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' }), [200, 502]), called(700_000)),
+  'sdk model': asks(post('/execute/sdk', () => ({ prompt: text(900_000) }))),
+  'sdk model escapes': asks(post('/execute/sdk', () => ({ prompt: 'x' + '\u0001'.repeat(300_000) }))),
+  'sdk model text': asks(post('/execute/sdk', () => ({ prompt: 'x' })), pieces(200)),
   'socket rpc': (cay) => talk(cay, [JSON.stringify({ type: 'rpc', id: 'x', method: 'nothing', args: [rows(3.7 * MB)] })]),
   'sandbox files': post('/v1/sandboxes', () => ({ files: [{ path: 'a', content: text(7 * MB) }] }), [201, 400, 413]),
   'sandbox base64': post('/v1/sandboxes', () => ({ files: [{ path: 'a', content_base64: Buffer.alloc(7 * MB).toString('base64') }] }), [201, 400, 413]),
@@ -180,24 +220,35 @@ const cases = {
   'rename rows': post('/v1/agents/sandbox-agent/one/rename', () => ({ name: rows(4.5 * MB) }), [400, 413]),
 };
 
-/** A model that has little to say. */
-async function startModel() {
+/** A model that says this, and from its second answer on little. */
+async function startModel(speech = () => [delta('Noted.')]) {
+  let says = speech();
   const say = (delta, reason = null) => `data: ${JSON.stringify({ id: 'x', choices: [{ index: 0, delta, finish_reason: reason }] })}\n\n`;
   const server = createServer((req, res) => {
     req.resume().on('end', () => {
       res.writeHead(200, { 'content-type': 'text/event-stream' });
-      res.end(`${say({ content: 'Noted.' })}${say({}, 'stop')}data: [DONE]\n\n`);
+      res.end(`${says.map((d) => say(d)).join('')}${say({}, says.some((d) => d.tool_calls) ? 'tool_calls' : 'stop')}data: [DONE]\n\n`);
+      says = [delta('Noted.')];
     });
   });
   await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
   return server;
 }
 
+function agentsDir(agent) {
+  const dir = tempDir();
+  mkdirSync(join(dir, 'hoarder'));
+  writeFileSync(join(dir, 'hoarder/agent.json'), JSON.stringify(agent));
+  writeFileSync(join(dir, 'hoarder/database.sql'), 'CREATE TABLE IF NOT EXISTS t (i)');
+  writeFileSync(join(dir, 'hoarder/prompt.md'), 'Keep it.');
+  return dir;
+}
+
 async function once(preload, act) {
   const file = join(tempDir(), 'turns');
-  const model = await startModel();
+  const model = await startModel(act.says);
   const real = { OPENAI_API_KEY: 'sk-bench', OPENAI_BASE_URL: `http://127.0.0.1:${model.address().port}/v1` };
-  const cay = await startCay({ args: ['--log-level', 'error'], env: { LD_PRELOAD: preload, TURNS_FILE: file, ...(act.asks ? real : {}) } });
+  const cay = await startCay({ args: ['--log-level', 'error', ...(act.agent ? ['--agents-dir', agentsDir(act.agent)] : [])], env: { LD_PRELOAD: preload, TURNS_FILE: file, ...(act.asks ? real : {}) } });
   try {
     await act(cay);
     await request(cay, '/health'); // the turn of the last answer is over

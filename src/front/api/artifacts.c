@@ -16,7 +16,7 @@ enum { LIST_BYTES = 1 << 20, CHUNK_BYTES = 64 * 1024 };
 static bool find_run(const struct front *f, struct http_req *req, char id[ID_SIZE]) {
     struct store_run run;
     struct err err;
-    if (store_run_get(f->store, api_run_id(req, id), front_scope(req), &run, &err) < 0) {
+    if (store_run_look(f->store, api_run_id(req, id), front_scope(req), 0, &run, &err) < 0) {
         http_respond_err(req, &err);
         return false;
     }

@@ -15,6 +15,7 @@
  */
 
 enum { ANSWER_BYTES = 64 << 20, BODY_BYTES = 4 << 20, LOG_BYTES = 1 << 20, LOG_MORE = 256 << 10 };
+enum { ANSWER_LOOK_BYTES = 32 << 10 };
 
 static void write_head(struct json_writer *w, bool success, const char *uuid, int64_t time_ms) {
     char text[CLOCK_RFC3339_SIZE];
@@ -137,14 +138,32 @@ static int write_task(struct front *f, const struct store_run *r, const json_t *
 }
 
 /* Of a dialog the answer is enough, which is its first member: behind it is a prompt that may have
- * a megabyte. */
-static json_t *read_detail(const char *text, bool answer_only) {
+ * a megabyte. NULL: it is not there, or goes on behind what was read. */
+static json_t *read_answer(const char *text) {
     static const char begin[] = "{\"answer\":";
     size_t n = strlen(begin);
-    json_t *answer = answer_only && strncmp(text, begin, n) == 0
-                         ? json_loads(text + n, JSON_DISABLE_EOF_CHECK, NULL)
-                         : NULL;
-    return answer ? json_pack("{s:o}", "answer", answer) : json_loads(text, 0, NULL);
+    json_t *answer =
+        strncmp(text, begin, n) == 0 ? json_loads(text + n, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
+    return answer ? json_pack("{s:o}", "answer", answer) : NULL;
+}
+
+/* The run, and what of its detail is told. */
+static int read_ended(struct front *f, struct http_req *req, const char *id, struct store_run *r,
+                      json_t **ret_detail, struct err *err) {
+    json_t *detail = NULL;
+    int rc = store_run_look(f->store, id, front_scope(req), ANSWER_LOOK_BYTES, r, err);
+    if (rc < 0)
+        return rc;
+    if (r->detail && strcmp(r->kind, "execute") != 0)
+        detail = read_answer(r->detail);
+    if (r->detail && !detail) {
+        store_run_finish(r);
+        rc = store_run_get(f->store, id, front_scope(req), r, err);
+        detail = rc == 0 && r->detail ? json_loads(r->detail, 0, NULL) : NULL;
+    }
+    if (rc == 0)
+        *ret_detail = detail;
+    return rc;
 }
 
 /* The answer of a job that has ended; the HTTP status for it, or negative. ret_quota: its key had
@@ -152,12 +171,12 @@ static json_t *read_detail(const char *text, bool answer_only) {
 static int write_answer(struct front *f, struct http_req *req, const char *id, bool messages,
                         struct buf *out, bool *ret_quota, struct err *err) {
     struct store_run r;
-    int rc = store_run_get(f->store, id, front_scope(req), &r, err);
+    _cleanup_(json) json_t *detail = NULL;
+    int rc = read_ended(f, req, id, &r, &detail, err);
     if (rc < 0)
         return rc;
     *ret_quota = r.error_code && strcmp(r.error_code, err_name(ERR_QUOTA)) == 0;
     bool is_task = strcmp(r.kind, "execute") == 0;
-    _cleanup_(json) json_t *detail = r.detail ? read_detail(r.detail, !is_task) : NULL;
     if (is_task) {
         rc = write_task(f, &r, detail, messages, out, err);
         store_run_finish(&r);
@@ -262,7 +281,7 @@ static int start(struct front *f, struct http_req *req, const json_t *body, char
 /* A job of the kind that this path begins, of theirs. */
 static int check_kind(struct front *f, struct http_req *req, const char *id, struct err *err) {
     struct store_run r;
-    int rc = store_run_get(f->store, id, front_scope(req), &r, err);
+    int rc = store_run_look(f->store, id, front_scope(req), 0, &r, err);
     if (rc < 0)
         return rc;
     if (strcmp(r.kind, is_sdk(req) ? "sdk" : "execute") != 0)

@@ -36,8 +36,8 @@ static void send_tails(struct run_wait *w, const char *run_id, const char *recor
             tails_post(w->front->tails, run_id, url, record, len);
         const char *id = json_string_value(json_object_get(t, "run"));
         struct store_run r;
-        if (!id || store_run_get(w->front->store, id, (struct store_scope){.owner = w->owner}, &r,
-                                 &err) < 0)
+        if (!id || store_run_look(w->front->store, id, (struct store_scope){.owner = w->owner}, 0,
+                                  &r, &err) < 0)
             continue;
         store_run_finish(&r);
         if (store_event_add(w->front->store, id, "tail", record, len, &err) < 0)

@@ -325,7 +325,7 @@ static bool send_event(void *ctx, const struct job_event *e) {
 static void write_end(struct front *f, struct http_req *req, const char *id, struct buf *out) {
     struct err err;
     struct store_run r;
-    if (store_run_get(f->store, id, front_scope(req), &r, &err) < 0)
+    if (store_run_look(f->store, id, front_scope(req), 0, &r, &err) < 0)
         return;
     struct json_writer j;
     json_writer_init(&j, out);

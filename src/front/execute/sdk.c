@@ -193,8 +193,8 @@ static json_t *metadata_json(const struct sdk *x, int64_t turns) {
                      "model", x->shown);
 }
 
-/* The prompt may have a megabyte, and six in JSON: it is written out when the job begins, not in the
- * turn of the loop that ends it, which has the disk to write to. */
+/* The prompt may have a megabyte, and six in JSON: it is written out when the job begins, not in
+ * the turn of the loop that ends it, which has the disk to write to. */
 static void begin_record(struct sdk *x) {
     struct json_writer w;
     const json_t *options = json_object_get(x->body, "options");
@@ -214,14 +214,13 @@ static json_t *answer_json(const struct sdk *x, const struct transcript_end *end
     const struct model_usage *u = &m->usage;
     json_t *error = end->code ? json_pack("{s:s,s:s}", "code", end->code, "message", end->message)
                               : json_null();
-    return json_pack("{s:{s:s,s:o,s:o,s:i},s:s,s:I,s:{s:I,s:I,s:I,s:I},s:f}", "answer", "result",
-                     end->result, "metadata", metadata_json(x, end->turns), "error", error,
-                     "status", end->status, "model", x->model.id, "steps",
-                     (json_int_t)dialog_steps(x->dialog), "tokens", "input",
-                     (json_int_t)u->input_tokens, "output", (json_int_t)u->output_tokens,
-                     "cache_read", (json_int_t)u->cache_read_tokens, "cache_write",
-                     (json_int_t)u->cache_write_tokens, "cost_usd",
-                     (double)m->cost_nusd / NANO_USD_PER_USD);
+    return json_pack(
+        "{s:{s:s,s:o,s:o,s:i},s:s,s:I,s:{s:I,s:I,s:I,s:I},s:f}", "answer", "result", end->result,
+        "metadata", metadata_json(x, end->turns), "error", error, "status", end->status, "model",
+        x->model.id, "steps", (json_int_t)dialog_steps(x->dialog), "tokens", "input",
+        (json_int_t)u->input_tokens, "output", (json_int_t)u->output_tokens, "cache_read",
+        (json_int_t)u->cache_read_tokens, "cache_write", (json_int_t)u->cache_write_tokens,
+        "cost_usd", (double)m->cost_nusd / NANO_USD_PER_USD);
 }
 
 /* The answer stands first: it is read without the rest (api/execute.c). NULL: it is too long. */
@@ -292,11 +291,12 @@ static void on_end(void *ctx, const struct transcript_end *end) {
 
 static void on_message(void *ctx, const char *type, const json_t *message) {
     struct sdk *x = ctx;
-    _cleanup_(free) char *text = json_dumps(message, JSON_COMPACT);
+    size_t len;
+    _cleanup_(free) char *text = json_dump_text(message, DETAIL_MAX_BYTES, &len);
     if (!text)
         return;
-    job_event(x->job, type, text, strlen(text));
-    x->told_bytes += strlen(text);
+    job_event(x->job, type, text, len);
+    x->told_bytes += len;
     if (x->told_bytes > LIMIT_EXECUTE_TRANSCRIPT_BYTES && x->dialog) {
         transcript_overflow(x->transcript);
         dialog_cancel(x->dialog);

@@ -338,7 +338,7 @@ int job_watch(struct jobs *all, const char *id,
 /* Whether there is such a job for them to see. */
 static int look(const struct jobs *all, const char *id, struct store_scope scope, struct err *err) {
     struct store_run r;
-    int rc = store_run_get(all->store, id, scope, &r, err);
+    int rc = store_run_look(all->store, id, scope, 0, &r, err);
     if (rc == 0)
         store_run_finish(&r);
     return rc;

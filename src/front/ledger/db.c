@@ -13,7 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { CHECKPOINT_PAGES = 1000, RESTART_PAGES = 8000 };
+/* PASSES over what was written since the one before leave little; that little is waited for, at
+ * LOCK_US a time, only if the log is long. */
+enum { CHECKPOINT_PAGES = 1000, LONG_PAGES = 8000, PASSES = 3, LOCK_US = 100, LOCK_TRIES = 50 };
 enum { OWN_VERSION, OWN_BEGIN, OWN_COMMIT, OWN_ROLLBACK };
 
 static const char *const own_sql[] = {[OWN_VERSION] = "PRAGMA data_version",
@@ -218,23 +220,51 @@ static int on_commit(void *ctx, sqlite3 *handle, const char *name, int pages) {
     struct ledger_db *db = ctx;
     (void)handle;
     (void)name;
+    if (pages < db->log_pages)
+        db->long_at_pages = LONG_PAGES; /* it began from the front again */
     db->log_pages = pages;
     return SQLITE_OK;
+}
+
+static int on_mover_busy(void *ctx, int n) {
+    (void)ctx;
+    if (n >= LOCK_TRIES)
+        return 0;
+    (void)usleep(LOCK_US);
+    return 1;
 }
 
 bool ledger_db_wants_checkpoint(const struct ledger_db *db) {
     return db->log_pages > CHECKPOINT_PAGES;
 }
 
-void ledger_db_checkpoint(struct ledger_db *db) {
-    (void)sqlite3_wal_checkpoint_v2(db->mover, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+bool ledger_db_log_is_long(const struct ledger_db *db) {
+    return db->log_pages > db->long_at_pages;
 }
 
-/* One that is written to without a pause is never moved to its end by the thread alone. Little is
- * left of it now. */
-void ledger_db_restart_log(struct ledger_db *db) {
-    if (db->log_pages > RESTART_PAGES)
-        (void)sqlite3_wal_checkpoint_v2(db->db, NULL, SQLITE_CHECKPOINT_RESTART, NULL, NULL);
+void ledger_db_checkpointed(struct ledger_db *db) {
+    db->long_at_pages = MAX(LONG_PAGES, db->log_pages + CHECKPOINT_PAGES);
+}
+
+/* When all of it was moved, the next one who writes begins from the front by himself. */
+void ledger_db_checkpoint(struct ledger_db *db) {
+    int pages = 0;
+    int done = 0;
+    for (int i = 0; i < PASSES; i++) {
+        (void)sqlite3_wal_checkpoint_v2(db->mover, NULL, SQLITE_CHECKPOINT_PASSIVE, &pages, &done);
+        if (pages == done)
+            return;
+    }
+    if (pages > LONG_PAGES)
+        (void)sqlite3_wal_checkpoint_v2(db->mover, NULL, SQLITE_CHECKPOINT_RESTART, NULL, NULL);
+}
+
+/* A connection that has read nothing yet knows of no log, and would move none of it. */
+static int open_mover(struct ledger_db *db, int flags, struct err *err) {
+    if (sqlite3_open_v2(db->path, &db->mover, flags, store_wal_vfs()) != SQLITE_OK)
+        return store_error(db->mover, err, "open the ledger");
+    (void)sqlite3_busy_handler(db->mover, on_mover_busy, NULL);
+    return store_exec(db->mover, "PRAGMA schema_version;", err, "read the ledger");
 }
 
 static int set_up(struct ledger_db *db, const char *data_dir, struct err *err) {
@@ -250,9 +280,9 @@ static int set_up(struct ledger_db *db, const char *data_dir, struct err *err) {
     if (rc == 0)
         rc = migrate(db, data_dir, err);
     (void)sqlite3_wal_hook(db->db, on_commit, db);
-    if (rc == 0 && data_dir &&
-        sqlite3_open_v2(db->path, &db->mover, flags, store_wal_vfs()) != SQLITE_OK)
-        rc = store_error(db->mover, err, "open the ledger");
+    if (rc == 0 && data_dir)
+        rc = open_mover(db, flags, err);
+    db->long_at_pages = LONG_PAGES;
     for (int i = 0; rc == 0 && i < LEDGER_SUBJECTS; i++)
         rc = prepare(db, i, err);
     if (rc == 0)

@@ -24,8 +24,10 @@ const char *ledger_db_path(const struct ledger_db *db);
  * other calls. */
 bool ledger_db_wants_checkpoint(const struct ledger_db *db);
 void ledger_db_checkpoint(struct ledger_db *db);
-/* After that: a log that has grown long begins from the front again. */
-void ledger_db_restart_log(struct ledger_db *db);
+/* On the thread of all other calls, when that is done. */
+void ledger_db_checkpointed(struct ledger_db *db);
+/* The log grows faster than it is moved: whoever writes much has to wait for it. */
+bool ledger_db_log_is_long(const struct ledger_db *db);
 
 int ledger_db_key_add(struct ledger_db *db, const struct ledger_key *key, struct err *err);
 int ledger_db_key_revoke(struct ledger_db *db, const char *id, struct err *err);

@@ -33,7 +33,8 @@ struct ledger_db {
     struct sqlite3 *mover; /* of the thread that moves the log */
     struct pieces *pieces; /* long texts */
     char *path;
-    int log_pages; /* after the last commit */
+    int log_pages;     /* after the last commit */
+    int long_at_pages; /* from here on those who write much wait until it was moved */
     struct sqlite3_stmt **statements[LEDGER_SUBJECTS];
     int64_t (*now_ms)(void);
     char turn[ID_SIZE]; /* the key that was served last */

@@ -39,6 +39,7 @@ struct longs {
     struct long_one **last;
     size_t bytes; /* that wait to be written */
     bool sweeps;
+    bool paused;
     void (*closed)(void *ctx);
     void *closed_ctx;
 };
@@ -59,8 +60,16 @@ struct longs *longs_create(const struct longs_options *options) {
 }
 
 static void wake(struct longs *l) {
-    if (!l->closed)
+    if (!l->closed && !l->paused)
         (void)uv_idle_start(&l->idle, on_idle);
+}
+
+void longs_pause(struct longs *l, bool paused) {
+    l->paused = paused;
+    if (paused)
+        (void)uv_idle_stop(&l->idle);
+    else if (l->first || l->sweeps)
+        wake(l);
 }
 
 void longs_sweep(struct longs *l) {
@@ -368,7 +377,7 @@ static void on_idle(uv_idle_t *h) {
         else
             go_on_writing(l, o);
     }
-    if (l->sweeps)
+    if (l->sweeps && !l->paused)
         l->sweeps = pieces_sweep(l->opt.db->pieces);
     if (!l->first && !l->sweeps && !l->closed)
         (void)uv_idle_stop(h);

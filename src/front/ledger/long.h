@@ -24,6 +24,8 @@ bool longs_ask(struct longs *l, uint64_t id, const struct ledger_ask *ask);
 bool longs_fill(struct longs *l, uint64_t id, enum ledger_op op, struct ledger_answer *answer);
 /* Texts may have been dropped. */
 void longs_sweep(struct longs *l);
+/* Whether all of them wait. */
+void longs_pause(struct longs *l, bool paused);
 /* What waits is forgotten. closed(ctx) comes when its memory goes; the database is not touched
  * any more when this returns. */
 void longs_close(struct longs *l, void (*closed)(void *ctx), void *ctx);

@@ -102,16 +102,22 @@ static void on_worked(uv_work_t *w, int status) {
     (void)status;
     struct sqlite *l = w->data;
     l->at_work = false;
-    if (l->handles > 0)
-        ledger_db_restart_log(l->db);
+    if (l->handles > 0) {
+        ledger_db_checkpointed(l->db);
+        longs_pause(l->longs, false);
+    }
     free_if_over(l);
+}
+
+static void move_log(struct sqlite *l) {
+    if (!l->at_work && ledger_db_wants_checkpoint(l->db))
+        l->at_work = uv_queue_work(l->timer.loop, &l->work, on_work, on_worked) == 0;
 }
 
 static void on_timer(uv_timer_t *t) {
     struct sqlite *l = t->data;
     refresh(l);
-    if (!l->at_work && ledger_db_wants_checkpoint(l->db))
-        l->at_work = uv_queue_work(t->loop, &l->work, on_work, on_worked) == 0;
+    move_log(l);
 }
 
 static void on_event(uv_fs_event_t *h, const char *name, int events, int status) {
@@ -155,9 +161,15 @@ static void on_done(void *ctx, uint64_t id, enum ledger_op op, struct ledger_ans
         longs_sweep(l->longs);
 }
 
+/* Megabytes come faster than a disk may take them: they wait until the log was moved, of which the
+ * rest would keep everybody from writing. */
 static void on_progress(void *ctx, uint64_t id) {
-    const struct sqlite *l = ctx;
+    struct sqlite *l = ctx;
     ledger_progress(l->ledger, id);
+    if (!ledger_db_log_is_long(l->db))
+        return;
+    move_log(l);
+    longs_pause(l->longs, l->at_work);
 }
 
 static void ask(void *backend, uint64_t id, const struct ledger_ask *what) {

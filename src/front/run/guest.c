@@ -466,8 +466,8 @@ static void release_parts(struct guest *g) {
     }
 }
 
-/* The large text was made by a thread, beside a tree that the thread freed in 190,000 parts: to free
- * it here would make malloc put these together, which takes 2 ms and more. */
+/* The large text was made by a thread, beside a tree that the thread freed in 190,000 parts: to
+ * free it here would make malloc put these together, which takes 2 ms and more. */
 static void drop_env(struct guest *g) {
     buf_finish(&g->env);
     if (g->env_text.data)

@@ -14,6 +14,7 @@ enum {
     RUN_END,
     RUN_USAGE,
     RUN_GET,
+    RUN_LOOK,
     RUN_PLACE,
     RUN_SINCE,
     RUN_LIST,
@@ -52,6 +53,8 @@ static const char *const sql[] = {
                   " WHERE id = ?1",
     [RUN_GET] = "SELECT " RUN_COLUMNS ", detail" USAGE " FROM runs" WITH_USAGE
                 "WHERE id = ?1 AND (?2 OR owner = ?3)",
+    [RUN_LOOK] = "SELECT " RUN_COLUMNS ", NULL" USAGE ", runs.rowid FROM runs" WITH_USAGE
+                 "WHERE id = ?1 AND (?2 OR owner = ?3)",
     /* Of one that is gone meanwhile: behind all that began with it or before, as their ids tell by
        the millisecond. */
     [RUN_PLACE] = "SELECT coalesce((SELECT rowid FROM runs WHERE id = ?1),"
@@ -263,20 +266,53 @@ int store_run_end(struct store *s, const char *id, const struct store_run_end *e
     return rc;
 }
 
-int store_run_get(struct store *s, const char *id, struct store_scope scope,
-                  struct store_run *ret_run, struct err *err) {
-    sqlite3_stmt *st = store_ready(s, STORE_RUNS, RUN_GET);
+static int get(struct store *s, int which, const char *id, struct store_scope scope,
+               struct store_run *ret_run, int64_t *ret_rowid, struct err *err) {
+    sqlite3_stmt *st = store_ready(s, STORE_RUNS, which);
     store_bind_str(st, 1, id);
     store_bind_int(st, 2, scope.all);
     store_bind_str(st, 3, scope.owner ? scope.owner : "");
     int rc = sqlite3_step(st);
     if (rc == SQLITE_ROW)
         read_run(st, ret_run);
+    if (rc == SQLITE_ROW && ret_rowid)
+        *ret_rowid = sqlite3_column_int64(st, 16);
     int e = rc == SQLITE_ROW    ? 0
             : rc == SQLITE_DONE ? err_set(err, ERR_NOT_FOUND, "there is no run \"%.40s\"", id)
                                 : store_error(s->db, err, "read a run");
     (void)sqlite3_reset(st);
     return e;
+}
+
+int store_run_get(struct store *s, const char *id, struct store_scope scope,
+                  struct store_run *ret_run, struct err *err) {
+    return get(s, RUN_GET, id, scope, ret_run, NULL, err);
+}
+
+/* A statement would read all of a text to give a part of it. NULL: there is none. */
+static char *read_begin(struct store *s, int64_t rowid, size_t max) {
+    sqlite3_blob *blob = NULL;
+    char *text = NULL;
+    if (sqlite3_blob_open(s->db, "main", "runs", "detail", rowid, 0, &blob) == SQLITE_OK) {
+        int n = (int)MIN((size_t)sqlite3_blob_bytes(blob), max);
+        text = xmalloc((size_t)n + 1);
+        text[n] = 0;
+        if (sqlite3_blob_read(blob, text, n, 0) != SQLITE_OK) {
+            free(text);
+            text = NULL;
+        }
+    }
+    (void)sqlite3_blob_close(blob);
+    return text;
+}
+
+int store_run_look(struct store *s, const char *id, struct store_scope scope, size_t detail_bytes,
+                   struct store_run *ret_run, struct err *err) {
+    int64_t rowid = 0;
+    int rc = get(s, RUN_LOOK, id, scope, ret_run, &rowid, err);
+    if (rc == 0 && detail_bytes > 0)
+        ret_run->detail = read_begin(s, rowid, detail_bytes);
+    return rc;
 }
 
 /* Where a list goes on that ended with that run, or with one that began at the time of that id. */

@@ -103,6 +103,9 @@ struct store_scope {
 /* ERR_NOT_FOUND if there is no such run in that scope. */
 int store_run_get(struct store *s, const char *id, struct store_scope scope,
                   struct store_run *ret_run, struct err *err);
+/* The same with no more of its detail than that many bytes: a long one is not read. */
+int store_run_look(struct store *s, const char *id, struct store_scope scope, size_t detail_bytes,
+                   struct store_run *ret_run, struct err *err);
 /* Newest first and without their detail, those older than `before` (an id, or NULL), at most
  * `limit`. Texts may be NULL. */
 struct store_run_query {
