@@ -71,6 +71,37 @@ test('turns with much to read come in their order, and stop whenever they are to
   b.close();
 });
 
+// They are told one by one, over turns of the loop: what comes after it waits for the last of them.
+test('many who listen to a large conversation hear everything once, in its order', async (t) => {
+  const cay = await withCay(t);
+  const a = await Raw.ready(cay, 'many');
+  const others = await Promise.all(Array.from({ length: 20 }, () => Raw.ready(cay, 'many')));
+  const put = [large('u1', 800_000), large('u2', 800_000)];
+  a.send({ type: 'cf_agent_chat_messages', messages: put });
+  a.chat('t1', [...put, user('u3', 'hello')]);
+  // Some ask for the stream meanwhile, and one leaves.
+  const answers = { cf_agent_chat_messages: 'cf_agent_stream_resume_request', cf_agent_stream_resuming: 'cf_agent_stream_resume_ack' };
+  for (const b of others.slice(0, 6))
+    b.ws.addEventListener('message', (m) => {
+      const type = answers[JSON.parse(m.data).type];
+      if (type) b.send({ type, id: 't1' });
+    });
+  others.pop().close();
+  await Promise.all([a, ...others].map((b) => b.done('t1')));
+  const all = await stored(cay, 'many');
+  const said = (chunks) => chunks.map((f) => JSON.parse(f.body)).filter((c) => c.type === 'text-delta').map((c) => c.delta).join('');
+  const answer = all.at(-1).parts.find((p) => p.type === 'text').text;
+  for (const [i, b] of others.entries()) {
+    const heard = b.frames.filter((f) => f.type === 'cf_agent_chat_messages' || (f.type === 'cf_agent_use_chat_response' && f.id === 't1'));
+    const chunks = heard.filter((f) => f.body && !f.done);
+    assert.deepEqual(ids(heard[0].messages ?? []), ['u1', 'u2'], `${i} hears the messages before the turn`);
+    if (i >= 6) assert.deepEqual(chunks.map((f) => f.seq), chunks.map((_, n) => chunks[0].seq + n), `${i}: each chunk once`);
+    if (i >= 6 || chunks.some((f) => f.replay)) assert.equal(said(chunks.slice(chunks.findLastIndex((f) => f.body.includes('"start"')))), answer);
+    await b.wait((f) => f.type === 'cf_agent_chat_messages' && f.messages.length === all.length);
+  }
+  for (const b of [a, ...others]) b.close();
+});
+
 test('a client that goes on from an earlier place leaves what it has, in its order', async (t) => {
   const cay = await withCay(t);
   const a = await Raw.ready(cay, 'rewind');

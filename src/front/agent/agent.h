@@ -104,6 +104,9 @@ struct agent_listener {
 /* The listener's memory is the caller's. It may leave at any time, inside an event too. */
 void agent_listen(struct agent *a, struct agent_listener *l);
 void agent_unlisten(struct agent_listener *l);
+/* What it is still to be told, now: before it reads the running turn's stream, which has the rest.
+ */
+void agent_catch_up(struct agent_listener *l);
 /* False when it was removed, or is NULL. */
 bool agent_is_open(const struct agent *a);
 

@@ -95,9 +95,11 @@ void agent_tell_messages(struct agent *a, const struct agent_listener *except);
 void agent_keep_messages(struct agent *a);
 void agent_tell_state(struct agent *a, const struct agent_listener *except);
 void agent_tell_clear(struct agent *a, const struct agent_listener *except);
-/* At once, behind what is still to be told: from the loop only. */
+/* At once, or behind what is still to be told: from the loop only. */
 void agent_tell_chunk(struct agent *a, const char *turn, size_t seq, const char *json, size_t len);
+/* What is still to be told: all of it, or up to the next large one for one listener. */
 void agent_tell_now(struct agent *a);
+void agent_tell_some(struct agent *a);
 
 /* --- rpc.c --- */
 

@@ -7,10 +7,19 @@
 #include <string.h>
 
 /* Listeners, and what they are told. Whatever happens to an instance is put down as a notice, and
- * the notices are told from the loop: nobody's callback runs inside a function of agent.h. */
+ * the notices are told from the loop: nobody's callback runs inside a function of agent.h but
+ * agent_catch_up(). A conversation has megabytes, and its listeners may be many: what is large is
+ * told to one of them at a time, and what comes after it waits for that. */
 
-enum { MESSAGES_MAX_BYTES = 64 << 20 };
-enum notice_kind { NOTICE_FAIL, NOTICE_MESSAGES, NOTICE_END, NOTICE_STATE, NOTICE_CLEAR };
+enum { MESSAGES_MAX_BYTES = 64 << 20, LARGE_BYTES = 64 << 10, BEHIND_MAX = 8 };
+enum notice_kind {
+    NOTICE_FAIL,
+    NOTICE_MESSAGES,
+    NOTICE_END,
+    NOTICE_STATE,
+    NOTICE_CLEAR,
+    NOTICE_CHUNK
+};
 
 struct notice {
     struct notice *next;
@@ -20,7 +29,10 @@ struct notice {
     char *turn;
     const char *outcome; /* a constant */
     bool ran;            /* the turn did, so that nobody waits for its stream any more */
-    json_t *data; /* a string: why; messages (NULL: as the history has them) or state, as JSON */
+    json_t *data;    /* a string: why; messages (NULL: as the history has them) or state, as JSON */
+    struct buf text; /* the messages as the history has them, or the chunk */
+    bool has_text;
+    size_t seq;
     json_t *user_ids;
     json_t *message;
 };
@@ -74,76 +86,142 @@ bool agent_is_open(const struct agent *a) {
 /* --- telling --- */
 
 static bool is_for(const struct notice *n, const struct agent_listener *l) {
-    return l != n->except && l->since < n->number;
+    bool deaf = (n->kind == NOTICE_MESSAGES && !l->events->on_messages) ||
+                (n->kind == NOTICE_STATE && !l->events->on_state);
+    return !deaf && l != n->except && l->since < n->number;
 }
 
-static void tell_messages(struct agent *a, const struct notice *n) {
+/* Reads what is to be told. False: it cannot be read. */
+static bool prepare(struct agent *a, struct notice *n) {
     struct err err;
-    _cleanup_(buf) struct buf b;
-    buf_init(&b, MESSAGES_MAX_BYTES);
-    bool anybody = false;
-    for (const struct agent_listener *l = a->listeners; l; l = l->next)
-        anybody = anybody || (is_for(n, l) && l->events->on_messages);
-    if (!anybody || (!n->data && history_text(a->history, &b, &err) < 0))
-        return;
-    const char *json = n->data ? json_string_value(n->data) : b.data;
-    size_t len = n->data ? json_string_length(n->data) : b.len;
-    TELL(a, if (is_for(n, l) && l->events->on_messages) l->events->on_messages(l->ctx, json, len));
+    if (n->kind != NOTICE_MESSAGES || n->data || n->has_text)
+        return true;
+    buf_init(&n->text, MESSAGES_MAX_BYTES);
+    n->has_text = history_text(a->history, &n->text, &err) == 0;
+    return n->has_text;
 }
 
-static void tell_end(struct agent *a, const struct notice *n) {
+static const char *text_of(const struct notice *n, size_t *ret_len) {
+    *ret_len = n->has_text ? n->text.len : json_string_length(n->data);
+    return n->has_text ? n->text.data : json_string_value(n->data);
+}
+
+static void tell_end(struct agent_listener *l, const struct notice *n) {
     struct agent_turn_end end = {
         .turn = n->turn, .outcome = n->outcome, .user_ids = n->user_ids, .message = n->message};
-    TELL(a, {
-        if (n->ran && is_for(n, l))
-            l->waiting = false;
-        if (is_for(n, l) && l->events->on_end)
-            l->events->on_end(l->ctx, &end);
-    });
+    if (n->ran)
+        l->waiting = false;
+    if (l->events->on_end)
+        l->events->on_end(l->ctx, &end);
 }
 
-static void tell(struct agent *a, const struct notice *n) {
+static void tell(struct agent_listener *l, const struct notice *n) {
+    const struct agent_events *e = l->events;
+    size_t len;
+    const char *text = text_of(n, &len);
     switch (n->kind) {
     case NOTICE_FAIL:
-        TELL(a, if (is_for(n, l) && l->events->on_fail)
-                    l->events->on_fail(l->ctx, n->turn, json_string_value(n->data), n->user_ids));
+        if (e->on_fail)
+            e->on_fail(l->ctx, n->turn, text, n->user_ids);
         break;
     case NOTICE_MESSAGES:
-        tell_messages(a, n);
+        e->on_messages(l->ctx, text, len);
         break;
     case NOTICE_END:
-        tell_end(a, n);
+        tell_end(l, n);
         break;
     case NOTICE_STATE:
-        TELL(a, if (is_for(n, l) && l->events->on_state) l->events->on_state(
-                    l->ctx, json_string_value(n->data), json_string_length(n->data)));
+        e->on_state(l->ctx, text, len);
         break;
     case NOTICE_CLEAR:
-        TELL(a, if (is_for(n, l) && l->events->on_clear) l->events->on_clear(l->ctx));
+        if (e->on_clear)
+            e->on_clear(l->ctx);
+        break;
+    case NOTICE_CHUNK:
+        if (!l->waiting && e->on_chunk)
+            e->on_chunk(l->ctx, n->turn, n->seq, text, len);
         break;
     }
 }
 
+static struct agent_listener *find_next(const struct agent *a, const struct notice *n) {
+    struct agent_listener *l = a->listeners;
+    while (l && !is_for(n, l))
+        l = l->next;
+    return l;
+}
+
 static void free_notice(struct notice *n) {
     free(n->turn);
+    buf_finish(&n->text);
     json_decref(n->data);
     json_decref(n->user_ids);
     json_decref(n->message);
     free(n);
 }
 
+/* The first of them; of a large one the next listener only. False: some have not heard it. */
+static bool tell_first(struct agent *a) {
+    struct notice *n = a->notices;
+    size_t len;
+    if (!find_next(a, n) || !prepare(a, n))
+        return true;
+    (void)text_of(n, &len);
+    if (len < LARGE_BYTES) {
+        TELL(a, if (is_for(n, l)) tell(l, n));
+        return true;
+    }
+    struct agent_listener *l = find_next(a, n);
+    l->since = n->number;
+    tell(l, n);
+    return !find_next(a, n);
+}
+
+static void drop_first(struct agent *a) {
+    struct notice *n = a->notices;
+    a->notices = n->next;
+    free_notice(n);
+}
+
 void agent_tell_now(struct agent *a) {
     later_cancel(&a->tell);
-    while (a->notices) {
-        struct notice *n = a->notices;
-        a->notices = n->next;
-        tell(a, n);
-        free_notice(n);
-    }
+    while (a->notices)
+        if (tell_first(a))
+            drop_first(a);
+}
+
+/* Who sends megabytes faster than they are told must not make us hold all of them. */
+static bool is_behind(const struct agent *a) {
+    size_t n = 0;
+    for (const struct notice *w = a->notices; w; w = w->next)
+        n += w->kind == NOTICE_MESSAGES || w->kind == NOTICE_STATE;
+    return n > BEHIND_MAX;
 }
 
 static void on_tell(void *ctx) {
-    agent_tell_now(ctx);
+    struct agent *a = ctx;
+    if (is_behind(a))
+        agent_tell_now(a);
+    while (a->notices && tell_first(a))
+        drop_first(a);
+    if (a->notices)
+        later_post(&a->agents->later, &a->tell, on_tell, a);
+}
+
+void agent_tell_some(struct agent *a) {
+    later_cancel(&a->tell);
+    on_tell(a);
+}
+
+void agent_catch_up(struct agent_listener *l) {
+    for (struct notice *n = l->agent ? l->agent->notices : NULL; n; n = n->next) {
+        if (is_for(n, l) && prepare(l->agent, n))
+            tell(l, n);
+        if (!l->agent)
+            return;
+    }
+    if (l->agent)
+        l->since = l->agent->noticed;
 }
 
 /* NULL: there is nobody to hear it. */
@@ -217,7 +295,18 @@ void agent_tell_clear(struct agent *a, const struct agent_listener *except) {
 }
 
 void agent_tell_chunk(struct agent *a, const char *turn, size_t seq, const char *json, size_t len) {
-    agent_tell_now(a);
-    TELL(a,
-         if (!l->waiting && l->events->on_chunk) l->events->on_chunk(l->ctx, turn, seq, json, len));
+    agent_tell_some(a);
+    if (!a->notices) {
+        TELL(a, if (!l->waiting && l->events->on_chunk)
+                    l->events->on_chunk(l->ctx, turn, seq, json, len));
+        return;
+    }
+    struct notice *n = put_down(a, NOTICE_CHUNK, NULL);
+    if (!n)
+        return;
+    n->turn = xstrdup(turn);
+    n->seq = seq;
+    n->has_text = true;
+    buf_init(&n->text, len + 1);
+    (void)buf_add(&n->text, json, len);
 }

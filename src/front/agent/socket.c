@@ -305,6 +305,7 @@ static void on_resume_ack(struct agent_socket *s, const struct frame_read *read)
                                "cf_agent_use_chat_response", "replay", 1));
         return;
     }
+    agent_catch_up(&s->listener);
     size_t n = agent_chunk_count(s->listener.agent);
     for (size_t i = 0; i < n && s->listener.agent; i++) {
         size_t len;

@@ -134,7 +134,7 @@ static void end(struct agent *a) {
     if (store(a, &err) < 0)
         log_error("agent.state", "error", err.message);
     agent_tell_state(a, NULL);
-    agent_tell_now(a);
+    agent_tell_some(a);
     tell_ready(a);
     if (a->sync_again)
         begin(a);
