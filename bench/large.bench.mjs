@@ -71,7 +71,7 @@ const count = (n, columns) => `WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT
 const wide = Array.from({ length: 60 }, (_, k) => `i + ${k} AS c${k}`).join(', ');
 const hoarder = (state) => ({
   title: 'Hoarder', max_steps: 2, tools: [], state,
-  facets: { db: { schema: 'database.sql', methods: { many: count(10_000, wide), texts: count(7, "replace(hex(zeroblob(500000)), '00', 'a\"') AS t"), touch: { kind: 'execute', sql: 'INSERT INTO t VALUES (1)' } } } },
+  facets: { db: { schema: 'database.sql', methods: { many: count(10_000, wide), texts: count(5, "replace(hex(zeroblob(500000)), '00', 'a\"') AS t"), touch: { kind: 'execute', sql: 'INSERT INTO t VALUES (1)' } } } },
   rpc: Object.fromEntries(['many', 'texts', 'touch'].map((m) => [m, { facet: 'db', method: m }])),
 });
 const owns = (state, act) => Object.assign(act, { agent: hoarder(state) });

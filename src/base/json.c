@@ -181,6 +181,42 @@ bool json_is_valid(const char *text, size_t len) {
     return s.at == s.end;
 }
 
+/* The key of the next member, with its quotes; stops behind the colon. */
+static bool scan_key(struct scan *s, const char **ret_key, size_t *ret_len) {
+    skip_space(s);
+    const char *from = s->at;
+    if (s->at == s->end || *s->at != '"' || !scan_string(s))
+        return false;
+    *ret_key = from;
+    *ret_len = (size_t)(s->at - from);
+    skip_space(s);
+    return s->at < s->end && *s->at++ == ':';
+}
+
+const char *json_find_member(const char *text, size_t len, const char *key, size_t *ret_len) {
+    struct scan s = {text, text + len};
+    const char *name;
+    size_t n;
+    skip_space(&s);
+    if (s.at == s.end || *s.at != '{')
+        return NULL;
+    do {
+        s.at++;
+        if (!scan_key(&s, &name, &n))
+            return NULL;
+        skip_space(&s);
+        const char *from = s.at;
+        if (!scan_value(&s, 1))
+            return NULL;
+        if (n == strlen(key) && memcmp(name, key, n) == 0) {
+            *ret_len = (size_t)(s.at - from);
+            return from;
+        }
+        skip_space(&s);
+    } while (s.at < s.end && *s.at == ',');
+    return NULL;
+}
+
 /* How many letters to add, drop or change to make one of the other. */
 static size_t distance(const char *a, const char *b) {
     enum { MOST = 64 };

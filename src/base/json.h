@@ -22,6 +22,10 @@ bool json_has_more_values(const char *text, size_t len, size_t max);
 /* True if the text is one JSON value (RFC 8259, valid UTF-8, at most 200 levels deep). Builds no
  * tree: for text from a guest that is passed on as it is. */
 bool json_is_valid(const char *text, size_t len);
+/* Where the value of a member of the object stands in its text, without making a tree of it. The
+ * text must be valid; the key is compared as it is written there, with its quotes. NULL: it has
+ * none. */
+const char *json_find_member(const char *text, size_t len, const char *key, size_t *ret_len);
 /* Fails with ERR_BAD_REQUEST unless every key of obj is in the NULL-terminated list. */
 int json_check_keys(const json_t *obj, const char *what, const char *const *allowed,
                     struct err *err);

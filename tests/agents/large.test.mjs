@@ -5,7 +5,7 @@ import { test } from 'node:test';
 
 import { request, tempDir } from '../lib/cay.mjs';
 import { PROVIDERS, withModel } from './mock.mjs';
-import { Raw, startCay, TYPE, until, user, withCay } from './support.mjs';
+import { Raw, startCay, TYPE, until, user, withAgents, withCay } from './support.mjs';
 
 /** So many bytes as JSON. */
 const text = (id, bytes) => `${id} ${'a"\\\n\u00e4\u0001 '.repeat(bytes / 16)}`;
@@ -179,4 +179,56 @@ test('what a client was told is there after kill -9, large or not', async (t) =>
   assert.deepEqual(kept.slice(0, 3), [...list, user('u3', 'Talk for a while')]);
   assert.equal(kept.length, 4);
   assert.deepEqual(kept[3].metadata, { interrupted: true });
+});
+
+// What a facet answers is read by a thread: rows for a client, and those of the state.
+test('large answers of a database come whole, or cut as the state tells', async (t) => {
+  const rows = (n) => `WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < ${n}) SELECT i, 'a"\u00e4' || i || hex(zeroblob(30)) AS t, NULL AS z FROM c`;
+  const agent = {
+    title: 'Hoarder', max_steps: 2, tools: [],
+    state: { mine: { value: { x: 1 } }, 'a "b"': { value: 1 }, few: { facet: 'db', method: 'few' }, many: { facet: 'db', method: 'many' }, gone: { facet: 'db', method: 'gone' } },
+    facets: { db: { schema: 'database.sql', methods: { few: rows(3), many: rows(10_000), wide: `SELECT ${Array.from({ length: 60 }, (_, i) => `i + ${i} AS column_with_a_long_name_${i}`).join(', ')} FROM (${rows(6000)})`, gone: 'SELECT * FROM gone', touch: { kind: 'execute', sql: 'DROP TABLE IF EXISTS gone' } } } },
+    rpc: Object.fromEntries(['few', 'many', 'wide', 'touch'].map((m) => [m, { facet: 'db', method: m }])),
+  };
+  const cay = await withAgents(t, { hoarder: { agent, prompt: 'Keep it.', files: { 'database.sql': 'CREATE TABLE IF NOT EXISTS gone (i);' } } });
+  const a = await Raw.ready(cay, 'one', { type: 'hoarder' });
+  let n = 0;
+  const call = async (method) => {
+    const id = `r${n++}`;
+    a.send({ type: 'rpc', id, method, args: [] });
+    return a.wait((f) => f.type === 'rpc' && f.id === id);
+  };
+  const want = (count) => Array.from({ length: count }, (_, i) => ({ i: i + 1, t: `a"\u00e4${i + 1}${'0'.repeat(60)}`, z: null }));
+  assert.deepEqual((await call('few')).result, want(3));
+  assert.deepEqual((await call('many')).result, want(10_000));
+  assert.match((await call('wide')).error, /the result has \d+ bytes, and may have/);
+  const mine = { list: Array.from({ length: 20_000 }, (_, i) => ({ i, mine: '}' })) };
+  const states = () => a.frames.filter((f) => f.type === 'cf_agent_state');
+  a.send({ type: 'cf_agent_state', state: { other: [1], mine, 'a "b"': 2 } });
+  const before = states().length;
+  assert.equal((await call('touch')).success, true);
+  await until(() => states().length > before, 'the state');
+  const state = states().at(-1).state;
+  assert.deepEqual(Object.keys(state), ['mine', 'a "b"', 'few', 'many', 'gone', 'errors']);
+  assert.deepEqual([state.mine, state['a "b"'], state.few, state.gone], [mine, 2, want(3), []]);
+  assert.ok(state.many.length > 1000 && state.many.length < 10_000);
+  assert.deepEqual(state.many, want(state.many.length));
+  assert.equal(state.errors.many, `only ${state.many.length} of 10000 rows are shown`);
+  assert.match(state.errors.gone, /no such table/);
+  a.close();
+});
+
+test('an agent that is removed while its answers are read answers all calls', async (t) => {
+  const many = "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < 10000) SELECT i, 'x' || i AS t FROM c";
+  const agent = { title: 'Hoarder', max_steps: 2, tools: [], state: { rows: { facet: 'db', method: 'many' } }, facets: { db: { schema: 'database.sql', methods: { many } } }, rpc: { many: { facet: 'db', method: 'many' } } };
+  const cay = await withAgents(t, { hoarder: { agent, prompt: 'Keep it.', files: { 'database.sql': 'CREATE TABLE IF NOT EXISTS t (i);' } } });
+  for (let i = 0; i < 8; i++) {
+    const a = await Raw.ready(cay, `n${i}`, { type: 'hoarder' });
+    for (let k = 0; k < 10; k++) a.send({ type: 'rpc', id: `r${k}`, method: 'many', args: [] });
+    if (i % 2) await a.wait((f) => f.id === `r${i}`);
+    const got = await request(cay, `/v1/agents/hoarder/n${i}`, { method: 'DELETE' });
+    assert.equal(got.status, 204, got.body);
+    await until(() => a.closed, 'the end');
+    assert.equal(new Set(a.frames.filter((f) => f.type === 'rpc').map((f) => f.id)).size, 10);
+  }
 });

@@ -107,8 +107,9 @@ static void on_ready(void *ctx) {
     ((struct ear *)ctx)->ready++;
 }
 
-static void on_answer(void *ctx, const json_t *result, const json_t *error) {
+static void on_answer(void *ctx, const char *result, size_t len, const json_t *error) {
     (void)result;
+    (void)len;
     assert_int_equal(inside, 0);
     assert_non_null(error);
     ((struct ear *)ctx)->answers++;

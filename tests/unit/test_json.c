@@ -306,6 +306,38 @@ static void test_a_tree_is_written_as_jansson_would(void **state) {
     }
 }
 
+static void check_member(const char *text, const char *key, const char *want) {
+    size_t len = 0;
+    const char *got = json_find_member(text, strlen(text), key, &len);
+    if (!want) {
+        assert_null(got);
+        return;
+    }
+    assert_non_null(got);
+    assert_int_equal(len, strlen(want));
+    assert_memory_equal(got, want, len);
+}
+
+static void test_a_member_is_found_in_the_text(void **state) {
+    (void)state;
+    static const char text[] =
+        " { \"a\" : 1 , \"b\":{\"c\":[\"}\\\"\",2]},\"c\":\"x,\\\"d\\\":5\",\"d\":null}";
+    check_member(text, "\"a\"", "1");
+    check_member(text, "\"b\"", "{\"c\":[\"}\\\"\",2]}");
+    check_member(text, "\"c\"", "\"x,\\\"d\\\":5\"");
+    check_member(text, "\"d\"", "null");
+    check_member(text, "\"e\"", NULL);
+    check_member(text, "\"\"", NULL);
+    check_member("{}", "\"a\"", NULL);
+    check_member("[1]", "\"a\"", NULL);
+    check_member("", "\"a\"", NULL);
+    for (size_t cut = 0; cut < strlen(text); cut++) { /* one that lies about its end */
+        size_t len;
+        const char *got = json_find_member(text, cut, "\"d\"", &len);
+        assert_true(!got || got + len <= text + cut);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_numbers_are_written_as_printf_would),
@@ -320,6 +352,7 @@ int main(void) {
         PLAIN(test_values_are_counted_outside_of_strings),
         PLAIN(test_any_bytes_become_text),
         PLAIN(test_a_tree_is_written_as_jansson_would),
+        PLAIN(test_a_member_is_found_in_the_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -145,7 +145,7 @@ const char *agent_chunk(const struct agent *a, size_t i, size_t *ret_seq, size_t
 
 /* A callable method of agent.json. The answer is JSON or an error text; it comes from the loop, and
  * always. */
-typedef void (*agent_rpc_done)(void *ctx, const json_t *result, const json_t *error);
+typedef void (*agent_rpc_done)(void *ctx, const char *result, size_t len, const json_t *error);
 /* args: a JSON array. */
 void agent_rpc(struct agent *a, const char *method, const char *args, agent_rpc_done done,
                void *ctx);

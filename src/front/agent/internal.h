@@ -1,8 +1,10 @@
 #pragma once
 /* Shared by the files of this folder: an instance, its listeners, its state and its turns. */
 
+#include "base/buf.h"
 #include "front/agent/agent.h"
 #include "front/agent/history.h"
+#include "front/intake.h"
 #include "front/tool/tool.h"
 #include "loop/later.h"
 
@@ -56,10 +58,10 @@ struct agent {
     bool syncing;
     bool sync_again;
     size_t sync_item;
-    json_t *sync_old; /* what the state was, if some of it stays */
-    json_t *sync_state;
+    struct buf sync_text; /* of the new one, so far */
     json_t *sync_errors;
     struct facet_op *sync_op;
+    struct intake_item *sync_reading; /* of a large answer */
     struct later sync_start;
     void (*sync_done)(struct agent *a); /* when the one that runs has ended */
     void (*sync_next)(struct agent *a); /* when the one after it has */

@@ -1,8 +1,10 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "front/agent/internal.h"
+#include "front/intake.h"
 #include "front/tool/rows.h"
 
 #include <stdlib.h>
@@ -21,23 +23,33 @@ struct rpc {
     bool changes;
     struct later refused; /* it was not begun... */
     json_t *why;          /* ...because of this */
+    struct intake_item *reading;
 };
 
-static void end_rpc(struct rpc *r, const json_t *result, const json_t *error) {
+/* A large answer, which a thread reads. */
+struct rpc_answer {
+    struct rpc *rpc;
+    char *json;
+    size_t len;
+    char *text;
+    size_t text_len;
+};
+
+static void end_rpc(struct rpc *r, const char *result, size_t len, const json_t *error) {
     later_cancel(&r->refused);
     struct rpc **at = &r->agent->calls;
     while (*at && *at != r)
         at = &(*at)->next;
     if (*at)
         *at = r->next;
-    r->done(r->ctx, result, error);
+    r->done(r->ctx, result, len, error);
     json_decref(r->why);
     free(r);
 }
 
 static void on_refused(void *ctx) {
     struct rpc *r = ctx;
-    end_rpc(r, NULL, r->why);
+    end_rpc(r, NULL, 0, r->why);
 }
 
 /* Takes why. */
@@ -51,21 +63,83 @@ void rpcs_end(struct agent *a) {
     for (struct rpc *r = a->calls; r; r = r->next) {
         facet_op_cancel(r->op);
         r->op = NULL;
+        if (r->reading)
+            intake_cancel(r->reading);
+        r->reading = NULL;
         if (!r->why)
             refuse(r, json_string("the agent is gone"));
     }
 }
 
-static void on_rpc_answer(void *ctx, bool ok, const char *json, size_t len, const struct err *err) {
-    struct rpc *r = ctx;
+static void end_with(struct rpc *r, const char *result, size_t len, const json_t *error) {
     struct agent *a = r->agent;
     bool changed = r->changes;
-    _cleanup_(json) json_t *result = ok ? rows_read(json, len) : NULL;
-    _cleanup_(json) json_t *error = ok ? NULL : rows_error(json, len, err);
-    end_rpc(r, result, error);
+    end_rpc(r, result, len, error);
     a->used_ms = clock_mono_ms();
     if (changed)
         agent_sync(a, NULL);
+}
+
+static void free_answer(void *ctx) {
+    struct rpc_answer *w = ctx;
+    free(w->json);
+    free(w->text);
+    free(w);
+}
+
+/* In any thread. */
+static void read_answer(void *ctx) {
+    struct rpc_answer *w = ctx;
+    size_t all;
+    size_t kept;
+    w->text = rows_text(w->json, w->len, SIZE_MAX, &w->text_len, &all, &kept);
+}
+
+static void on_answer_read(void *ctx) {
+    struct rpc_answer *w = ctx;
+    struct rpc *r = w->rpc;
+    struct intake *intake = r->agent->agents->opt.intake;
+    r->reading = NULL;
+    end_with(r, w->text, w->text_len, NULL);
+    intake_dispose(intake, free_answer, w);
+}
+
+/* A refusal is the answer's, not the call's, which was made. */
+static void read_apart(struct rpc *r, struct rpc_answer *w) {
+    struct err err;
+    r->reading = intake_start(r->agent->agents->opt.intake,
+                              &(struct intake_ask){.owner = r->agent->owner,
+                                                   .bytes = w->len,
+                                                   .work = read_answer,
+                                                   .on_done = on_answer_read,
+                                                   .free = free_answer,
+                                                   .ctx = w},
+                              &err);
+    if (r->reading)
+        return;
+    free_answer(w);
+    _cleanup_(json) json_t *why = json_text(err.message);
+    end_with(r, NULL, 0, why);
+}
+
+static void on_rpc_answer(void *ctx, bool ok, const char *json, size_t len, const struct err *err) {
+    struct rpc *r = ctx;
+    _cleanup_(json) json_t *error = ok ? NULL : rows_error(json, len, err);
+    r->op = NULL;
+    if (!ok) {
+        end_with(r, NULL, 0, error);
+        return;
+    }
+    struct rpc_answer *w = xcalloc(1, sizeof(*w));
+    *w = (struct rpc_answer){.rpc = r, .json = xmalloc(len), .len = len};
+    memcpy(w->json, json, len);
+    if (r->agent->agents->opt.intake && len > LIMIT_READ_AT_ONCE_BYTES) {
+        read_apart(r, w);
+        return;
+    }
+    read_answer(w);
+    end_with(r, w->text, w->text_len, NULL);
+    free_answer(w);
 }
 
 /* Whether the agent has such a method at all: then it is one that clients may not call. */

@@ -14,6 +14,7 @@
 
 enum {
     FRAME_MAX_BYTES = 16 << 20,
+    RESULT_MAX_BYTES = LIMIT_WS_QUEUE_BYTES - (64 << 10), /* with the rest of its frame */
     TURN_ID_MAX_BYTES = 128,
     CHECK_MS = 1000, /* how long a revoked key may still hear what goes on */
     WS_POLICY = 1008,
@@ -247,14 +248,28 @@ static void send_rpc_error(struct agent_socket *s, const json_t *id, const json_
         s, json_pack("{s:O,s:O,s:b,s:s}", "error", error, "id", id, "success", 0, "type", "rpc"));
 }
 
-static void on_rpc_done(void *ctx, const json_t *result, const json_t *error) {
+static void send_rpc_result(struct agent_socket *s, const json_t *id, const char *result,
+                            size_t len) {
+    _cleanup_(buf) struct buf before;
+    buf_init(&before, FRAME_MAX_BYTES);
+    (void)buf_add_str(&before, "{\"done\":true,\"id\":");
+    (void)json_dump(id, &before);
+    (void)buf_add_str(&before, ",\"result\":");
+    if (!before.full)
+        send_around(s, before.data, result, len, ",\"success\":true,\"type\":\"rpc\"}");
+}
+
+static void on_rpc_done(void *ctx, const char *result, size_t len, const json_t *error) {
     struct rpc_call *c = ctx;
     struct agent_socket *s = c->socket;
-    if (error)
-        send_rpc_error(s, c->id, error);
+    _cleanup_(json) json_t *too_large =
+        len > RESULT_MAX_BYTES
+            ? json_sprintf("the result has %zu bytes, and may have %d", len, RESULT_MAX_BYTES)
+            : NULL;
+    if (error || too_large)
+        send_rpc_error(s, c->id, error ? error : too_large);
     else
-        send_tree(s, json_pack("{s:b,s:O,s:O,s:b,s:s}", "done", 1, "id", c->id, "result", result,
-                               "success", 1, "type", "rpc"));
+        send_rpc_result(s, c->id, result, len);
     json_decref(c->id);
     free(c);
     release(s);

@@ -74,8 +74,6 @@ int agent_set_state(struct agent *a, const struct agent_listener *from, json_t *
     agent_use(a);
     json_decref(a->state);
     a->state = json_incref(state);
-    json_decref(a->sync_old);
-    a->sync_old = NULL;
     int rc = history_set(a->history, "state", json_string_value(state), err);
     agent_tell_state(a, from);
     return rc;
@@ -103,15 +101,33 @@ static void begin(struct agent *a) {
     a->syncing = true;
     a->sync_again = false;
     a->sync_item = 0;
-    a->sync_state = json_object();
+    buf_finish(&a->sync_text);
+    buf_init(&a->sync_text, INT_MAX);
     a->sync_errors = json_object();
     later_post(&a->agents->later, &a->sync_start, on_start, a);
 }
 
-static json_t *text_of(const json_t *state) {
-    size_t len = 0;
-    _cleanup_(free) char *text = json_dump_text(state, INT_MAX, &len);
-    return json_stringn_nocheck(text, len);
+/* The text is all that is ever made of a state that clients set, or of rows: trees of it would hold
+ * the loop. */
+static void write_key(const char *key, struct buf *out) {
+    _cleanup_(json) json_t *text = json_text(key);
+    (void)json_dump(text, out);
+}
+
+static void add_key(struct agent *a, const char *key) {
+    (void)buf_add_char(&a->sync_text, a->sync_text.len > 0 ? ',' : '{');
+    write_key(key, &a->sync_text);
+    (void)buf_add_char(&a->sync_text, ':');
+}
+
+static void add_text(struct agent *a, const char *key, const char *json, size_t len) {
+    add_key(a, key);
+    (void)buf_add(&a->sync_text, json, len);
+}
+
+static void add_tree(struct agent *a, const char *key, const json_t *value) {
+    add_key(a, key);
+    (void)json_dump(value, &a->sync_text);
 }
 
 static void end(struct agent *a) {
@@ -122,14 +138,13 @@ static void end(struct agent *a) {
     a->sync_next = NULL;
     a->syncing = false;
     if (json_object_size(a->sync_errors) > 0)
-        (void)json_object_set(a->sync_state, "errors", a->sync_errors);
+        add_tree(a, "errors", a->sync_errors);
     json_decref(a->sync_errors);
     a->sync_errors = NULL;
+    (void)buf_add_str(&a->sync_text, a->sync_text.len > 0 ? "}" : "{}");
     json_decref(a->state);
-    a->state = text_of(a->sync_state);
-    json_decref(a->sync_state);
-    json_decref(a->sync_old);
-    a->sync_state = a->sync_old = NULL;
+    a->state = json_stringn_nocheck(a->sync_text.data, a->sync_text.len);
+    buf_finish(&a->sync_text);
     a->synced = true;
     if (store(a, &err) < 0)
         log_error("agent.state", "error", err.message);
@@ -142,32 +157,110 @@ static void end(struct agent *a) {
         done(a);
 }
 
-static void on_rows(void *ctx, bool ok, const char *json, size_t len, const struct err *err) {
-    struct agent *a = ctx;
-    const struct agent_state_item *item = &a->def->state[a->sync_item++];
-    a->sync_op = NULL;
-    json_t *rows = ok ? rows_read(json, len) : json_array();
-    if (!ok) {
-        /* A table that the model has dropped, say: the rest of the state goes on. */
-        (void)json_object_set_new(a->sync_errors, item->key, rows_error(json, len, err));
-    } else if (len > ROWS_MAX_BYTES && json_is_array(rows)) {
-        size_t all = json_array_size(rows);
-        size_t kept = all * ROWS_MAX_BYTES / len;
-        while (json_array_size(rows) > kept)
-            (void)json_array_remove(rows, json_array_size(rows) - 1);
-        (void)json_object_set_new(a->sync_errors, item->key,
-                                  json_sprintf("only %zu of %zu rows are shown", kept, all));
-    }
-    (void)json_object_set_new(a->sync_state, item->key, rows);
+/* What a facet answered, read by a thread if it is large. */
+struct rows_answer {
+    struct agent *agent;
+    const char *key;
+    char *json;
+    size_t len;
+    char *text;
+    size_t text_len;
+    size_t all, kept;
+};
+
+static void free_rows(void *ctx) {
+    struct rows_answer *w = ctx;
+    free(w->json);
+    free(w->text);
+    free(w);
+}
+
+/* In any thread. */
+static void read_rows(void *ctx) {
+    struct rows_answer *w = ctx;
+    w->text = rows_text(w->json, w->len, ROWS_MAX_BYTES, &w->text_len, &w->all, &w->kept);
+}
+
+static void add_rows(struct agent *a, const struct rows_answer *w) {
+    add_text(a, w->key, w->text, w->text_len);
+    if (w->kept < w->all)
+        (void)json_object_set_new(a->sync_errors, w->key,
+                                  json_sprintf("only %zu of %zu rows are shown", w->kept, w->all));
+}
+
+static void on_rows_read(void *ctx) {
+    struct rows_answer *w = ctx;
+    struct agent *a = w->agent;
+    a->sync_reading = NULL;
+    add_rows(a, w);
+    intake_dispose(a->agents->opt.intake, free_rows, w);
     sync_next(a);
 }
 
-static const json_t *old_state(struct agent *a) {
-    const json_t *text = a->sync_old ? NULL : agent_state(a);
-    if (text)
-        (void)json_parse(json_string_value(text), json_string_length(text), "state", &a->sync_old,
-                         NULL);
-    return a->sync_old;
+/* A table that the model has dropped, say: the rest of the state goes on. Takes why. */
+static void miss_rows(struct agent *a, const char *key, json_t *why) {
+    add_text(a, key, "[]", 2);
+    (void)json_object_set_new(a->sync_errors, key, why);
+    sync_next(a);
+}
+
+static void on_rows(void *ctx, bool ok, const char *json, size_t len, const struct err *err) {
+    struct agent *a = ctx;
+    const char *key = a->def->state[a->sync_item++].key;
+    struct err why;
+    a->sync_op = NULL;
+    if (!ok) {
+        miss_rows(a, key, rows_error(json, len, err));
+        return;
+    }
+    struct rows_answer *w = xcalloc(1, sizeof(*w));
+    *w = (struct rows_answer){.agent = a, .key = key, .json = xmalloc(len), .len = len};
+    memcpy(w->json, json, len);
+    if (!a->agents->opt.intake || len <= LIMIT_READ_AT_ONCE_BYTES) {
+        read_rows(w);
+        add_rows(a, w);
+        free_rows(w);
+        sync_next(a);
+        return;
+    }
+    a->sync_reading = intake_start(a->agents->opt.intake,
+                                   &(struct intake_ask){.owner = a->owner,
+                                                        .bytes = len,
+                                                        .work = read_rows,
+                                                        .on_done = on_rows_read,
+                                                        .free = free_rows,
+                                                        .ctx = w},
+                                   &why);
+    if (a->sync_reading)
+        return;
+    free_rows(w);
+    miss_rows(a, key, json_text(why.message));
+}
+
+/* Clients may have set it. */
+static void add_value(struct agent *a, const struct agent_state_item *item) {
+    const json_t *old = agent_state(a);
+    _cleanup_(buf) struct buf key;
+    size_t len;
+    buf_init(&key, INT_MAX);
+    write_key(item->key, &key);
+    const char *own =
+        old ? json_find_member(json_string_value(old), json_string_length(old), key.data, &len)
+            : NULL;
+    if (own)
+        add_text(a, item->key, own, len);
+    else
+        add_tree(a, item->key, item->value);
+}
+
+static void add_executions(struct agent *a, const struct agent_state_item *item) {
+    struct err err;
+    _cleanup_(json) json_t *list = NULL;
+    if (history_executions(a->history, item->limit, EXECUTION_TEXT_MAX, &list, &err) < 0) {
+        list = json_array();
+        (void)json_object_set_new(a->sync_errors, item->key, json_text(err.message));
+    }
+    add_tree(a, item->key, list);
 }
 
 static void sync_next(struct agent *a) {
@@ -183,16 +276,10 @@ static void sync_next(struct agent *a) {
                 on_rows(a, false, NULL, 0, &err);
             return;
         }
-        json_t *v = NULL;
-        if (item->kind == AGENT_STATE_VALUE) {
-            /* Clients may have set it. */
-            json_t *own = json_object_get(old_state(a), item->key);
-            v = json_incref(own ? own : item->value);
-        } else if (history_executions(a->history, item->limit, EXECUTION_TEXT_MAX, &v, &err) < 0) {
-            v = json_array();
-            (void)json_object_set_new(a->sync_errors, item->key, json_text(err.message));
-        }
-        (void)json_object_set_new(a->sync_state, item->key, v);
+        if (item->kind == AGENT_STATE_VALUE)
+            add_value(a, item);
+        else
+            add_executions(a, item);
         a->sync_item++;
     }
     end(a);
@@ -216,6 +303,8 @@ void agent_sync_forget(struct agent *a) {
 
 void agent_state_finish(struct agent *a) {
     facet_op_cancel(a->sync_op);
+    if (a->sync_reading)
+        intake_cancel(a->sync_reading);
     later_cancel(&a->sync_start);
     later_cancel(&a->tell_ready);
     while (a->ready) {
@@ -224,8 +313,7 @@ void agent_state_finish(struct agent *a) {
         free(w);
     }
     json_decref(a->state);
-    json_decref(a->sync_old);
-    json_decref(a->sync_state);
+    buf_finish(&a->sync_text);
     json_decref(a->sync_errors);
 }
 

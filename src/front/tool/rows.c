@@ -29,6 +29,18 @@ json_t *rows_read(const char *json, size_t len) {
     return out;
 }
 
+char *rows_text(const char *json, size_t len, size_t max_bytes, size_t *ret_len, size_t *ret_all,
+                size_t *ret_kept) {
+    _cleanup_(json) json_t *rows = rows_read(json, len);
+    size_t all = json_array_size(rows);
+    size_t kept = len > max_bytes ? all * max_bytes / len : all;
+    while (json_is_array(rows) && json_array_size(rows) > kept)
+        (void)json_array_remove(rows, json_array_size(rows) - 1);
+    *ret_all = all;
+    *ret_kept = kept;
+    return json_dump_text(rows, SIZE_MAX / 2, ret_len);
+}
+
 json_t *rows_error(const char *json, size_t len, const struct err *err) {
     _cleanup_(json) json_t *e = json ? json_loadb(json, len, JSON_ALLOW_NUL, NULL) : NULL;
     json_t *message = json_object_get(e, "message");
