@@ -24,6 +24,7 @@
 #define LIMIT_BODY_PACE_BYTES    4096               /* each second, over five of them */
 #define LIMIT_HELD_BYTES         (64 * 1024 * 1024) /* of bodies that are not whole, and answers */
 #define LIMIT_READ_AT_ONCE_BYTES (32 * 1024)        /* larger bodies are read by a thread */
+#define LIMIT_JSON_VALUES        1000000            /* of one body, or frame of a socket */
 #define LIMIT_READ_BODIES        64                 /* that wait for it, or are read */
 #define LIMIT_READ_BYTES         (64 * 1024 * 1024) /* of those */
 #define LIMIT_PAGE_ROWS          100

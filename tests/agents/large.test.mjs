@@ -232,3 +232,23 @@ test('an agent that is removed while its answers are read answers all calls', as
     assert.equal(new Set(a.frames.filter((f) => f.type === 'rpc').map((f) => f.id)).size, 10);
   }
 });
+
+test('a frame with more values than a body may have closes its socket, and no other', async (t) => {
+  const cay = await withCay(t);
+  const other = await Raw.ready(cay, 'values');
+  const few = await Raw.ready(cay, 'values');
+  few.send(`{"type":"unknown","v":[${'1,'.repeat(900_000)}1]}`);
+  for (const text of [`{"type":"unknown","v":[${'1,'.repeat(1_000_001)}1]}`, `{"type":"rpc","id":"1","method":"nothing","args":[${'[],'.repeat(700_000)}[]]}`]) {
+    const many = await Raw.ready(cay, 'values');
+    many.send(text);
+    await until(() => many.closed, 'the end');
+    assert.equal(many.closed.code, 1009);
+  }
+  const body = JSON.stringify({ messages: [user('u1', 'x')] }).replace('"x"', `"x","v":[${'1,'.repeat(1_000_001)}1]`);
+  other.send({ id: 't1', init: { method: 'POST', body }, type: 'cf_agent_use_chat_request' });
+  await other.done('t1');
+  assert.match(JSON.stringify(other.of('t1')), /more than 1000000 JSON values/);
+  assert.equal((await other.turn('t2', [user('u2', 'hello')])).at(-1).outcome, undefined);
+  assert.equal(few.closed, null);
+  for (const b of [few, other]) b.close();
+});

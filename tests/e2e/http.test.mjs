@@ -256,3 +256,10 @@ test('a handler that answers late meets clients that have left', async (t) => {
   await until(async () => (await request(server, '/counts')).json().connections === 1);
   assert.equal((await request(server, '/later?ms=1')).body, 'late');
 });
+
+test('who asks too early is told when to come again', async (t) => {
+  const server = await startHttpServer(t);
+  const got = await request(server, '/unavailable');
+  assert.equal(got.status, 503);
+  assert.equal(got.headers['retry-after'], '1');
+});

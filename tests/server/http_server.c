@@ -32,6 +32,13 @@ static long query_number(const struct http_req *req, const char *name, long othe
 
 /* --- answers at once --- */
 
+static void unavailable(struct http_req *req, void *ctx) {
+    (void)ctx;
+    struct err err;
+    (void)err_set(&err, ERR_UNAVAILABLE, "not yet");
+    http_respond_err(req, &err);
+}
+
 static void hello(struct http_req *req, void *ctx) {
     (void)ctx;
     http_respond_text(req, 200, "hello");
@@ -299,6 +306,7 @@ static void ws(struct http_req *req, void *ctx) {
 
 static const struct http_route routes[] = {
     {.methods = "GET", .pattern = "/hello", .handler = hello},
+    {.methods = "GET", .pattern = "/unavailable", .handler = unavailable},
     {.methods = "GET", .pattern = "/bytes", .handler = bytes},
     {.methods = "GET", .pattern = "/counts", .handler = show_counts},
     {.methods = "GET", .pattern = "/type", .handler = type},

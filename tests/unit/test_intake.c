@@ -179,13 +179,13 @@ static void test_what_others_hold_stays_when_the_rest_is_disposed_of(void **stat
 static void test_a_body_becomes_code(void **state) {
     (void)state;
     struct run_limits max = runner_config_default().limits;
-    struct run_asked asked;
+    struct run_asked *asked;
     assert_int_equal(run_ask_read(GOOD, strlen(GOOD), &max, &asked, &e), 0);
-    assert_string_equal(asked.code.spec.data, "{\"args\":[1,2]}");
-    assert_string_equal(asked.code.title, "t");
-    assert_string_equal(asked.code.main_code, "export default () => 1");
-    assert_null(json_object_get(asked.body, "args"));
-    run_asked_finish(&asked);
+    assert_string_equal(asked->code.spec.data, "{\"args\":[1,2]}");
+    assert_string_equal(asked->code.title, "t");
+    assert_string_equal(asked->code.main_code, "export default () => 1");
+    assert_null(json_object_get(asked->body, "args"));
+    run_asked_destroy(asked);
 }
 
 #define INTAKE_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)

@@ -404,18 +404,32 @@ static void test_what_cannot_be_written_is_answered_and_goes(void **state) {
     turn_until_swept();
 }
 
+/* It fails alone: those that were claimed with it are told of. */
 static void test_a_damaged_body_is_not_given_out(void **state) {
     (void)state;
-    struct got g[2] = {0};
-    submit_as(&g[0], "task_1", "key", NULL, LEN);
-    (void)turns_until(&g[0], 1);
-    change("UPDATE text_pieces SET piece = zeroblob(10) WHERE id = (SELECT max(id) FROM "
-           "text_pieces)");
+    struct got g[5] = {0};
+    static const char *const ids[] = {"task_1", "task_2", "task_3"};
+    for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
+        submit_as(&g[i], ids[i], "key", NULL, LEN);
+        (void)turns_until(g, i + 1);
+    }
+    _cleanup_(free) char *damage =
+        xasprintf("UPDATE text_pieces SET piece = zeroblob(10) WHERE id / %d = (SELECT id FROM "
+                  "texts ORDER BY id LIMIT 1 OFFSET 1)",
+                  PIECES_MAX);
+    change(damage);
     begin_node();
-    claim(&g[1]);
-    (void)turns_until(g, 2);
-    assert_int_equal(g[1].err.code, ERR_INTERNAL);
-    assert_int_equal(g[1].ntasks, 0);
+    claim(&g[3]);
+    (void)turns_until(g, 4);
+    assert_int_equal(g[3].err.code, 0);
+    assert_int_equal(g[3].ntasks, 2);
+    assert_string_equal(g[3].id, "task_1");
+    free(g[3].text);
+    assert_int_equal(number("SELECT count(*) FROM leases"), 2);
+    assert_int_equal(number("SELECT count(*) FROM tasks WHERE id = 'task_2' AND finished_ms > 0"
+                            " AND error_message LIKE '%damaged%'"),
+                     1);
+    turn_until_left(2 * (1 + 6)); /* and its text goes */
 }
 
 /* The deadline of the call was that of one that gives no sign. */

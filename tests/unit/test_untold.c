@@ -583,6 +583,35 @@ static void test_an_artifact_of_it_finds_it(void **state) {
     check_status(later, "running");
 }
 
+/* What somebody put in the place of the file of ends: an error, and never a wait. */
+static void test_what_is_no_file_of_ends(void **state) {
+    (void)state;
+    char path[120];
+    (void)snprintf(path, sizeof(path), "%s-ends", file);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(store_ends_open(store, &e), -ERR_IO);
+    assert_non_null(strstr(e.message, "is not a file"));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_true(store_ends_open(store, &e) < 0);
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(symlink("elsewhere", path), 0);
+    assert_true(store_ends_open(store, &e) < 0);
+    assert_int_equal(unlink(path), 0);
+    static char much[1 << 20];
+    for (int fill = 0; fill < 3; fill++) { /* garbage, and of lengths that lie */
+        memset(much, fill == 0 ? 0 : fill == 1 ? 0xff : 1, sizeof(much));
+        write_ends(much, sizeof(much));
+        assert_int_equal(store_ends_open(store, &e), 0);
+        fd_close(&store->ends_fd);
+    }
+    assert_int_equal(truncate(path, 1LL << 40), 0);
+    assert_true(store_ends_open(store, &e) < 0);
+    assert_non_null(strstr(e.message, "larger than"));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(store_ends_open(store, &e), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_who_asks_the_store_finds_it_written, setup, teardown),
@@ -609,6 +638,7 @@ int main(void) {
                                         teardown),
         cmocka_unit_test_setup_teardown(test_what_the_file_does_not_take_is_written_as_before,
                                         setup_ends, teardown),
+        cmocka_unit_test_setup_teardown(test_what_is_no_file_of_ends, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,6 +18,7 @@ enum {
     TURN_ID_MAX_BYTES = 128,
     CHECK_MS = 1000, /* how long a revoked key may still hear what goes on */
     WS_POLICY = 1008,
+    WS_TOO_BIG = 1009,
     WS_TRY_LATER = 1013,
     WS_RESTART = 1012,
 };
@@ -42,6 +43,7 @@ struct frame_read {
     struct err body_err;
     struct uimessages *messages; /* that it brings */
     json_t *text;                /* the state that it sets, or its arguments, as JSON: a string */
+    bool too_many;               /* values: a tree is many times as large as its text */
 };
 
 struct frame_in {
@@ -381,6 +383,9 @@ static void read_request(struct frame_read *r) {
     const char *body = text_of(json_object_get(r->tree, "init"), "body");
     if (!body)
         (void)err_set(&r->body_err, ERR_BAD_REQUEST, "the request has no body");
+    else if (json_has_more_values(body, strlen(body), LIMIT_JSON_VALUES))
+        (void)err_set(&r->body_err, ERR_TOO_LARGE, "the request has more than %d JSON values",
+                      LIMIT_JSON_VALUES);
     else if (json_parse(body, strlen(body), "the request's body", &r->body, &r->body_err) == 0)
         r->messages = uimessages_read(json_object_get(r->body, "messages"));
 }
@@ -425,8 +430,8 @@ static const struct frame_type *type_of(const json_t *f) {
 
 /* Unknown types and malformed frames get no answer. */
 static struct frame_read read_frame(const char *text, size_t len) {
-    struct frame_read r = {0};
-    if (json_parse(text, len, "frame", &r.tree, NULL) < 0 || !json_is_object(r.tree))
+    struct frame_read r = {.too_many = json_has_more_values(text, len, LIMIT_JSON_VALUES)};
+    if (r.too_many || json_parse(text, len, "frame", &r.tree, NULL) < 0 || !json_is_object(r.tree))
         return r;
     const struct frame_type *type = type_of(r.tree);
     if (type && type->read)
@@ -444,6 +449,8 @@ static void finish_read(struct frame_read *r) {
 static void on_frame(struct agent_socket *s, const struct frame_read *r) {
     const struct frame_type *type = type_of(r->tree);
     struct err err;
+    if (r->too_many)
+        shut(s, WS_TOO_BIG, "a frame has too many JSON values");
     if (s->shut || !agent_is_open(s->listener.agent) || !type)
         return;
     int rc = admit(s, type->refuse != NULL, &err);

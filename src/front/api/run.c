@@ -234,18 +234,15 @@ static void worker_delete(struct http_req *req, void *ctx) {
 /* --- readers, which a thread may call --- */
 
 static int read_run(const char *body, size_t len, const void *how, void **ret, struct err *err) {
-    struct run_asked asked;
+    struct run_asked *asked;
     int rc = run_ask_read(body, len, how, &asked, err);
-    if (rc < 0)
-        return rc;
-    *ret = xmalloc(sizeof(asked));
-    memcpy(*ret, &asked, sizeof(asked));
-    return 0;
+    if (rc == 0)
+        *ret = asked;
+    return rc;
 }
 
 static void free_run(void *asked) {
-    run_asked_finish(asked);
-    free(asked);
+    run_asked_destroy(asked);
 }
 
 static int read_worker(const char *body, size_t len, const void *how, void **ret, struct err *err) {

@@ -9,15 +9,13 @@
 /* What the routes' readers make of bodies: of small ones when the handler asks, of large ones by a
  * thread before the handler begins. */
 
-/* A tree is many times as large as its text: what one request can make of its bytes is bounded. */
-enum { JSON_VALUES_MAX = 1000000 };
-
 int http_read_json(const char *body, size_t len, json_t **ret_json, struct err *err) {
     if (len == 0)
         return err_set(err, ERR_BAD_REQUEST, "the request body is empty; send a JSON object");
-    if (json_has_more_values(body, len, JSON_VALUES_MAX))
+    /* A tree is many times as large as its text: what one request can make of it is bounded. */
+    if (json_has_more_values(body, len, LIMIT_JSON_VALUES))
         return err_set(err, ERR_TOO_LARGE, "the request body has more than %d JSON values",
-                       JSON_VALUES_MAX);
+                       LIMIT_JSON_VALUES);
     return json_parse(body, len, "the request body", ret_json, err);
 }
 

@@ -408,9 +408,9 @@ static bool has_extra(const struct http_req *req, const char *field) {
 /* What a key may spend is counted by days of UTC. */
 void http_res_retry_after(struct http_req *req, enum err_code code) {
     char text[24];
-    int64_t wait_s = code == ERR_RATE    ? 1
-                     : code == ERR_QUOTA ? clock_day_left_s(clock_wall_ms())
-                                         : 0;
+    int64_t wait_s = code == ERR_RATE || code == ERR_UNAVAILABLE ? 1
+                     : code == ERR_QUOTA                         ? clock_day_left_s(clock_wall_ms())
+                                                                 : 0;
     if (wait_s == 0 || has_extra(req, "Retry-After: "))
         return;
     (void)snprintf(text, sizeof(text), "%lld", (long long)wait_s);

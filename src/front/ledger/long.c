@@ -291,17 +291,43 @@ bool longs_fill(struct longs *l, uint64_t id, enum ledger_op op, struct ledger_a
     return true;
 }
 
+/* Of those that were claimed this one is not told of. */
+static void leave_out(struct longs *l, struct long_one *o) {
+    struct ledger_answer *a = &o->answer;
+    o->pieces = 0;
+    ledger_task_finish(&a->tasks[o->item]);
+    a->ntasks--;
+    memmove(&a->tasks[o->item], &a->tasks[o->item + 1], (a->ntasks - o->item) * sizeof(*a->tasks));
+    push(l, o);
+}
+
+/* One whose text cannot be read ends by itself; the others that were claimed with it go on. What is
+ * the disk's fault may go better the next time. */
+static void fail_task(struct longs *l, struct long_one *o, struct err *err) {
+    const struct ledger_task *t = &o->answer.tasks[o->item];
+    struct ledger_task end = {.attempt = t->attempt,
+                              .state = TASK_FAILED,
+                              .error_code = (char *)(uintptr_t)err_name(err->code),
+                              .error_message = err->message};
+    struct ledger_answer ended;
+    memcpy(end.id, t->id, sizeof(end.id));
+    log_error("ledger.text", "task", t->id, "error", err->message);
+    ledger_db_do(l->opt.db,
+                 &(struct ledger_ask){
+                     .op = LEDGER_TASK_FINISH, .task = &end, .fault = err->code != ERR_INTERNAL},
+                 &ended);
+    ledger_answer_finish(&ended);
+    longs_sweep(l);
+    leave_out(l, o);
+}
+
 /* A text that went meanwhile: of a worker that was put anew, whose new one is got; of a task whose
  * lease is over, which is another's then. */
 static void miss(struct longs *l, struct long_one *o) {
     struct ledger_answer *a = &o->answer;
     o->pieces = 0;
     if (o->op == LEDGER_TASK_CLAIM) {
-        ledger_task_finish(&a->tasks[o->item]);
-        a->ntasks--;
-        memmove(&a->tasks[o->item], &a->tasks[o->item + 1],
-                (a->ntasks - o->item) * sizeof(*a->tasks));
-        push(l, o);
+        leave_out(l, o);
         return;
     }
     struct ledger_worker w = a->workers[0];
@@ -350,6 +376,10 @@ static void go_on_reading(struct longs *l, struct long_one *o) {
         rc = err_set(&err, ERR_INTERNAL, "a text of the ledger is damaged");
     if (rc < 0 && err.code == ERR_NOT_FOUND) {
         miss(l, o);
+        return;
+    }
+    if (rc < 0 && o->op == LEDGER_TASK_CLAIM) {
+        fail_task(l, o, &err);
         return;
     }
     if (rc < 0) {

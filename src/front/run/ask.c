@@ -69,7 +69,7 @@ static void drop_taken(json_t *body) {
 }
 
 int run_ask_read(const char *text, size_t len, const struct run_limits *max,
-                 struct run_asked *ret_asked, struct err *err) {
+                 struct run_asked **ret_asked, struct err *err) {
     struct run_asked a = {0};
     int rc = http_read_json(text, len, &a.body, err);
     if (rc == 0)
@@ -80,15 +80,18 @@ int run_ask_read(const char *text, size_t len, const struct run_limits *max,
     }
     a.asked = asked_with(a.body);
     drop_taken(a.body);
-    *ret_asked = a;
+    *ret_asked = xmalloc(sizeof(a));
+    **ret_asked = a;
     return 0;
 }
 
-void run_asked_finish(struct run_asked *a) {
+void run_asked_destroy(struct run_asked *a) {
+    if (!a)
+        return;
     code_finish(&a->code);
     json_decref(a->body);
     json_decref(a->asked);
-    *a = (struct run_asked){0};
+    free(a);
 }
 
 static struct run *start(const struct run_ask *ask, struct code *code, const struct env *env,

@@ -30,8 +30,8 @@ struct run_ask {
 
 /* Reads the text of a body; in any thread. */
 int run_ask_read(const char *text, size_t len, const struct run_limits *max,
-                 struct run_asked *ret_asked, struct err *err);
-void run_asked_finish(struct run_asked *a);
+                 struct run_asked **ret_asked, struct err *err);
+void run_asked_destroy(struct run_asked *a);
 /* Whether the body describes a program; in any thread. */
 int run_ask_check(const json_t *body, const struct run_limits *max, struct err *err);
 /* As run_start(). */

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* A file beside the database, in which the ends of untold runs stand until the database has them:
@@ -165,10 +166,13 @@ static int take_all(struct store *s, const struct buf *b, struct err *err) {
 int store_ends_open(struct store *s, struct err *err) {
     _cleanup_(free) char *path = xasprintf("%s-ends", s->path);
     _cleanup_(buf) struct buf b;
-    _cleanup_(close) int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return err_sys(err, "open %s", path);
     buf_init(&b, 2 * FILE_MAX);
+    _cleanup_(close) int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return err_sys(err, "open %s", path);
+    if (!S_ISREG(st.st_mode)) /* to read a pipe would take for ever */
+        return err_set(err, ERR_IO, "%s is not a file: move it away", path);
     int rc = fd_read_file(AT_FDCWD, path, &b, err);
     if (rc == 0)
         rc = take_all(s, &b, err);

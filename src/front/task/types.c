@@ -21,18 +21,15 @@ static int run_check(const struct task_rooms *r, const json_t *body, struct err 
 
 static int run_load(const char *text, size_t len, const struct run_limits *max, void **ret,
                     struct err *err) {
-    struct run_asked asked;
+    struct run_asked *asked;
     int rc = run_ask_read(text, len, max, &asked, err);
-    if (rc < 0)
-        return rc;
-    *ret = xmalloc(sizeof(asked));
-    memcpy(*ret, &asked, sizeof(asked));
-    return 0;
+    if (rc == 0)
+        *ret = asked;
+    return rc;
 }
 
 static void run_unload(void *loaded) {
-    run_asked_finish(loaded);
-    free(loaded);
+    run_asked_destroy(loaded);
 }
 
 static int run_start_task(const struct task_rooms *r, const struct task_start *how,
