@@ -41,11 +41,15 @@ static double mono_ms(void) {
     return (double)clock_mono_ns() / 1e6;
 }
 
+static uint64_t used_us(const struct rusage *ru) {
+    return (uint64_t)ru->ru_utime.tv_sec * 1000000u + (uint64_t)ru->ru_utime.tv_usec +
+           (uint64_t)ru->ru_stime.tv_sec * 1000000u + (uint64_t)ru->ru_stime.tv_usec;
+}
+
 static uint64_t cpu_us(void) {
     struct rusage ru;
     getrusage(RUSAGE_SELF, &ru);
-    return (uint64_t)ru.ru_utime.tv_sec * 1000000u + (uint64_t)ru.ru_utime.tv_usec +
-           (uint64_t)ru.ru_stime.tv_sec * 1000000u + (uint64_t)ru.ru_stime.tv_usec;
+    return used_us(&ru);
 }
 
 /* Address-space size and resident bytes of this process. */
@@ -145,7 +149,7 @@ static void send_done(const struct isolate_call *call) {
     getrusage(RUSAGE_SELF, &ru);
     uint64_t peak = (uint64_t)ru.ru_maxrss * 1024u;
     uint64_t base = self->base_resident_bytes;
-    uint64_t turn = call == self->current ? cpu_us() - self->turn_us : 0;
+    uint64_t turn = call == self->current ? used_us(&ru) - self->turn_us : 0;
     char space[64];
     struct buf b = {.data = space, .cap = sizeof(space), .max = sizeof(space) - 1};
     pack_u64(&b, call->cpu_us + turn);

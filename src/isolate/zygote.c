@@ -36,7 +36,6 @@
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -320,11 +319,7 @@ static int64_t allowance_ns(const struct zygote *z) {
 }
 
 static int64_t used_ns(const struct forked *c) {
-    clockid_t clock;
-    struct timespec t;
-    if (clock_getcpuclockid(c->pid, &clock) != 0 || clock_gettime(clock, &t) < 0)
-        return 0;
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    return clock_process_ns(c->pid);
 }
 
 static void forked_move(struct forked *c, enum forked_state to) {

@@ -2,7 +2,9 @@
 #include "unit/unit.h"
 
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 static void test_rfc3339(void **state) {
     (void)state;
@@ -102,12 +104,43 @@ static void test_the_clock_of_work_stands_still_in_sleep(void **state) {
         ;
 }
 
+static void test_the_work_of_another_process(void **state) {
+    (void)state;
+    int hold[2];
+    assert_int_equal(pipe(hold), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        char c;
+        for (volatile unsigned i = 0; clock_cpu_ms() < 3; i++)
+            ;
+        close(hold[1]);
+        _exit(read(hold[0], &c, 1) == 0 ? 0 : 1);
+    }
+    assert_true(child > 0);
+    clockid_t clock;
+    struct timespec t = {0};
+    assert_int_equal(clock_getcpuclockid(child, &clock), 0);
+    while (t.tv_sec == 0 && t.tv_nsec < 3000000)
+        assert_int_equal(clock_gettime(clock, &t), 0);
+    int64_t known = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    assert_in_range(clock_process_ns(child), known, known + 1000000000); /* the same clock */
+    close(hold[0]);
+    close(hold[1]);
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(clock_process_ns(child), 0); /* gone */
+    assert_int_equal(clock_process_ns(0), 0);     /* would be our own */
+    assert_int_equal(clock_process_ns(-1), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {PLAIN(test_rfc3339),
                                        PLAIN(test_rfc3339_is_read),
                                        PLAIN(test_rfc3339_agrees_with_the_library),
                                        PLAIN(test_what_is_left_of_a_day),
                                        PLAIN(test_clocks_go_on),
-                                       PLAIN(test_the_clock_of_work_stands_still_in_sleep)};
+                                       PLAIN(test_the_clock_of_work_stands_still_in_sleep),
+                                       PLAIN(test_the_work_of_another_process)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

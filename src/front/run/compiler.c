@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 
 enum {
     TRIES_MAX = 2,       /* times that a program may be at the head of a process that ends */
@@ -236,19 +235,10 @@ static unsigned budget_ms(const struct lane *l) {
     return is_sole(l) ? l->compiler->opt.cpu_ms : l->compiler->opt.small_cpu_ms;
 }
 
-/* The processor time of another process; 0 if it cannot be told. */
-static int64_t cpu_ns(pid_t pid) {
-    clockid_t id;
-    struct timespec t;
-    if (pid <= 0 || clock_getcpuclockid(pid, &id) != 0 || clock_gettime(id, &t) < 0)
-        return 0;
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* The process keeps to its time by itself, and lives on. This is for one that does not. */
 static void on_watch(uv_timer_t *timer) {
     struct lane *l = timer->data;
-    int64_t cpu_ms = (cpu_ns(keeper_info(l->keeper).pid) - l->sent_cpu_ns) / 1000000;
+    int64_t cpu_ms = (clock_process_ns(keeper_info(l->keeper).pid) - l->sent_cpu_ns) / 1000000;
     int64_t wall_ms = clock_mono_ms() - l->sent_ms;
     int64_t cpu_left = (int64_t)budget_ms(l) * 3 / 2 + OVERRUN_MS - cpu_ms;
     int64_t wall_left = (int64_t)l->compiler->opt.timeout_ms - wall_ms;
@@ -268,7 +258,7 @@ static bool send_request(struct lane *l, struct compiler_ticket *t) {
     buf_init(&head, COMPILE_HEAD_SIZE);
     pack_u32(&head, budget_ms(l));
     l->sent_ms = clock_mono_ms();
-    l->sent_cpu_ns = cpu_ns(keeper_info(l->keeper).pid);
+    l->sent_cpu_ns = clock_process_ns(keeper_info(l->keeper).pid);
     struct wire_out out = {.type = COMPILE_REQUEST,
                            .id = t->id,
                            .pieces = {{head.data, head.len}, {t->request, t->len}}};

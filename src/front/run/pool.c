@@ -17,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -447,11 +446,7 @@ bool isolate_send(struct pool_isolate *i, const struct wire_out *out) {
 }
 
 int64_t isolate_cpu_ns(const struct pool_isolate *i) {
-    clockid_t clock;
-    struct timespec t;
-    if (i->exited || clock_getcpuclockid(i->pid, &clock) != 0 || clock_gettime(clock, &t) < 0)
-        return 0;
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    return i->exited ? 0 : clock_process_ns(i->pid);
 }
 
 /* The zygote is not asked for every call: only when enough was used that a call could miss it. */
