@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, readlinkSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import { join } from 'node:path';
@@ -284,6 +284,43 @@ test('npm install of a package from an allowed registry', async () => {
   await box.end();
 });
 
+const egressPid = () =>
+  readdirSync('/proc').find((name) => {
+    try {
+      return /^\d+$/.test(name) && readFileSync(`/proc/${name}/status`, 'utf8').includes(`PPid:\t${cay.pid}\n`) && readFileSync(`/proc/${name}/comm`, 'utf8') === 'cay-egress\n';
+    } catch {
+      return false;
+    }
+  });
+
+test('a sandbox without network is not known to the proxy until it knocks', { skip: process.getuid() !== 0 && 'only root sees the descriptors of the proxy' }, async () => {
+  const pid = egressPid();
+  const listeners = () => {
+    const ids = new Set(readdirSync(`/proc/${pid}/fd`).map((fd) => readlinkSync(`/proc/${pid}/fd/${fd}`)));
+    return [...ids].filter((name) => name.startsWith('socket:')).length;
+  };
+  const knock = (box) => box.run(`curl -sk -o /dev/null -w "%{http_connect}" -x http://127.0.0.1:3128 https://localhost:${ports.tls}/`, { env: direct });
+  let idle;
+  await until(() => {
+    const now = listeners();
+    const same = now === idle;
+    idle = now;
+    return same;
+  });
+  const quiet = await make(cay);
+  const loud = await make(cay);
+  const open = await make(cay, { network: { allow: [`localhost:${ports.tls}`] } });
+  await until(() => listeners() === idle + 1, 'the one that may reach something');
+  assert.equal((await knock(loud)).stdout, '403');
+  await until(() => listeners() === idle + 2, 'the one that has knocked');
+  await until(async () => (await loud.call('GET', '/network/events')).json.events.length === 1);
+  // Two at once are both answered, and the proxy's death in between changes nothing.
+  process.kill(Number(pid), 'SIGKILL');
+  await until(() => egressPid() && egressPid() !== pid, 'another proxy');
+  await until(async () => (await Promise.all([knock(quiet), knock(loud)])).every((r) => r.stdout === '403'));
+  for (const box of [quiet, loud, open]) await box.end();
+});
+
 test('kill -9 of the proxy: it is started again, with the same policies and counts', async () => {
   const box = await make(cay, { network: { allow: [`localhost:${ports.tls}`] } });
   const ask = async () => (await box.run(`curl -sk https://localhost:${ports.tls}/x`, { env: direct })).stdout;
@@ -292,13 +329,7 @@ test('kill -9 of the proxy: it is started again, with the same policies and coun
     const { network } = (await box.get()).usage;
     return network.requests >= 1 && network;
   });
-  const pid = readdirSync('/proc').find((name) => {
-    try {
-      return /^\d+$/.test(name) && readFileSync(`/proc/${name}/status`, 'utf8').includes(`PPid:\t${cay.pid}\n`) && readFileSync(`/proc/${name}/comm`, 'utf8') === 'cay-egress\n';
-    } catch {
-      return false;
-    }
-  });
+  const pid = egressPid();
   process.kill(Number(pid), 'SIGKILL');
   await until(async () => (await ask()) === 'you asked for /x', 'the way out again');
   await until(async () => (await box.get()).usage.network.requests > before.requests);

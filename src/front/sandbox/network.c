@@ -28,11 +28,18 @@ struct change {
     void *ctx;
 };
 
+/* Waits for somebody to knock at a line that leads nowhere. */
+struct knock {
+    uv_poll_t poll;
+    struct network_line *line; /* NULL when that does not wait any more */
+};
+
 struct network_line {
     struct network_line *next;
     struct network *network;
     char *id;
     int listener;
+    struct knock *knock; /* cay-egress was not told of it, and need not be while nobody knocks */
     struct egress_policy policy;
     struct egress_usage usage;
     void (*on_event)(void *ctx, const struct egress_event *event); /* NULL: they are stored */
@@ -336,6 +343,48 @@ static void send_open(struct network_line *l) {
         log_error("network.open", "sandbox", l->id, "error", "it was not taken");
 }
 
+static void on_knock_closed(uv_handle_t *h) {
+    free(h->data);
+}
+
+static void stop_waiting(struct network_line *l) {
+    if (!l->knock)
+        return;
+    l->knock->line = NULL;
+    (void)uv_poll_stop(&l->knock->poll);
+    uv_close((uv_handle_t *)&l->knock->poll, on_knock_closed);
+    l->knock = NULL;
+}
+
+/* From here on cay-egress has it. */
+static void begin_line(struct network_line *l) {
+    stop_waiting(l);
+    if (l->network->channel)
+        send_open(l);
+}
+
+static void on_knock(uv_poll_t *p, int status, int events) {
+    const struct knock *k = p->data;
+    (void)status;
+    (void)events;
+    if (k->line)
+        begin_line(k->line);
+}
+
+/* Most sandboxes have no network and never try: then nobody else is to hear of the line. */
+static bool wait_for_knock(struct network_line *l) {
+    struct knock *k = xcalloc(1, sizeof(*k));
+    if (uv_poll_init(l->network->opt.loop, &k->poll, l->listener) < 0) {
+        free(k);
+        return false;
+    }
+    k->poll.data = k;
+    k->line = l;
+    l->knock = k;
+    (void)uv_poll_start(&k->poll, UV_READABLE, on_knock);
+    return true;
+}
+
 static void on_start(void *ctx, struct channel *channel) {
     struct network *n = ctx;
     n->channel = channel;
@@ -355,7 +404,7 @@ static void on_start(void *ctx, struct channel *channel) {
     egress_config_finish(&c);
     (void)send_out(n, EGRESS_CONFIG, ++n->next_id, &b, -1);
     for (struct network_line *l = n->lines; l; l = l->next)
-        if (l->closing == 0)
+        if (l->closing == 0 && !l->knock)
             send_open(l);
 }
 
@@ -634,8 +683,8 @@ struct network_line *network_open(struct network *n, const char *id, int listene
     l->usage.sandbox = xstrdup(id);
     l->next = n->lines;
     n->lines = l;
-    if (n->channel)
-        send_open(l);
+    if (l->policy.nallow + l->policy.nroutes > 0 || !wait_for_knock(l))
+        begin_line(l);
     return l;
 }
 
@@ -645,6 +694,8 @@ void network_line_set(struct network_line *l, struct egress_policy *policy,
     struct change *c = xcalloc(1, sizeof(*c));
     *c = (struct change){.id = ++n->next_id, .line = l, .policy = *policy, .cb = cb, .ctx = ctx};
     *policy = (struct egress_policy){0};
+    if (l->knock)
+        begin_line(l);
     struct buf b;
     buf_init(&b, EGRESS_FRAME_MAX);
     pack_str(&b, l->id);
@@ -665,13 +716,18 @@ void network_line_listen(struct network_line *l,
     l->event_ctx = ctx;
 }
 
-void network_line_close(struct network_line *l) {
-    struct network *n = l->network;
+static bool send_close(struct network_line *l) {
     struct buf b;
     buf_init(&b, 1024);
     pack_str(&b, l->id);
-    l->closing = ++n->next_id;
-    bool sent = send_out(n, EGRESS_CLOSE, l->closing, &b, -1);
+    l->closing = ++l->network->next_id;
+    return send_out(l->network, EGRESS_CLOSE, l->closing, &b, -1);
+}
+
+void network_line_close(struct network_line *l) {
+    struct network *n = l->network;
+    bool sent = !l->knock && send_close(l);
+    stop_waiting(l);
     for (struct change *c = n->changes; c; c = c->next)
         if (c->line == l)
             c->line = NULL;
