@@ -493,6 +493,31 @@ test('little output is in the record, more in a file, and both outlive the serve
   assert.deepEqual([...Object.keys(again), 'stderr', 'stdout'].sort(), shape);
 });
 
+test('what was answered is there after kill -9, however soon that comes', async (t) => {
+  const dataDir = tempDir(t);
+  const config = { sandboxes: { pool: 1 } };
+  const told = [];
+  for (let i = 0; i < 3; i++) {
+    const server = await startCay({ dataDir, config });
+    const one = await make(server);
+    const two = await make(server);
+    const done = [await two.run('echo first'), await two.run('echo second >&2; exit 3')];
+    await one.end();
+    await server.kill9();
+    told.push({ one, two, done });
+  }
+  const last = await withCay(t, { dataDir, config });
+  for (const { one, two, done } of told) {
+    assert.equal((await call(last, 'GET', `/v1/sandboxes/${one.id}`)).json.status, 'stopped');
+    assert.equal((await call(last, 'GET', `/v1/sandboxes/${two.id}`)).json.status, 'interrupted');
+    for (const { stdout, stderr, ...exec } of done) {
+      assert.deepEqual((await call(last, 'GET', `/v1/sandboxes/${two.id}/execs/${exec.id}`)).json, exec);
+      const kept = exec.exit_code ? ['stderr', stderr] : ['stdout', stdout];
+      assert.equal((await request(last, `/v1/sandboxes/${two.id}/execs/${exec.id}/${kept[0]}`)).body, kept[1]);
+    }
+  }
+});
+
 test('what is left behind and reads what its command said does not stop the server', { timeout: 30_000 * slow }, async () => {
   // The pipe has a second reader: what was in it when the command ended may be gone when it is read.
   const steals = '(while read line; do :; done </proc/self/fd/1) & printf %060000d 0';

@@ -569,6 +569,71 @@ static void test_what_the_file_does_not_take_is_written_as_before(void **state) 
     assert_int_equal(count("runs WHERE owner = 'key_a' AND status = 'failed'"), 1);
 }
 
+static void check_record(const char *id, const char *status) {
+    struct store_record r;
+    assert_int_equal(store_record_get(store, "exec", id, NULL, all, &r, &e), 0);
+    assert_string_equal(r.status, status);
+    assert_string_equal(r.parent, "sbx_1");
+    assert_string_equal(r.doc, "{}");
+    store_record_finish(&r);
+}
+
+static void test_the_end_of_a_record_is_in_the_file_until_the_database_has_it(void **state) {
+    (void)state;
+    size_t len;
+    put("exec_1", "running", 0, false);
+    put("exec_2", "running", 0, true);
+    assert_int_equal(count("records"), 1);
+    put("exec_1", "exited", 5, false);
+    put("exec_2", "exited", 5, false);
+    assert_int_equal(count("records WHERE status = 'running'"), 1);
+    assert_int_equal(count("records"), 1);
+    assert_in_range(store_untold_due_ms(store), 0, 10);
+    char *ends = read_ends(&len);
+    check_record("exec_1", "exited"); /* who asks finds it written */
+    assert_int_equal(count("records WHERE status = 'exited' AND ended_ms = 5"), 2);
+    /* Before the commit, and between that and the clearing. */
+    assert_int_equal(sqlite3_exec(other,
+                                  "DELETE FROM records WHERE id = 'exec_2';"
+                                  "UPDATE records SET status = 'running', ended_ms = 0",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
+    for (int i = 0; i < 2; i++) {
+        die_with(ends, len);
+        check_record("exec_1", "exited");
+        check_record("exec_2", "exited");
+        assert_int_equal(count("records WHERE ended_ms = 5 AND created_ms = 1"), 2);
+    }
+    free(ends);
+    /* What is deleted does not come back from there, by itself or with its parent. */
+    put("exec_3", "exited", 6, false);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(
+            store_record_delete(store, i ? "sandbox" : "exec", i ? "sbx_1" : "exec_3", &e), 0);
+        ends = read_ends(&len);
+        die_with(ends, len);
+        free(ends);
+        assert_int_equal(count("records"), i ? 0 : 2);
+        put("exec_1", "exited", 6, false);
+    }
+}
+
+static void test_a_record_that_the_file_does_not_take_is_written_at_once(void **state) {
+    (void)state;
+    size_t len;
+    static char big[100 << 10];
+    memset(big, ' ', sizeof(big) - 1);
+    struct store_record r = record("exec_1", "failed", 6);
+    put("exec_1", "exited", 5, false);
+    r.doc = big;
+    assert_int_equal(store_record_put(store, "exec", &r, &e), 0);
+    assert_int_equal(count("records WHERE status = 'failed'"), 1);
+    char *ends = read_ends(&len); /* and what is older of it does not come after it */
+    die_with(ends, len);
+    free(ends);
+    assert_int_equal(count("records WHERE status = 'failed'"), 1);
+}
+
 static void test_an_artifact_of_it_finds_it(void **state) {
     (void)state;
     char id[ID_SIZE];
@@ -639,6 +704,11 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_what_the_file_does_not_take_is_written_as_before,
                                         setup_ends, teardown),
         cmocka_unit_test_setup_teardown(test_what_is_no_file_of_ends, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            test_the_end_of_a_record_is_in_the_file_until_the_database_has_it, setup_ends,
+            teardown),
+        cmocka_unit_test_setup_teardown(
+            test_a_record_that_the_file_does_not_take_is_written_at_once, setup_ends, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -371,15 +371,15 @@ static void delete (struct http_req *req, void *ctx) {
     struct err err;
     const char *id = http_req_param(req, "id");
     struct store_scope scope = front_scope(req);
-    struct store_record r;
-    if (store_record_get(f->store, "sandbox", id, NULL, scope, &r, &err) < 0) {
-        http_respond_err(req, &err);
-        return;
-    }
-    store_record_finish(&r);
     struct sandbox *s = sandboxes_find(f->sandboxes, id);
-    if (!s) {
-        if (sandboxes_forget(f->sandboxes, id, &err) < 0)
+    if (!s || !(scope.all || strcmp(s->owner, scope.owner) == 0)) {
+        struct store_record r;
+        int rc = store_record_get(f->store, "sandbox", id, NULL, scope, &r, &err);
+        if (rc == 0) {
+            store_record_finish(&r);
+            rc = sandboxes_forget(f->sandboxes, id, &err);
+        }
+        if (rc < 0)
             http_respond_err(req, &err);
         else
             http_respond_empty(req, 204);

@@ -12,11 +12,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A file beside the database, in which the ends of untold runs stand until the database has them:
- * one write of what the record has, where SQLite writes five pages and more. So many runs share a
- * transaction, and what was answered survives the death of any process. Each record has its length,
- * the salt of those that belong together, and a sum. What an earlier time left behind has another
- * salt; a record that was cut off has another sum: it was told to nobody, and is the last. */
+/* A file beside the database, in which the ends of untold runs, of sandboxes and of their commands
+ * stand until the database has them: one write of what the record has, where SQLite writes five
+ * pages and more. So many share a transaction, and what was answered survives the death of any
+ * process. Each record has its length, the salt of those that belong together, and a sum. What an
+ * earlier time left behind has another salt; a record that was cut off has another sum: it was told
+ * to nobody, and is the last. */
 enum { RECORD_MAX = 64 << 10, FILE_MAX = 8 << 20, HEAD_SIZE = 24 };
 
 static uint64_t sum_of(const char *data, size_t len, uint64_t salt) {
@@ -46,6 +47,16 @@ static void pack_run(struct buf *b, const struct store_run *r) {
     const int64_t numbers[] = {r->created_ms,    r->finished_ms,       u->input_tokens,
                                u->output_tokens, u->cache_read_tokens, u->cache_write_tokens,
                                u->cost_nusd,     u->unpriced};
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+        pack_str(b, texts[i]);
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+        pack_u64(b, (uint64_t)numbers[i]);
+}
+
+/* Begins with an empty text, where a run has its id. */
+static void pack_record(struct buf *b, const char *kind, const struct store_record *r) {
+    const char *const texts[] = {"", kind, r->id, r->owner, r->parent, r->status, r->doc};
+    const int64_t numbers[] = {r->created_ms, r->ended_ms, r->bytes};
     for (size_t i = 0; i < ARRAY_LEN(texts); i++)
         pack_str(b, texts[i]);
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
@@ -89,26 +100,57 @@ static bool unpack_run(struct unpack *u, struct store_run *r) {
     return unpack_ok(u) && r->kind && r->title && r->status;
 }
 
+static bool unpack_record(struct unpack *u, char **ret_kind, struct store_record *r) {
+    *r = (struct store_record){0};
+    *ret_kind = unpack_text(u);
+    unpack_id(u, r->id);
+    unpack_id(u, r->owner);
+    unpack_id(u, r->parent);
+    r->status = unpack_text(u);
+    r->doc = unpack_text(u);
+    r->created_ms = (int64_t)unpack_u64(u);
+    r->ended_ms = (int64_t)unpack_u64(u);
+    r->bytes = (int64_t)unpack_u64(u);
+    return unpack_ok(u) && *ret_kind && r->status && r->doc;
+}
+
 /* --- what is added --- */
 
-bool store_ends_add(struct store *s, const struct store_run *run) {
-    char head[HEAD_SIZE + 1];
+/* What follows the head's place in `b`. */
+static bool append(struct store *s, struct buf *b) {
+    char head[HEAD_SIZE + 1] = {0};
     struct buf at_front = {.data = head, .cap = sizeof(head), .max = HEAD_SIZE};
-    _cleanup_(buf) struct buf b;
-    if (s->ends_fd < 0 || s->ends_len > FILE_MAX)
+    if (b->full)
         return false;
-    buf_init(&b, RECORD_MAX);
-    (void)buf_add(&b, (char[HEAD_SIZE]){0}, HEAD_SIZE);
-    pack_run(&b, run);
-    if (b.full)
+    size_t len = b->len - HEAD_SIZE;
+    pack_head(&at_front, len, s->ends_salt, sum_of(b->data + HEAD_SIZE, len, s->ends_salt));
+    memcpy(b->data, head, HEAD_SIZE);
+    if (pwrite(s->ends_fd, b->data, b->len, (off_t)s->ends_len) != (ssize_t)b->len)
         return false;
-    size_t len = b.len - HEAD_SIZE;
-    pack_head(&at_front, len, s->ends_salt, sum_of(b.data + HEAD_SIZE, len, s->ends_salt));
-    memcpy(b.data, head, HEAD_SIZE);
-    if (pwrite(s->ends_fd, b.data, b.len, (off_t)s->ends_len) != (ssize_t)b.len)
-        return false;
-    s->ends_len += b.len;
+    s->ends_len += b->len;
     return true;
+}
+
+static bool begin(const struct store *s, struct buf *b) {
+    buf_init(b, RECORD_MAX);
+    return s->ends_fd >= 0 && s->ends_len <= FILE_MAX &&
+           buf_add(b, (char[HEAD_SIZE]){0}, HEAD_SIZE);
+}
+
+bool store_ends_add(struct store *s, const struct store_run *run) {
+    _cleanup_(buf) struct buf b;
+    if (!begin(s, &b))
+        return false;
+    pack_run(&b, run);
+    return append(s, &b);
+}
+
+bool store_ends_add_record(struct store *s, const char *kind, const struct store_record *r) {
+    _cleanup_(buf) struct buf b;
+    if (!begin(s, &b))
+        return false;
+    pack_record(&b, kind, r);
+    return append(s, &b);
 }
 
 /* The database has all of them. What is still to be read there is not theirs: its salt is not. */
@@ -124,10 +166,23 @@ void store_ends_clear(struct store *s) {
 
 /* --- what a server finds that begins --- */
 
+static int take_record(struct store *s, struct unpack *u, struct err *err) {
+    struct store_record r;
+    _cleanup_(free) char *kind = NULL;
+    int rc = unpack_record(u, &kind, &r) ? store_write_record(s, kind, &r, err) : 0;
+    store_record_finish(&r);
+    return rc;
+}
+
 static int take(struct store *s, struct unpack *record, struct err *err) {
     struct store_run run;
     struct store_run known;
+    struct unpack first = *record;
+    size_t len;
     int rc = 0;
+    (void)unpack_bytes(&first, &len);
+    if (!first.bad && len == 0)
+        return take_record(s, &first, err);
     if (unpack_run(record, &run)) {
         rc = store_run_get(s, run.id, (struct store_scope){.all = true}, &known, err);
         if (rc == 0) { /* it died between the commit and store_ends_clear() */

@@ -110,12 +110,16 @@ void store_run_close(struct store_run *r, const struct store_run_end *end, int64
 struct store_run_end store_end_of(const struct store_run *r);
 /* Puts a run that has ended into the file of ends; false: it is not there. */
 bool store_ends_add(struct store *s, const struct store_run *run);
+bool store_ends_add_record(struct store *s, const char *kind, const struct store_record *r);
 /* The database has all that is there. */
 void store_ends_clear(struct store *s);
 /* The end of a run, if that is untold: in the file of ends, or in the database with all that is
  * older. False: it is not untold. */
 bool store_untold_end(struct store *s, const char *id, const struct store_run_end *end, int *ret_rc,
                       struct err *err);
+/* A record that has ended is put into the file of ends, and soon into the database; false: it is
+ * not. */
+bool store_untold_record(struct store *s, const char *kind, const struct store_record *r);
 /* A record that is about to be written. */
 void store_untold_forget(struct store *s, const char *kind, const char *id);
 void store_untold_drop(struct store *s);

@@ -98,6 +98,8 @@ int store_add_record(struct store *s, const char *kind, const struct store_recor
 int store_record_put(struct store *s, const char *kind, const struct store_record *r,
                      struct err *err) {
     store_late_forget(s, r->id);
+    if (r->ended_ms && store_untold_record(s, kind, r)) /* what begins is to hear of a full disk */
+        return 0;
     store_untold_forget(s, kind, r->id);
     int rc = store_write_record(s, kind, r, err);
     if (rc == -ERR_FULL && r->ended_ms)
@@ -156,7 +158,13 @@ int store_record_list(struct store *s, const char *kind, const struct store_reco
 }
 
 int store_record_delete(struct store *s, const char *kind, const char *id, struct err *err) {
-    store_untold_forget(s, kind, id);
+    /* What the file of ends has of it goes to the database first, or the next server would take it
+     * from there. */
+    if (s->nended == 0)
+        store_untold_forget(s, kind, id);
+    int rc = store_untold_write(s, err);
+    if (rc < 0)
+        return rc;
     sqlite3_stmt *st = store_ready(s, STORE_RECORDS, RECORD_DELETE);
     store_late_forget(s, id);
     store_bind_str(st, 1, kind);

@@ -157,6 +157,25 @@ int store_run_begin_untold(struct store *s, const struct store_run *run, struct 
     return 0;
 }
 
+/* NULL is there if there is none. */
+static struct store_untold **find_record(struct store *s, const char *kind, const char *id) {
+    struct store_untold **at = &s->untold;
+    while (*at &&
+           (!(*at)->kind || strcmp((*at)->record.id, id) != 0 || strcmp((*at)->kind, kind) != 0))
+        at = &(*at)->next;
+    return at;
+}
+
+static struct store_untold *add_record(struct store *s, const char *kind,
+                                       const struct store_record *r) {
+    struct store_untold *u = add(s, strlen(r->doc));
+    u->kind = xstrdup(kind);
+    u->record = *r;
+    u->record.status = copy(r->status);
+    u->record.doc = copy(r->doc);
+    return u;
+}
+
 int store_record_put_untold(struct store *s, const char *kind, const struct store_record *r,
                             struct err *err) {
     size_t bytes = strlen(r->doc);
@@ -166,21 +185,29 @@ int store_record_put_untold(struct store *s, const char *kind, const struct stor
         s->untold_stuck = rc < 0 || s->untold != NULL;
         return rc;
     }
-    struct store_untold *u = add(s, bytes);
-    u->kind = xstrdup(kind);
-    u->record = *r;
-    u->record.status = copy(r->status);
-    u->record.doc = copy(r->doc);
+    (void)add_record(s, kind, r);
     return 0;
+}
+
+bool store_untold_record(struct store *s, const char *kind, const struct store_record *r) {
+    if (s->ends_fd < 0 || !has_room(s, strlen(r->doc)) || !store_ends_add_record(s, kind, r))
+        return false;
+    struct store_untold **older = find_record(s, kind, r->id);
+    if (*older)
+        drop(s, older);
+    add_record(s, kind, r)->ended = true;
+    s->nended++;
+    return true;
 }
 
 /* --- what ends, or is written in another way --- */
 
 void store_untold_forget(struct store *s, const char *kind, const char *id) {
-    struct store_untold **at = &s->untold;
-    while (*at &&
-           (!(*at)->kind || strcmp((*at)->record.id, id) != 0 || strcmp((*at)->kind, kind) != 0))
-        at = &(*at)->next;
+    struct err ignored;
+    struct store_untold **at = find_record(s, kind, id);
+    /* What the file of ends has of it is older, and must not be taken from there after it. */
+    if (*at && (*at)->ended && store_untold_write(s, &ignored) == 0)
+        return;
     if (*at)
         drop(s, at);
 }
