@@ -5,7 +5,7 @@
 /* An idle handle runs once in every turn and keeps the loop from sleeping. A timer of 0 ms that is
  * started again inside its callback would run again in the same turn (libuv before 1.45). */
 
-enum { ROUNDS = 4 };
+enum { ROUNDS = 4, LAST_TURNS = 4 };
 
 static void unlink_item(struct later_queue *q, struct later *l) {
     *l->at = l->next;
@@ -34,27 +34,69 @@ static bool run_posted(struct later_queue *q) {
 
 /* What these post in turn runs too, without a look at the descriptors in between (a system call),
  * but not for ever: an item that posts itself again lets the loop go on. */
-static void on_turn(uv_idle_t *h) {
-    struct later_queue *q = h->data;
+static bool run_rounds(struct later_queue *q) {
     for (int i = 0; i < ROUNDS && q->first; i++)
         if (!run_posted(q))
-            return;
-    if (!q->first)
+            return false;
+    return true;
+}
+
+static void on_turn(uv_idle_t *h) {
+    struct later_queue *q = h->data;
+    if (run_rounds(q) && !q->first)
         (void)uv_idle_stop(h);
 }
 
+static void stay_awake(uv_idle_t *h) {
+    (void)h;
+}
+
+/* The loop is about to sleep, if nothing is due. */
+static void on_last(uv_prepare_t *h) {
+    struct later_queue *q = h->data;
+    (void)uv_idle_stop(&q->idle); /* which is none of what is due */
+    if (uv_backend_timeout(h->loop) == 0 && q->waited++ < LAST_TURNS) {
+        /* It is 0 also for descriptors that the loop has not looked at yet, and sleeps then. */
+        (void)uv_idle_start(&q->idle, stay_awake);
+        return;
+    }
+    q->waited = 0;
+    if (!run_rounds(q))
+        return;
+    if (q->first)
+        (void)uv_idle_start(&q->idle, stay_awake);
+    else
+        (void)uv_prepare_stop(h);
+}
+
 void later_queue_init(struct later_queue *q, uv_loop_t *loop) {
+    *q = (struct later_queue){.last = &q->first};
     (void)uv_idle_init(loop, &q->idle);
     q->idle.data = q;
-    q->first = NULL;
-    q->last = &q->first;
+}
+
+void later_queue_init_last(struct later_queue *q, uv_loop_t *loop) {
+    later_queue_init(q, loop);
+    (void)uv_prepare_init(loop, &q->prepare);
+    q->prepare.data = q;
+    q->goes_last = true;
+}
+
+static void on_prepare_closed(uv_handle_t *h) {
+    struct later_queue *q = h->data;
+    uv_close((uv_handle_t *)&q->idle, q->closed);
 }
 
 void later_queue_close(struct later_queue *q, uv_close_cb closed, void *ctx) {
     while (q->first)
         run_first(q);
     q->idle.data = ctx;
-    uv_close((uv_handle_t *)&q->idle, closed);
+    q->closing = true;
+    q->closed = closed;
+    if (q->goes_last)
+        uv_close((uv_handle_t *)&q->prepare, on_prepare_closed);
+    else
+        uv_close((uv_handle_t *)&q->idle, closed);
 }
 
 void later_post(struct later_queue *q, struct later *l, void (*run)(void *ctx), void *ctx) {
@@ -63,7 +105,11 @@ void later_post(struct later_queue *q, struct later *l, void (*run)(void *ctx), 
     *l = (struct later){.queue = q, .at = q->last, .run = run, .ctx = ctx};
     *q->last = l;
     q->last = &l->next;
-    if (!uv_is_closing((uv_handle_t *)&q->idle))
+    if (q->closing)
+        return;
+    if (q->goes_last)
+        (void)uv_prepare_start(&q->prepare, on_last);
+    else
         (void)uv_idle_start(&q->idle, on_turn);
 }
 

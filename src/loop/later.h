@@ -8,6 +8,11 @@
 
 struct later_queue {
     uv_idle_t idle;
+    uv_prepare_t prepare; /* of one that goes last */
+    bool goes_last;
+    bool closing;
+    unsigned waited; /* turns that it let others go first */
+    uv_close_cb closed;
     struct later *first;
     struct later **last;
 };
@@ -21,6 +26,9 @@ struct later {
 };
 
 void later_queue_init(struct later_queue *q, uv_loop_t *loop);
+/* One that runs when the loop would sleep, so behind whatever else is due, but for a few turns at
+ * most: for what nobody waits for as long as for that. */
+void later_queue_init_last(struct later_queue *q, uv_loop_t *loop);
 /* What is posted still is run first, and what that posts. The memory must stay until closed is
  * called with the handle, whose data is ctx. */
 void later_queue_close(struct later_queue *q, uv_close_cb closed, void *ctx);

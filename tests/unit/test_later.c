@@ -127,6 +127,41 @@ static void a_queue_can_be_closed_by_one_of_its_items(void **state) {
     assert_true(closed);
 }
 
+static void what_goes_last_waits_for_what_is_due(void **state) {
+    (void)state;
+    struct later_queue q;
+    struct item z = {.name = 'z'};
+    struct item b = {.name = 'b'};
+    struct item a = {.name = 'a', .posts = &b};
+    later_queue_init_last(&q, &loop);
+    later_post(&q, &z.later, on_run, &z);
+    post(&a);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    assert_string_equal(order, "abz");
+    later_queue_close(&q, on_closed, &order);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+}
+
+static void what_goes_last_does_not_wait_for_ever(void **state) {
+    (void)state;
+    struct later_queue q;
+    struct item z = {.name = 'z'};
+    struct item a = {.name = 'a', .posts = &a};
+    later_queue_init_last(&q, &loop);
+    later_post(&q, &z.later, on_run, &z);
+    post(&a);
+    for (int i = 0; i < 3; i++)
+        (void)uv_run(&loop, UV_RUN_NOWAIT);
+    assert_string_equal(order, "aaaaaaaaaaaa");
+    count = 0;
+    for (int i = 0; i < 2; i++)
+        (void)uv_run(&loop, UV_RUN_NOWAIT);
+    assert_non_null(strchr(order, 'z'));
+    later_cancel(&a.later);
+    later_queue_close(&q, on_closed, &order);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(items_run_from_the_loop_in_order_and_once, setup, teardown),
@@ -135,6 +170,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_cancelled_item_does_not_run, setup, teardown),
         cmocka_unit_test_setup_teardown(closing_runs_what_is_left, setup, teardown),
         cmocka_unit_test_setup_teardown(a_queue_can_be_closed_by_one_of_its_items, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_goes_last_waits_for_what_is_due, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_goes_last_does_not_wait_for_ever, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -305,7 +305,7 @@ bool conn_write_soon(struct http_conn *c, const uv_buf_t *pieces, unsigned n) {
         return conn_write(c, pieces, n);
     for (unsigned i = 0; i < n; i++)
         (void)buf_add(&c->soon, pieces[i].base, pieces[i].len);
-    later_post(&c->server->later, &c->flush, on_flush, c);
+    later_post(&c->server->last, &c->flush, on_flush, c);
     return true;
 }
 

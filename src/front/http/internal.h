@@ -116,6 +116,7 @@ struct http_server {
     struct http_stats stats;
     uv_timer_t sweep;
     struct later_queue later;
+    struct later_queue last; /* what is written soon: behind what else the loop has to do */
     struct listener *listeners;
     char date[40];
     uint64_t date_ms;

@@ -59,7 +59,8 @@ struct http_server *http_server_create(const struct http_server_options *options
     s->sweep.data = s;
     uv_unref((uv_handle_t *)&s->sweep);
     later_queue_init(&s->later, options->loop);
-    s->handles = 2;
+    later_queue_init_last(&s->last, options->loop);
+    s->handles = 3;
     return s;
 }
 
@@ -202,6 +203,7 @@ void http_server_destroy(struct http_server *s) {
     s->opt.intake = NULL; /* its owner ends it; requests that are owed an answer may stay */
     uv_close((uv_handle_t *)&s->sweep, on_timer_closed);
     later_queue_close(&s->later, on_timer_closed, s);
+    later_queue_close(&s->last, on_timer_closed, s);
     if (s->drain_timer_used)
         uv_close((uv_handle_t *)&s->drain_timer, on_timer_closed);
 }
