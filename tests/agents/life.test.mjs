@@ -164,6 +164,109 @@ test('an execution that ends while the state is being read is in the next one', 
   a.close();
 });
 
+const slowState = (ms = 1) => ({
+  agent: {
+    facets: {
+      db: {
+        schema: 's.sql',
+        methods: { slowly: `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${ms} * 10000) SELECT COUNT(*) AS n FROM n` },
+      },
+      other: { schema: 's.sql', methods: { count: 'SELECT COUNT(*) AS n FROM t' } },
+    },
+    env: { other: { facet: 'other' } },
+    tools: [{ name: 'run', kind: 'code', description: 'runs' }],
+    state: { executions: { executions: 5 }, count: { facet: 'other', method: 'count' }, rows: { facet: 'db', method: 'slowly' } },
+    max_steps: 9,
+  },
+  files: { 's.sql': 'CREATE TABLE IF NOT EXISTS t (x);' },
+});
+const running = (id, text) => ({ id, name: 'run', arguments: JSON.stringify({ code: `export default async (env) => {\n  await env.other.execute("INSERT INTO t VALUES (1)");\n  console.log("${text}");\n}` }) });
+
+test('the model goes on while the state is read; what it says waits for the state', async (t) => {
+  const { mock, url, requests } = await withMock(t);
+  const cay = await withAgents(t, { slow: slowState(100 * slow) }, { env: environment('anthropic', url) });
+  mock.on({ userMessage: 'go', turnIndex: 0 }, { toolCalls: [running('c1', 'one')] });
+  mock.on({ userMessage: 'go', turnIndex: 1 }, { toolCalls: [running('c2', 'two')] });
+  mock.on({ userMessage: 'go', turnIndex: 2 }, { content: 'That was all.' });
+  const a = await Raw.ready(cay, 'x', { type: 'slow' });
+  a.chat('t1', [user('u1', 'go')]);
+  await until(() => requests.length >= 2, 'the second question');
+  assert.equal(a.chunks('t1').filter((c) => c.type === 'tool-output-available').length, 0, 'the model was asked first');
+  const b = await Raw.open(cay, 'x', { type: 'slow' }); // who comes now hears each of them once
+  await b.wait((f) => f.type === 'cf_agent_stream_resuming');
+  b.send({ type: 'cf_agent_stream_resume_ack', id: 't1' });
+  await a.done('t1', 30_000 * slow);
+  await b.done('t1', 30_000 * slow);
+  const at = (fits) => a.frames.findIndex(fits);
+  const output = (id) => at((f) => f.body?.includes('"tool-output-available"') && f.body.includes(`"${id}"`));
+  const first = at((f) => f.type === 'cf_agent_state' && f.state.executions.length > 0);
+  assert.ok(first > 0 && first < output('c1') && output('c1') < output('c2'));
+  const known = (id) => a.frames.slice(0, output(id)).findLast((f) => f.type === 'cf_agent_state').state;
+  assert.deepEqual([known('c1').executions.length >= 1, known('c1').count[0].n >= 1], [true, true]);
+  assert.deepEqual([known('c2').executions.length, known('c2').count[0].n], [2, 2], 'what it changed is told first');
+  assert.ok(output('c2') < at((f) => f.body?.includes('"text-delta"')));
+  assert.deepEqual(a.chunks('t1').slice(-2).map((c) => c.type), ['finish-step', 'finish']);
+  for (const each of [a, b]) {
+    assert.equal(each.text('t1'), 'That was all.');
+    for (const id of ['c1', 'c2'])
+      assert.equal(each.chunks('t1').filter((c) => c.type === 'tool-output-available' && c.toolCallId === id).length, 1);
+  }
+  const [, message] = await messages(cay, 'x', 'slow');
+  assert.deepEqual(message.parts.filter((p) => p.toolCallId).map((p) => p.output.output), ['one', 'two']);
+  a.close();
+  b.close();
+});
+
+test('a turn can be stopped while its last state is read', async (t) => {
+  const { mock, url, requests } = await withMock(t);
+  const cay = await withAgents(t, { slow: slowState(300 * slow) }, { env: environment('anthropic', url) });
+  mock.on({ userMessage: 'go', turnIndex: 0 }, { toolCalls: [running('c1', 'one')] });
+  mock.on({ userMessage: 'go', turnIndex: 1 }, { content: 'That was all.' });
+  const a = await Raw.ready(cay, 'x', { type: 'slow' });
+  a.chat('t1', [user('u1', 'go')]);
+  await until(() => requests.length >= 2, 'the second question');
+  a.send({ id: 't1', type: 'cf_agent_chat_request_cancel' });
+  await a.done('t1');
+  const [, message] = await messages(cay, 'x', 'slow');
+  assert.equal(message.parts.find((p) => p.toolCallId).output.output, 'one');
+  const state = await a.wait((f) => f.type === 'cf_agent_state' && f.state.executions.length === 1);
+  assert.equal(state.state.executions[0].output, 'one', 'the execution is kept');
+  a.close();
+});
+
+test('after kill -9 all that a client was told of a program is there', { timeout: 120_000 }, async (t) => {
+  const { mock, url } = await withMock(t);
+  const env = environment('anthropic', url);
+  mock.on({ userMessage: 'go', turnIndex: 0 }, { toolCalls: [running('c1', 'one')] });
+  mock.on({ userMessage: 'go', turnIndex: 1 }, { content: 'word '.repeat(500) }, { latency: 20, chunkSize: 20 });
+  const agents = { slow: slowState() };
+  const has = (type) => (f) => f.body?.includes(`"${type}"`);
+  const ran = (f) => f.type === 'cf_agent_state' && f.state.executions.length === 1;
+  let dataDir;
+  for (const [name, fits] of Object.entries({ asked: has('tool-input-available'), state: ran, answered: has('tool-output-available'), went: has('text-delta') })) {
+    const cay = await withAgents(t, agents, { env, dataDir });
+    dataDir = cay.dataDir;
+    const a = await Raw.ready(cay, name, { type: 'slow' });
+    a.ws.addEventListener('message', ({ data }) => fits(JSON.parse(data)) && cay.child.kill('SIGKILL')); // at once
+    a.chat('t1', [user('u1', 'go')]);
+    await cay.ended;
+    a.told = a.frames.slice();
+    const again = await withAgents(t, agents, { env, dataDir });
+    const [said, message] = await messages(again, name, 'slow');
+    assert.equal(said.id, 'u1');
+    assert.deepEqual(message.metadata, { interrupted: true });
+    const part = message.parts.find((p) => p.toolCallId === 'c1');
+    assert.ok(part, `${name}: the call is in the history`);
+    if (a.told.some(has('tool-output-available'))) assert.equal(part.output.output, 'one', name);
+    const b = await Raw.ready(again, name, { type: 'slow' });
+    const before = a.told.findLast(ran);
+    if (before) assert.deepEqual(b.frames.find((f) => f.type === 'cf_agent_state').state.executions, before.state.executions, name);
+    assert.ok(before || name === 'asked', name);
+    b.close();
+    await again.stop();
+  }
+});
+
 test('a program that is too slow, too big or too loud is an error in the chat', { timeout: 120_000 }, async (t) => {
   const programs = {
     loop: 'export default async () => { console.log("start"); while (true) {} }',

@@ -204,7 +204,6 @@ static struct tool_offer offers[2];
 
 /* --- the view --- */
 
-static bool holds;         /* results back */
 static unsigned cancel_at; /* the callback that cancels, counted from 1; 0: none does */
 static unsigned destroy_at;
 static unsigned acted_at; /* how many callbacks there were when one of them did */
@@ -294,10 +293,10 @@ static void on_answer(void *ctx, const struct dialog_answer *a) {
     note(a->whole ? "answer" : "partial", a->whole ? stop_names[a->stop] : NULL);
 }
 
-static bool on_tool_done(void *ctx) {
+static void on_tool_begun(void *ctx) {
     (void)ctx;
-    note("done", NULL);
-    return holds;
+    assert_true(at_work != NULL);
+    note("begun", NULL);
 }
 
 static void on_tool_result(void *ctx, const struct dialog_result *r) {
@@ -334,7 +333,7 @@ static const struct dialog_view view = {
     .on_tool_delta = on_tool_delta,
     .on_tool_input = on_tool_input,
     .on_answer = on_answer,
-    .on_tool_done = on_tool_done,
+    .on_tool_begun = on_tool_begun,
     .on_tool_result = on_tool_result,
     .on_step_finish = on_step_finish,
     .on_end = on_end,
@@ -351,7 +350,7 @@ static void reset(void) {
     ends = told = streams = streams_cancelled = tools_started = tools_cancelled = 0;
     read_max_tokens = 0;
     cancel_at = destroy_at = acted_at = 0;
-    holds = stream_refused = false;
+    stream_refused = false;
     cut_usage = (struct model_usage){0};
     end = (struct dialog_end){0};
     options = (struct dialog_options){.loop = &loop,
@@ -426,12 +425,6 @@ static void cancel(void) {
     assert_null(at_work);
 }
 
-static void release(void) {
-    inside++;
-    dialog_release(dialog);
-    inside--;
-}
-
 static void assert_trace(const char *expected) {
     assert_string_equal(trace.data ? trace.data : "", expected);
 }
@@ -476,7 +469,7 @@ static void tool_calls_run_one_after_the_other(void **state) {
     stops(MODEL_STOP_END);
     turn();
     assert_trace("step tool(a) piece({}) input(a) tool(b) piece({}) input(b) answer(tool-calls) "
-                 "done result(one) done result(two) step-end "
+                 "begun result(one) begun result(two) step-end "
                  "step text delta(ok) text-end answer(stop) step-end");
     const json_t *results = json_object_get(json_array_get(read_messages, 2), "content");
     assert_int_equal(json_array_size(results), 2);
@@ -502,7 +495,7 @@ static void what_a_tool_cannot_do_goes_to_the_model_as_an_error(void **state) {
                  "tool(d) piece({}) input(d) answer(tool-calls) "
                  "failed(there is no tool \"nosuch\") "
                  "failed(the input of the tool is not valid: no object) "
-                 "failed(the tool \"refuses\" needs more) done failed(it broke) step-end step");
+                 "failed(the tool \"refuses\" needs more) begun failed(it broke) step-end step");
     const json_t *results = json_object_get(json_array_get(read_messages, 2), "content");
     for (size_t i = 0; i < 4; i++)
         assert_true(json_is_true(json_object_get(json_array_get(results, i), "is_error")));
@@ -675,25 +668,6 @@ static void an_empty_answer_is_a_failure_unless_something_was_said(void **state)
     assert_int_equal(end.outcome, DIALOG_DONE);
 }
 
-static void a_result_is_held_back_until_it_is_released(void **state) {
-    (void)state;
-    holds = true;
-    begin();
-    turn();
-    release(); /* nothing is held: nothing happens */
-    calls("a", "works");
-    stops(MODEL_STOP_TOOL_CALLS);
-    turn();
-    answers("x");
-    turn();
-    assert_trace("step tool(a) piece({}) input(a) answer(tool-calls) done");
-    release();
-    release();
-    turn();
-    assert_trace("step tool(a) piece({}) input(a) answer(tool-calls) done result(x) step-end step");
-    assert_int_equal(streams, 2);
-}
-
 /* Leads the dialog into its state number n, from 0; false: there are no more. */
 static bool lead(unsigned n) {
     begin(); /* between: the first step is due */
@@ -713,24 +687,19 @@ static bool lead(unsigned n) {
     turn();
     if (n == 4)
         return true; /* tool, that never answers */
-    holds = true;
     answers("x");
     if (n == 5)
-        return true; /* held */
-    release();
-    if (n == 6)
-        return true; /* held, but released */
+        return true; /* between: the second tool is due */
     turn();
-    if (n == 7)
+    if (n == 6)
         return true; /* the second tool */
-    holds = false;
     answers("y");
-    if (n == 8)
+    if (n == 7)
         return true; /* between: a step is due */
     turn();
     says("bye");
     stops(MODEL_STOP_END);
-    return n == 9; /* ending */
+    return n == 8; /* ending */
 }
 
 static void it_can_be_cancelled_in_every_state(void **state) {
@@ -744,15 +713,15 @@ static void it_can_be_cancelled_in_every_state(void **state) {
         turn();
         assert_int_equal(ends, 1);
         assert_int_equal(told, before + 1);
-        assert_int_equal(end.outcome, n == 9 ? DIALOG_DONE : DIALOG_CANCELLED);
+        assert_int_equal(end.outcome, n == 8 ? DIALOG_DONE : DIALOG_CANCELLED);
         assert_int_equal(streams_cancelled, n == 1 || n == 2);
-        assert_int_equal(tools_cancelled, n == 4 || n == 7);
+        assert_int_equal(tools_cancelled, n == 4 || n == 6);
         cancel(); /* over: nothing happens */
         turn();
         destroy();
         reset();
     }
-    assert_int_equal(n, 10);
+    assert_int_equal(n, 9);
     turn();
     cancel();
 }
@@ -767,7 +736,7 @@ static void it_can_be_destroyed_in_every_state(void **state) {
         assert_int_equal(ends, 0);
         reset();
     }
-    assert_int_equal(n, 10);
+    assert_int_equal(n, 9);
 }
 
 /* The whole of a dialog; what it does stops by itself when the dialog does. */
@@ -843,7 +812,6 @@ int main(void) {
         UNIT(a_stream_that_fails_gives_what_came),
         UNIT(a_stream_that_cannot_begin_is_a_failure),
         UNIT(an_empty_answer_is_a_failure_unless_something_was_said),
-        UNIT(a_result_is_held_back_until_it_is_released),
         UNIT(it_can_be_cancelled_in_every_state),
         UNIT(it_can_be_destroyed_in_every_state),
         UNIT(any_callback_may_cancel_it),

@@ -195,12 +195,14 @@ static void a_file_that_cannot_be_opened_is_an_error(void **state) {
 static void the_newest_executions_come_first_and_old_ones_go(void **state) {
     (void)state;
     char id[32];
+    assert_int_equal(history_begin(h, &e), 0);
     for (int i = 0; i < HISTORY_EXECUTIONS_MAX + 5; i++) {
         (void)snprintf(id, sizeof(id), "e%d", i);
         assert_int_equal(
             history_add_execution(h, id, "code", "0123456\xc3\xa4xyz", i % 2 ? "failed" : NULL, &e),
             0);
     }
+    assert_int_equal(history_end(h, true, &e), 0);
     json_t *list = NULL;
     assert_int_equal(history_executions(h, 3, 8, &list, &e), 0);
     assert_int_equal(json_array_size(list), 3);

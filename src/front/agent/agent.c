@@ -206,6 +206,7 @@ struct agents *agents_create(const struct agents_options *options) {
     struct agents *all = xcalloc(1, sizeof(*all));
     all->opt = *options;
     later_queue_init(&all->later, options->loop);
+    later_queue_init_last(&all->last, options->loop);
     (void)uv_timer_init(options->loop, &all->timer);
     all->timer.data = all;
     uv_unref((uv_handle_t *)&all->timer);
@@ -216,9 +217,14 @@ static void on_timer_closed(uv_handle_t *h) {
     free(h->data);
 }
 
-static void on_later_closed(uv_handle_t *h) {
+static void on_last_closed(uv_handle_t *h) {
     struct agents *all = h->data;
     uv_close((uv_handle_t *)&all->timer, on_timer_closed);
+}
+
+static void on_later_closed(uv_handle_t *h) {
+    struct agents *all = h->data;
+    later_queue_close(&all->last, on_last_closed, all);
 }
 
 void agents_destroy(struct agents *all) {

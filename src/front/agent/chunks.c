@@ -27,6 +27,8 @@ struct chunks {
     json_t *message;
     struct chunk *list;
     size_t count;
+    size_t held_from; /* those from here on are held back... */
+    bool held;        /* ...if any is */
     size_t next_seq;
     size_t bytes; /* as frames of a WebSocket, about */
     bool full;
@@ -37,6 +39,7 @@ struct chunks {
     const char *open_type; /* of the block that is open, or NULL */
     struct buf open_text;
     int64_t saved_ms;
+    bool unsaved;    /* the message is to be saved, at a better time */
     json_t *account; /* what the message says of itself, when it is over */
 };
 
@@ -52,7 +55,7 @@ static size_t quoted_bytes(const char *json, size_t len) {
 
 /* Joins a delta to the one before it, as one delta with both texts. */
 static bool join(struct chunks *c, const struct buf *b, size_t value_at) {
-    struct chunk *last = c->count ? &c->list[c->count - 1] : NULL;
+    struct chunk *last = c->count > c->held_from ? &c->list[c->count - 1] : NULL;
     if (!last || value_at == 0 || last->value_at != value_at ||
         memcmp(last->json.data, b->data, value_at) != 0)
         return false;
@@ -88,7 +91,8 @@ static void emit(struct chunks *c, const struct buf *b, size_t value_at) {
     }
     size_t seq = c->next_seq++;
     keep(c, b, seq, value_at);
-    c->opt.events->on_chunk(c->opt.ctx, seq, b->data, b->len);
+    if (!c->held)
+        c->opt.events->on_chunk(c->opt.ctx, seq, b->data, b->len);
 }
 
 /* A chunk with a type and up to two texts; the second is a delta's. */
@@ -139,8 +143,14 @@ static void emit_block(struct chunks *c, const char *type, const char *delta, si
 
 static void save(struct chunks *c, const json_t *message) {
     c->saved_ms = clock_mono_ms();
+    c->unsaved = false;
     if (!uimessage_is_empty(message))
         c->opt.events->on_save(c->opt.ctx, message);
+}
+
+void chunks_save(struct chunks *c) {
+    if (c->unsaved)
+        save(c, c->message);
 }
 
 static json_t *open_block(const struct chunks *c) {
@@ -291,27 +301,35 @@ static bool has_calls(const json_t *content) {
     return false;
 }
 
-/* The stream is over: what it said is in the message now. One without calls of tools is the last:
- * its end saves it. */
+/* The stream is over: what it said is in the message now, which is saved while its first tool is at
+ * work. One without calls of tools is the last: its end saves it. */
 static void on_answer(void *ctx, const struct dialog_answer *answer) {
     struct chunks *c = ctx;
     (void)json_array_clear(c->said);
     c->open_type = NULL;
     const json_t *content = json_object_get(answer->message, "content");
     uimessage_add_content(c->message, content);
-    if (answer->whole && has_calls(content))
-        save(c, c->message);
+    c->unsaved = c->unsaved || (answer->whole && has_calls(content));
 }
 
-static bool on_tool_done(void *ctx) {
-    const struct chunks *c = ctx;
-    return c->opt.events->on_tool_done(c->opt.ctx);
+static void on_tool_begun(void *ctx) {
+    chunks_save(ctx);
+}
+
+static void hold(struct chunks *c) {
+    if (!c->held)
+        c->held_from = c->count;
+    c->held = true;
+    c->unsaved = true;
 }
 
 static void on_tool_result(void *ctx, const struct dialog_result *r) {
     struct chunks *c = ctx;
     uimessage_set_output(c->message, r->id, r->output, r->failed);
-    save(c, c->message);
+    if (c->opt.events->on_tool_done(c->opt.ctx))
+        hold(c);
+    else
+        save(c, c->message);
     emit_tree(c, json_pack("{s:s,s:s,s:O}", "type",
                            r->failed ? "tool-output-error" : "tool-output-available", "toolCallId",
                            r->id, r->failed ? "errorText" : "output", r->output));
@@ -353,7 +371,7 @@ const struct dialog_view chunks_view = {
     .on_tool_delta = on_tool_delta,
     .on_tool_input = on_tool_input,
     .on_answer = on_answer,
-    .on_tool_done = on_tool_done,
+    .on_tool_begun = on_tool_begun,
     .on_tool_result = on_tool_result,
     .on_step_finish = on_step_finish,
     .on_end = on_end,
@@ -402,8 +420,22 @@ const char *chunks_failure(const struct chunks *c) {
     return c->full ? c->failure : NULL;
 }
 
+void chunks_release(struct chunks *c) {
+    if (!c->held)
+        return;
+    c->held = false;
+    for (size_t i = c->held_from; i < c->count; i++)
+        c->opt.events->on_chunk(c->opt.ctx, c->list[i].seq, c->list[i].json.data,
+                                c->list[i].json.len);
+    c->held_from = 0;
+}
+
+bool chunks_are_held(const struct chunks *c) {
+    return c->held;
+}
+
 size_t chunks_count(const struct chunks *c) {
-    return c->count;
+    return c->held ? c->held_from : c->count;
 }
 
 const char *chunks_get(const struct chunks *c, size_t i, size_t *ret_seq, size_t *ret_len) {

@@ -16,7 +16,9 @@ struct chunks_events {
     void (*on_save)(void *ctx, const json_t *message);
     /* The stream has reached its limit; chunks_failure() says so. No more chunks come. */
     void (*on_full)(void *ctx);
-    bool (*on_tool_done)(void *ctx); /* as in dialog.h */
+    /* A tool has answered. True holds its result and all that follows back until
+     * chunks_release(): for what has to be told before it. */
+    bool (*on_tool_done)(void *ctx);
     /* What the message says of itself besides, when it is over: an object, the caller's. Asked
      * once. */
     json_t *(*metadata)(void *ctx);
@@ -38,6 +40,11 @@ void chunks_begin(struct chunks *c);
 /* The end of the message. error: a text that says what went wrong; else aborted: it was stopped;
  * else it is whole. */
 void chunks_close(struct chunks *c, const json_t *error, bool aborted);
+/* Tells what was held back: from the loop. */
+void chunks_release(struct chunks *c);
+bool chunks_are_held(const struct chunks *c);
+/* Has the message saved, if it was put off. */
+void chunks_save(struct chunks *c);
 /* Closes the calls of a message that no answer will come to any more. */
 void chunks_settle(json_t *message);
 
@@ -46,5 +53,6 @@ const char *chunks_message_id(const struct chunks *c);
 const json_t *chunks_message(const struct chunks *c);
 /* Why the stream ended before the dialog did, or NULL. */
 const char *chunks_failure(const struct chunks *c);
+/* Those that were told. */
 size_t chunks_count(const struct chunks *c);
 const char *chunks_get(const struct chunks *c, size_t i, size_t *ret_seq, size_t *ret_len);

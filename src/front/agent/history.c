@@ -358,14 +358,8 @@ static int prune_executions(struct history *h, struct err *err) {
 
 int history_add_execution(struct history *h, const char *id, const char *code, const char *output,
                           const char *error, struct err *err) {
-    int rc = history_begin(h, err);
-    if (rc < 0)
-        return rc;
-    rc = add_execution(h, (const char *const[]){id, code, output, error}, err);
-    if (rc == 0)
-        rc = prune_executions(h, err);
-    int end = history_end(h, rc == 0, rc == 0 ? err : NULL);
-    return rc < 0 ? rc : end;
+    int rc = add_execution(h, (const char *const[]){id, code, output, error}, err);
+    return rc < 0 ? rc : prune_executions(h, err);
 }
 
 static json_t *column_json(sqlite3_stmt *st, int i, size_t max) {

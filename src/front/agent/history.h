@@ -52,6 +52,7 @@ int history_truncate(struct history *h, const char *id, struct err *err);
 /* Makes the message the last one. */
 int history_move_last(struct history *h, const char *id, struct err *err);
 
+/* In the caller's transaction. */
 int history_add_execution(struct history *h, const char *id, const char *code, const char *output,
                           const char *error, struct err *err);
 /* Newest first: [{"id","code","output","error","timestamp"}]. Texts beyond text_max bytes are cut

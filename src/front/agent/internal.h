@@ -2,6 +2,7 @@
 /* Shared by the files of this folder: an instance, its listeners, its state and its turns. */
 
 #include "base/buf.h"
+#include "base/id.h"
 #include "front/agent/agent.h"
 #include "front/agent/history.h"
 #include "front/intake.h"
@@ -20,6 +21,15 @@ struct ready_wait {
     struct ready_wait *next;
     void (*cb)(void *ctx);
     void *ctx;
+};
+
+/* A program of the running turn has ended; this is written with the state that it led to. */
+struct execution {
+    struct execution *next;
+    char id[UUID_SIZE];
+    char *code;
+    char *output;
+    char *error; /* or NULL */
 };
 
 struct turn;
@@ -48,8 +58,9 @@ struct agent {
     struct tool_env tool_env;
     struct env bindings;
     struct tool_facet *facets;
-    bool
-        executed; /* a program of the running turn has ended: the state is told before its result */
+    struct execution *executions; /* to be written, in their order */
+    /* A program of the running turn has ended: the state is told before its result. */
+    bool executed;
     json_t *state; /* its text, as a string that many may hold; NULL: in the history, or unknown */
     bool synced;
     struct ready_wait *ready;
@@ -63,6 +74,7 @@ struct agent {
     struct facet_op *sync_op;
     struct intake_item *sync_reading; /* of a large answer */
     struct later sync_start;
+    struct later sync_end;
     void (*sync_done)(struct agent *a); /* when the one that runs has ended */
     void (*sync_next)(struct agent *a); /* when the one after it has */
     int64_t used_ms;
@@ -75,6 +87,7 @@ struct agents {
     struct agents_options opt;
     struct agent *list;
     struct later_queue later;
+    struct later_queue last; /* behind what else the loop has to do */
     uv_timer_t timer;
 };
 
@@ -128,6 +141,10 @@ struct tool_env *agent_tools(struct agent *a);
 /* Frees what can be made again, unless a tool is at work. */
 void agent_tools_rest(struct agent *a);
 void agent_tools_finish(struct agent *a);
+/* Writes what its programs have done, in the caller's transaction. */
+int executions_write(struct agent *a, struct err *err);
+/* They are written, or cannot be. */
+void executions_forget(struct agent *a);
 
 /* --- turn.c --- */
 
@@ -154,4 +171,6 @@ int turns_add(struct agent *a, const struct turn_ask *ask, struct err *err);
 void turn_mark_cut(struct agent *a);
 /* Ends every turn, those that wait first. error may be NULL: they were stopped. */
 void turns_end(struct agent *a, const char *error);
+/* The message of the turn that runs is saved, if that was put off. */
+void turns_save(struct agent *a);
 void turns_forget_listener(struct agent *a, const struct agent_listener *l);

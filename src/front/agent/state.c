@@ -49,16 +49,12 @@ const json_t *agent_state(struct agent *a) {
 }
 
 static int store(struct agent *a, struct err *err) {
-    int rc = history_begin(a->history, err);
-    if (rc < 0)
-        return rc;
-    rc = history_set(a->history, "state", json_string_value(a->state), err);
+    int rc = history_set(a->history, "state", json_string_value(a->state), err);
     if (rc == 0)
         rc = history_set(a->history, "state_of", a->def->version, err);
     if (rc == 0 && !a->calls)
         rc = history_set(a->history, "spoilt", NULL, err);
-    int end = history_end(a->history, rc == 0, err);
-    return rc < 0 ? rc : end;
+    return rc;
 }
 
 int agent_set_state(struct agent *a, const struct agent_listener *from, json_t *state,
@@ -130,13 +126,20 @@ static void add_tree(struct agent *a, const char *key, const json_t *value) {
     (void)json_dump(value, &a->sync_text);
 }
 
-static void end(struct agent *a) {
+static void add_executions(struct agent *a, const struct agent_state_item *item) {
     struct err err;
-    /* Others may ask again and again: who waits for this one is told with this one. */
-    void (*done)(struct agent *) = a->sync_done;
-    a->sync_done = a->sync_next;
-    a->sync_next = NULL;
-    a->syncing = false;
+    _cleanup_(json) json_t *list = NULL;
+    if (history_executions(a->history, item->limit, EXECUTION_TEXT_MAX, &list, &err) < 0) {
+        list = json_array();
+        (void)json_object_set_new(a->sync_errors, item->key, json_text(err.message));
+    }
+    add_tree(a, item->key, list);
+}
+
+static void take_state(struct agent *a) {
+    for (size_t i = 0; i < a->def->nstate; i++)
+        if (a->def->state[i].kind == AGENT_STATE_EXECUTIONS)
+            add_executions(a, &a->def->state[i]);
     if (json_object_size(a->sync_errors) > 0)
         add_tree(a, "errors", a->sync_errors);
     json_decref(a->sync_errors);
@@ -146,8 +149,33 @@ static void end(struct agent *a) {
     a->state = json_stringn_nocheck(a->sync_text.data, a->sync_text.len);
     buf_finish(&a->sync_text);
     a->synced = true;
-    if (store(a, &err) < 0)
+}
+
+/* What programs have done, the state that they led to and the message that tells of it are written
+ * together, before any of them is told. */
+static void keep(struct agent *a) {
+    struct err err;
+    int begun = history_begin(a->history, &err);
+    int rc = begun < 0 ? begun : executions_write(a, &err);
+    take_state(a);
+    if (rc == 0)
+        rc = store(a, &err);
+    if (rc == 0)
+        turns_save(a);
+    int done = begun < 0 ? begun : history_end(a->history, rc == 0, rc == 0 ? &err : NULL);
+    if (rc < 0 || done < 0)
         log_error("agent.state", "error", err.message);
+    else
+        executions_forget(a);
+}
+
+static void end(struct agent *a) {
+    /* Others may ask again and again: who waits for this one is told with this one. */
+    void (*done)(struct agent *) = a->sync_done;
+    a->sync_done = a->sync_next;
+    a->sync_next = NULL;
+    a->syncing = false;
+    keep(a);
     agent_tell_state(a, NULL);
     agent_tell_some(a);
     tell_ready(a);
@@ -253,14 +281,8 @@ static void add_value(struct agent *a, const struct agent_state_item *item) {
         add_tree(a, item->key, item->value);
 }
 
-static void add_executions(struct agent *a, const struct agent_state_item *item) {
-    struct err err;
-    _cleanup_(json) json_t *list = NULL;
-    if (history_executions(a->history, item->limit, EXECUTION_TEXT_MAX, &list, &err) < 0) {
-        list = json_array();
-        (void)json_object_set_new(a->sync_errors, item->key, json_text(err.message));
-    }
-    add_tree(a, item->key, list);
+static void on_end(void *ctx) {
+    end(ctx);
 }
 
 static void sync_next(struct agent *a) {
@@ -278,11 +300,10 @@ static void sync_next(struct agent *a) {
         }
         if (item->kind == AGENT_STATE_VALUE)
             add_value(a, item);
-        else
-            add_executions(a, item);
-        a->sync_item++;
+        a->sync_item++; /* executions are read when those that are new were written */
     }
-    end(a);
+    /* The model may have been asked to go on meanwhile: that goes first. */
+    later_post(&a->agents->last, &a->sync_end, on_end, a);
 }
 
 void agent_sync(struct agent *a, void (*done)(struct agent *a)) {
@@ -306,6 +327,7 @@ void agent_state_finish(struct agent *a) {
     if (a->sync_reading)
         intake_cancel(a->sync_reading);
     later_cancel(&a->sync_start);
+    later_cancel(&a->sync_end);
     later_cancel(&a->tell_ready);
     while (a->ready) {
         struct ready_wait *w = a->ready;

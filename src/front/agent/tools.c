@@ -8,15 +8,55 @@
 /* What an instance hands to its tools: its databases, what its programs hold, and the place where
  * their executions are kept. */
 
+int executions_write(struct agent *a, struct err *err) {
+    int rc = 0;
+    for (const struct execution *e = a->executions; e && rc == 0; e = e->next)
+        rc = history_add_execution(a->history, e->id, e->code, e->output, e->error, err);
+    return rc;
+}
+
+void executions_forget(struct agent *a) {
+    while (a->executions) {
+        struct execution *e = a->executions;
+        a->executions = e->next;
+        free(e->code);
+        free(e->output);
+        free(e->error);
+        free(e);
+    }
+}
+
+static int write_executions(struct agent *a, struct err *err) {
+    int rc = history_begin(a->history, err);
+    if (rc < 0)
+        return rc;
+    rc = executions_write(a, err);
+    int end = history_end(a->history, rc == 0, rc == 0 ? err : NULL);
+    return rc < 0 ? rc : end;
+}
+
+/* What the turn is over for has no better time to be written. */
+static void settle(struct agent *a) {
+    struct err err;
+    if (write_executions(a, &err) < 0)
+        log_error("agent.execution", "error", err.message);
+    executions_forget(a);
+    agent_sync(a, NULL);
+}
+
 static void on_execution(void *ctx, const struct tool_execution *e) {
     struct agent *a = ctx;
-    struct err err;
-    char id[UUID_SIZE]; /* a run is also known by its UUID */
-    if (history_add_execution(a->history, id_to_uuid(e->run, id), e->code, e->output, e->error,
-                              &err) < 0)
-        log_error("agent.execution", "error", err.message);
+    struct execution *new = xmalloc(sizeof(*new));
+    struct execution **at = &a->executions;
+    *new = (struct execution){.code = xstrdup(e->code),
+                              .output = xstrdup(e->output),
+                              .error = e->error ? xstrdup(e->error) : NULL};
+    (void)id_to_uuid(e->run, new->id); /* a run is also known by its UUID */
+    while (*at)
+        at = &(*at)->next;
+    *at = new;
     if (e->cancelled)
-        agent_sync(a, NULL);
+        settle(a);
     else
         a->executed = true;
 }

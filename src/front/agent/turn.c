@@ -53,6 +53,8 @@ struct turn {
     char *said;              /* what it answers, the beginning of it */
     int64_t begun_ms;
     bool waited;
+    bool ended;            /* its dialog has, while what it told is held back... */
+    struct dialog_end end; /* ...in this way */
 };
 
 /* The conversation of a turn, read by a thread. */
@@ -234,6 +236,9 @@ static void close_turn(struct turn *t, const char *outcome, const json_t *error)
     bool whole = history_begin(a->history, &err) == 0;
     chunks_close(t->chunks, error, outcome != NULL);
     forget_turn(a);
+    if (executions_write(a, &err) < 0)
+        log_error("agent.execution", "error", err.message);
+    executions_forget(a);
     if (whole && history_end(a->history, true, &err) < 0)
         log_error("agent.message", "error", err.message);
     record_end(t, outcome, json_string_value(error));
@@ -277,6 +282,11 @@ void turns_end(struct agent *a, const char *error) {
     later_cancel(&a->next_turn);
 }
 
+void turns_save(struct agent *a) {
+    if (a->turns && a->turns->chunks)
+        chunks_save(a->turns->chunks);
+}
+
 void turns_forget_listener(struct agent *a, const struct agent_listener *l) {
     for (struct turn *t = a->turns; t; t = t->next)
         if (t->from == l)
@@ -302,13 +312,25 @@ static void on_full(void *ctx) {
     dialog_cancel(t->dialog);
 }
 
+static void finish(struct turn *t, const struct dialog_end *end) {
+    bool failed = end->outcome == DIALOG_FAILED || end->outcome == DIALOG_BUDGET;
+    const char *error = failed ? end->error.message : chunks_failure(t->chunks);
+    if (end->outcome == DIALOG_FAILED)
+        log_warn("agent.model", "agent", t->agent->def->type, "error", error);
+    end_turn(t, error ? "error" : NULL, error);
+}
+
 static void after_sync(struct agent *a) {
-    if (a->turns && a->turns->dialog)
-        dialog_release(a->turns->dialog);
+    struct turn *t = a->turns;
+    if (!t || !t->chunks || a->sync_done)
+        return; /* another program has ended meanwhile: its state is read */
+    chunks_release(t->chunks);
+    if (t->ended)
+        finish(t, &t->end);
 }
 
 /* The state is told before the result of what may have changed it, as clients of the original see
- * it. */
+ * it. The model does not wait for that. */
 static bool on_tool_done(void *ctx) {
     const struct turn *t = ctx;
     struct agent *a = t->agent;
@@ -321,11 +343,12 @@ static bool on_tool_done(void *ctx) {
 
 static void on_end(void *ctx, const struct dialog_end *end) {
     struct turn *t = ctx;
-    bool failed = end->outcome == DIALOG_FAILED || end->outcome == DIALOG_BUDGET;
-    const char *error = failed ? end->error.message : chunks_failure(t->chunks);
-    if (end->outcome == DIALOG_FAILED)
-        log_warn("agent.model", "agent", t->agent->def->type, "error", error);
-    end_turn(t, error ? "error" : NULL, error);
+    t->end = *end;
+    t->ended = true;
+    if (end->outcome == DIALOG_BUDGET) /* its time may be over */
+        chunks_release(t->chunks);
+    if (!chunks_are_held(t->chunks))
+        finish(t, &t->end);
 }
 
 static const struct chunks_events events = {

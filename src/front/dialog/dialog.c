@@ -15,7 +15,6 @@ enum dialog_state {
     ASKING,  /* what the model's answer may cost is being set aside */
     STREAM,  /* the model answers */
     TOOL,    /* a tool is at work */
-    HELD,    /* the view holds its result back */
     ENDING,  /* all work is stopped; the end is due, from the loop */
     OVER,    /* told, or destroyed */
 };
@@ -25,8 +24,7 @@ static const struct sm_state states[] = {
                  SM_TO(ASKING) | SM_TO(STREAM) | SM_TO(TOOL) | SM_TO(ENDING) | SM_TO(OVER)},
     [ASKING] = {"asking", SM_TO(STREAM) | SM_TO(ENDING) | SM_TO(OVER)},
     [STREAM] = {"stream", SM_TO(BETWEEN) | SM_TO(ENDING) | SM_TO(OVER)},
-    [TOOL] = {"tool", SM_TO(BETWEEN) | SM_TO(HELD) | SM_TO(ENDING) | SM_TO(OVER)},
-    [HELD] = {"held", SM_TO(BETWEEN) | SM_TO(ENDING) | SM_TO(OVER)},
+    [TOOL] = {"tool", SM_TO(BETWEEN) | SM_TO(ENDING) | SM_TO(OVER)},
     [ENDING] = {"ending", SM_TO(OVER)},
     [OVER] = {"over", 0},
 };
@@ -47,9 +45,6 @@ struct dialog {
     json_t *calls;           /* tool calls of this step that wait; the first is at work */
     const struct tool *tool; /* the one at work... */
     struct tool_call *call;  /* ...and its call */
-    json_t *held;
-    json_t *held_detail;
-    bool held_failed;
     struct dialog_end end;
 };
 
@@ -321,25 +316,15 @@ static void finish_tool(struct dialog *d, json_t *output, const json_t *detail, 
                                     .failed = failed});
 }
 
-static void finish_held(void *ctx) {
-    struct dialog *d = ctx;
-    _cleanup_(json) json_t *output = steal_ptr(&d->held);
-    _cleanup_(json) json_t *detail = steal_ptr(&d->held_detail);
-    finish_tool(d, output, detail, d->held_failed);
-}
-
 static void on_tool_done(void *ctx, const struct tool_result *result) {
     struct dialog *d = ctx;
+    _cleanup_(json) json_t *output = json_incref(result->output);
+    _cleanup_(json) json_t *detail = json_incref(result->detail);
     /* A tool that answers inside its start finds the state still between: a fault of ours. */
-    if (!dialog_move(d, HELD))
+    if (d->state != TOOL)
         return;
     d->call = NULL;
-    d->held = json_incref(result->output);
-    d->held_detail = json_incref(result->detail);
-    d->held_failed = result->failed;
-    bool hold = d->opt.view->on_tool_done && d->opt.view->on_tool_done(d->opt.ctx);
-    if (!hold && d->state == HELD)
-        finish_held(d);
+    finish_tool(d, output, detail, result->failed);
 }
 
 static int start_tool(struct dialog *d, const json_t *call, struct err *err) {
@@ -470,6 +455,8 @@ static void advance(void *ctx) {
         next_step(d);
     } else if (start_tool(d, call, &err) == 0) {
         (void)dialog_move(d, TOOL);
+        if (d->opt.view->on_tool_begun)
+            d->opt.view->on_tool_begun(d->opt.ctx);
     } else {
         _cleanup_(json) json_t *text = json_text(err.message);
         finish_tool(d, text, NULL, true);
@@ -500,11 +487,6 @@ void dialog_cancel(struct dialog *d) {
     end_dialog(d, DIALOG_CANCELLED, NULL);
 }
 
-void dialog_release(struct dialog *d) {
-    if (d->state == HELD)
-        later_post(d->opt.later, &d->next, finish_held, d);
-}
-
 static void free_tree(void *tree) {
     json_decref(tree);
 }
@@ -517,8 +499,6 @@ static void on_closed(uv_handle_t *h) {
         json_decref(d->opt.messages);
     json_decref(d->specs);
     json_decref(d->calls);
-    json_decref(d->held);
-    json_decref(d->held_detail);
     free(d);
 }
 

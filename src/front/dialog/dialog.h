@@ -11,7 +11,7 @@
  * A step is one call of the model with the tool calls that it makes:
  *
  *   on_step_start   (on_text_* | on_reasoning_* | on_tool_*)...   on_answer
- *                   on_tool_result...   on_step_finish
+ *                   (on_tool_begun on_tool_result)...   on_step_finish
  *
  * A step that is cut off has no on_step_finish, and no on_answer if it was cut by a limit or a
  * cancel; a stream that fails gives what came of it. */
@@ -79,9 +79,8 @@ struct dialog_view {
     void (*on_tool_input)(void *ctx, const char *id, const char *name, const json_t *input,
                           const char *error);
     void (*on_answer)(void *ctx, const struct dialog_answer *answer);
-    /* A tool has answered. True holds the result back until dialog_release(): for what has to be
-     * told before it. */
-    bool (*on_tool_done)(void *ctx);
+    /* A tool was given its call, and is at work. */
+    void (*on_tool_begun)(void *ctx);
     void (*on_tool_result)(void *ctx, const struct dialog_result *result);
     void (*on_step_finish)(void *ctx);
     void (*on_end)(void *ctx, const struct dialog_end *end);
@@ -122,8 +121,6 @@ struct dialog *dialog_start(const struct dialog_options *options);
 void dialog_cancel(struct dialog *d);
 /* The same, but nothing is told any more, and the pointer is dead. NULL is allowed. */
 void dialog_destroy(struct dialog *d);
-/* Goes on with a result that was held back. */
-void dialog_release(struct dialog *d);
 
 /* A tool has used the dialog's model by itself: it counts. */
 void dialog_spend(struct dialog *d, const struct model_usage *usage);
