@@ -455,6 +455,73 @@ static void test_ends_are_written_together_and_before_anybody_hears_of_them(void
     assert_int_equal(number("SELECT sum(runs) FROM run_sums"), 4);
 }
 
+static void test_what_began_of_late_waits_for_its_end(void **state) {
+    (void)state;
+    char ids[5][ID_SIZE];
+    char got[300] = "";
+    char wanted[300];
+    char next[ID_SIZE];
+    int64_t early = clock_mono_ms(); /* nobody's time has come then */
+    assert_int_equal(store_untold_write_due(store, early, &e), 0);
+    begin(ids[0]);
+    begin(ids[1]);
+    assert_int_equal(end(ids[1]), 0);
+    begin(ids[2]);
+    assert_int_equal(store_untold_write_due(store, early, &e), 0);
+    /* In the order in which they began; none of the ended is left to wait. */
+    assert_int_equal(count("runs"), 2);
+    assert_int_equal(count("runs WHERE status = 'running'"), 1);
+    assert_in_range(store_untold_due_ms(store), 0, 10);
+    assert_int_equal(store_untold_write_due(store, early, &e), 0);
+    assert_int_equal(count("runs"), 2);
+    assert_int_equal(end(ids[2]), 0); /* once, by the file */
+    assert_int_equal(count("runs"), 2);
+    assert_int_equal(end(ids[0]), 0); /* was written, so it is again */
+    begin(ids[3]);
+    assert_int_equal(store_untold_write_due(store, early, &e), 0);
+    assert_int_equal(count("runs"), 3);
+    /* Who does not end is written too, when his time has come, and all others with him. */
+    begin(ids[4]);
+    assert_int_equal(store_untold_write_due(store, clock_mono_ms() + 10, &e), 0);
+    assert_int_equal(count("runs"), 5);
+    assert_int_equal(store_untold_due_ms(store), -1);
+    assert_int_equal(store_run_list(store, &(struct store_run_query){.scope = all, .limit = 9},
+                                    on_run, got, next, &e),
+                     0);
+    (void)snprintf(wanted, sizeof(wanted), "%s %s %s %s %s ", ids[4], ids[3], ids[2], ids[1],
+                   ids[0]);
+    assert_string_equal(got, wanted);
+    assert_int_equal(count("runs WHERE status = 'done' AND finished_ms > 0"), 3);
+}
+
+/* A process that dies after such a write: what had ended is there, once. */
+static void test_no_end_is_lost_or_doubled_where_others_wait_on(void **state) {
+    (void)state;
+    char ids[3][ID_SIZE];
+    size_t len;
+    int64_t early = clock_mono_ms();
+    begin(ids[0]);
+    assert_int_equal(end(ids[0]), 0);
+    begin(ids[1]);
+    assert_int_equal(store_untold_write_due(store, early, &e), 0);
+    assert_int_equal(end(ids[1]), 0);
+    begin(ids[2]);
+    char *ends = read_ends(&len);
+    store_close(store); /* writes all; the file is put back as kill -9 would have left it */
+    assert_int_equal(
+        sqlite3_exec(other, "DELETE FROM runs WHERE status = 'running'", NULL, NULL, NULL),
+        SQLITE_OK);
+    char text[200];
+    (void)snprintf(text, sizeof(text), "DELETE FROM runs WHERE id = '%s'", ids[1]);
+    assert_int_equal(sqlite3_exec(other, text, NULL, NULL, NULL), SQLITE_OK);
+    write_ends(ends, len);
+    open_again();
+    free(ends);
+    assert_int_equal(count("runs"), 2);
+    check_status(ids[0], "done");
+    check_status(ids[1], "done");
+}
+
 /* As if the process had died when the file was so: what is there then is the file's. */
 static void die_with(const char *ends, size_t len) {
     store_close(store);
@@ -697,6 +764,10 @@ int main(void) {
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(
             test_ends_are_written_together_and_before_anybody_hears_of_them, setup_ends, teardown),
+        cmocka_unit_test_setup_teardown(test_what_began_of_late_waits_for_its_end, setup_ends,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_no_end_is_lost_or_doubled_where_others_wait_on,
+                                        setup_ends, teardown),
         cmocka_unit_test_setup_teardown(test_a_server_takes_over_what_the_last_one_left, setup_ends,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_what_was_cut_off_or_is_old_is_not_taken, setup_ends,

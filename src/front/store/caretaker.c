@@ -86,7 +86,8 @@ static void on_after_events(uv_check_t *h) {
 static void on_untold_due(uv_timer_t *t) {
     struct caretaker *c = t->data;
     struct err err;
-    if (store_untold_due_ms(c->store) == 0 && store_untold_write(c->store, &err) < 0 &&
+    if (store_untold_due_ms(c->store) == 0 &&
+        store_untold_write_due(c->store, clock_mono_ms(), &err) < 0 &&
         err.code != ERR_FULL) /* which those hear who come now */
         log_error("store.write", "error", err.message);
 }

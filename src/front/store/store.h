@@ -78,6 +78,9 @@ int store_run_begin(struct store *s, const struct store_run *run, struct err *er
 int store_run_begin_untold(struct store *s, const struct store_run *run, struct err *err);
 /* Writes what is untold. */
 int store_untold_write(struct store *s, struct err *err);
+/* The same at a time of the monotonic clock, but what began of late and has not ended may wait on.
+ */
+int store_untold_write_due(struct store *s, int64_t now_ms, struct err *err);
 /* When that is due, in milliseconds from now; -1: there is nothing. */
 int64_t store_untold_due_ms(const struct store *s);
 

@@ -67,13 +67,13 @@ static int write_one(struct store *s, const struct store_untold *u, struct err *
     return store_add_run(s, &u->run, &end, u->run.finished_ms, err);
 }
 
-/* Those before `last`, in their order, and that one with its end; NULL: all of them. */
+/* Those before `last`, in their order, and that one too if it ends; NULL: all of them. */
 static int write_list(struct store *s, const struct store_untold *last,
                       const struct store_run_end *end, struct err *err) {
     int rc = 0;
     for (const struct store_untold *u = s->untold; rc == 0 && u != last; u = u->next)
         rc = write_one(s, u, err);
-    if (rc == 0 && last)
+    if (rc == 0 && end)
         rc = store_add_run(s, &last->run, end, clock_wall_ms(), err);
     return rc;
 }
@@ -82,8 +82,8 @@ static int write_list(struct store *s, const struct store_untold *last,
 static int write_upto(struct store *s, const struct store_untold *last,
                       const struct store_run_end *end, struct err *err) {
     struct err ignored;
-    bool alone = last ? last == s->untold && !store_has_usage(&end->usage)
-                      : s->nuntold == 1 && !store_has_usage(&s->untold->run.usage);
+    bool alone = end ? last == s->untold && !store_has_usage(&end->usage)
+                     : last == s->untold->next && !store_has_usage(&s->untold->run.usage);
     int rc = alone ? 0 : step(s, BEGIN, err);
     if (rc < 0 || alone)
         return rc < 0 ? rc : write_list(s, last, end, err);
@@ -95,19 +95,37 @@ static int write_upto(struct store *s, const struct store_untold *last,
     return rc;
 }
 
-int store_untold_write(struct store *s, struct err *err) {
-    if (!s->untold || !sqlite3_get_autocommit(s->db))
+static int write_before(struct store *s, const struct store_untold *last, struct err *err) {
+    if (s->untold == last || !sqlite3_get_autocommit(s->db))
         return 0;
     store_care_give_way(s);
-    int rc = write_upto(s, NULL, NULL, err);
+    int rc = write_upto(s, last, NULL, err);
     s->untold_stuck = rc < 0;
-    if (rc == 0) {
-        store_untold_drop(s);
+    while (rc == 0 && s->untold != last)
+        drop(s, &s->untold);
+    if (rc == 0 && s->nended == 0)
         store_ends_clear(s);
-    }
-    for (struct store_untold *u = s->untold; u; u = u->next)
+    for (struct store_untold *u = s->untold; rc < 0 && u; u = u->next)
         u->since_ms = clock_mono_ms() + RETRY_MS;
     return rc;
+}
+
+int store_untold_write(struct store *s, struct err *err) {
+    return write_before(s, NULL, err);
+}
+
+/* What has only begun would be written again at its end, before its answer: it may wait on. The
+ * list keeps its order, so what began before one that has ended goes with it. Where one takes
+ * longer, so will others, and all are written together. */
+int store_untold_write_due(struct store *s, int64_t now_ms, struct err *err) {
+    const struct store_untold *last = s->untold;
+    for (const struct store_untold *u = s->untold; u; u = u->next) {
+        if (u->ended)
+            last = u->next;
+        else if (u->since_ms + UNTOLD_MS <= now_ms)
+            return write_before(s, NULL, err);
+    }
+    return write_before(s, last, err);
 }
 
 int64_t store_untold_due_ms(const struct store *s) {
