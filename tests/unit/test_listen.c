@@ -18,19 +18,24 @@ static struct agent a;
 static struct agent_listener listeners[N];
 static char heard[N][64]; /* "S" a state, "c1" a chunk */
 
+static void put_down(char *to, const char *what) {
+    size_t n = strlen(to);
+    (void)snprintf(to + n, sizeof(heard[0]) - n, "%s", what);
+}
+
 static void on_state(void *ctx, const char *json, size_t len) {
     (void)json;
     (void)len;
-    strncat(ctx, "S", 1);
+    put_down(ctx, "S");
 }
 
 static void on_chunk(void *ctx, const char *turn, size_t seq, const char *json, size_t len) {
-    char text[8];
+    char text[24];
     (void)turn;
     (void)json;
     (void)len;
     (void)snprintf(text, sizeof(text), "c%zu", seq);
-    strncat(ctx, text, sizeof(text));
+    put_down(ctx, text);
 }
 
 static const struct agent_events events = {.on_state = on_state, .on_chunk = on_chunk};
