@@ -48,7 +48,7 @@ test('who leaves while a large body is read takes nothing along', { timeout: 120
 
 // It goes into the ledger in pieces, over many turns: the log of the file grows meanwhile.
 test('who leaves while a large task or worker is written has it all the same', { timeout: 120_000 }, async (t) => {
-  const cay = await withCay(t);
+  let cay;
   const code = `export default () => 1 // ${'x'.repeat(1_500_000)}`;
   const written = () => statSync(`${cay.dataDir}/ledger.db-wal`).size;
   const leave = async (method, path, body) => {
@@ -63,11 +63,12 @@ test('who leaves while a large task or worker is written has it all the same', {
   const done = async () => (await request(cay, '/v1/tasks')).json().tasks.filter((task) => task.state === 'done').length;
   const worker = (i) => request(cay, `/v1/workers/left${i}`);
   for (let i = 0; i < 3; i++) {
+    cay = await withCay(t); // in which nothing that was deleted still makes the log grow
     await leave('PUT', `/v1/workers/left${i}`, JSON.stringify({ code }));
     await until(async () => (await worker(i)).status === 200, 'the worker is there');
     assert.equal((await worker(i)).json().code.code, code);
     await leave('POST', '/v1/tasks', JSON.stringify({ type: 'run', input: { code } }));
-    await until(async () => (await done()) === i + 1, 'the task is done', 20_000);
+    await until(async () => (await done()) === 1, 'the task is done', 20_000);
   }
 });
 
