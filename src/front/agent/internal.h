@@ -51,6 +51,8 @@ struct agent {
     struct notice **last_notice;
     uint64_t noticed; /* how many there have been */
     struct later tell;
+    bool telling_large; /* some have not heard the first of them */
+    unsigned tell_round;
     struct turn *turns; /* the first runs */
     struct later next_turn;
     struct rpc *calls;

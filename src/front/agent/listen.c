@@ -12,6 +12,8 @@
  * told to one of them at a time, and what comes after it waits for that. */
 
 enum { MESSAGES_MAX_BYTES = 64 << 20, LARGE_BYTES = 64 << 10, BEHIND_MAX = 8 };
+/* What is posted again runs so often in one turn of the loop (loop/later.c): once is enough. */
+enum { TELL_ROUNDS = 4 };
 enum notice_kind {
     NOTICE_FAIL,
     NOTICE_MESSAGES,
@@ -200,10 +202,12 @@ static bool is_behind(const struct agent *a) {
 
 static void on_tell(void *ctx) {
     struct agent *a = ctx;
+    bool rests = a->telling_large && ++a->tell_round % TELL_ROUNDS != 0;
     if (is_behind(a))
         agent_tell_now(a);
-    while (a->notices && tell_first(a))
+    while (a->notices && !rests && tell_first(a))
         drop_first(a);
+    a->telling_large = a->notices != NULL;
     if (a->notices)
         later_post(&a->agents->later, &a->tell, on_tell, a);
 }
