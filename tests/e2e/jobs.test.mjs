@@ -1,8 +1,9 @@
 // What takes a while can be followed from any event on, and be cancelled, by whoever may see it.
 import assert from 'node:assert/strict';
 import { request as httpRequest } from 'node:http';
+import { connect } from 'node:net';
 import { after, before, describe, test } from 'node:test';
-import { bearer, createKey, request, sleep, startCay, until } from '../lib/cay.mjs';
+import { bearer, createKey, request, sleep, startCay, until, withCay } from '../lib/cay.mjs';
 
 /** Follows a run: {events, ended, stop()}. */
 function follow(cay, id, { headers = {}, query = '' } = {}) {
@@ -87,4 +88,20 @@ describe('jobs', () => {
     assert.deepEqual(logs.map((e) => e.id), logs.map((_, i) => i + 1));
     assert.ok(logs.length > 1500, String(logs.length));
   });
+});
+
+test('a run is cancelled by who resets its connection, not by who shuts his side of it', async (t) => {
+  const cay = await withCay(t);
+  const runs = async () => (await request(cay, '/v1/runs')).json().runs;
+  const body = JSON.stringify({ code: 'export default () => new Promise((done) => setTimeout(() => done(7), 300))' });
+  for (const [i, [leave, status]] of [['end', 'done'], ['destroy', 'done'], ['resetAndDestroy', 'cancelled']].entries()) {
+    const socket = connect(cay.port, '127.0.0.1').on('error', () => {});
+    let text = '';
+    socket.on('data', (data) => (text += data));
+    socket.write(`POST /v1/run HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
+    await until(async () => (await runs()).length === i + 1, 'the run');
+    socket[leave]();
+    await until(async () => (await runs())[0].status === status, `${leave}: ${status}`);
+    if (leave === 'end') await until(() => text.startsWith('HTTP/1.1 200'), 'the answer');
+  }
 });
