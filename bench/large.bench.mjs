@@ -59,10 +59,10 @@ async function talk(cay, frames, name = 'one', agent = 'sandbox-agent') {
 const asks = (act, says) => Object.assign(act, { asks: true, says });
 const delta = (content) => ({ content });
 const cut = (all, n) => Array.from({ length: Math.ceil(all.length / n) }, (_, i) => all.slice(i * n, (i + 1) * n));
-const pieces = (n) => () => cut(text(3.5 * MB), n).map(delta);
+const pieces = (n) => () => cut(text(0.95 * MB), n).map(delta);
 const called = (n) => () => {
   const call = (more) => ({ tool_calls: [{ index: 0, ...more }] });
-  const input = cut(JSON.stringify({ sql: 'SELECT 1', v: rows(3 * MB) }), n);
+  const input = cut(JSON.stringify({ sql: 'SELECT 1', v: rows(0.95 * MB) }), n);
   return [call({ id: 'c1', type: 'function', function: { name: 'queryDatabase', arguments: '' } }), ...input.map((json) => call({ function: { arguments: json } }))];
 };
 

@@ -92,9 +92,10 @@
 #define LIMIT_FACET_BATCH        1000
 #define LIMIT_FACET_STALL_MS     10000
 
-/* One answer of a model. */
+/* One answer of a model. The largest today say some 500 KB. */
 #define LIMIT_MODEL_REQUEST_BYTES (32 * 1024 * 1024)
-#define LIMIT_MODEL_REPLY_BYTES   (4 * 1024 * 1024)
+#define LIMIT_MODEL_REPLY_BYTES   (1024 * 1024)
+#define LIMIT_MODEL_WHOLE_BYTES   (4 * 1024 * 1024) /* as JSON, of which the usage is read */
 #define LIMIT_MODEL_EVENT_BYTES   (1024 * 1024)
 #define LIMIT_MODEL_ERROR_BYTES   (16 * 1024)
 #define LIMIT_MODEL_BLOCKS        256

@@ -63,7 +63,7 @@ static bool on_event(void *ctx, const char *event, const char *data, size_t len)
 void spend_meter_init(struct spend_meter *m, enum egress_api api, bool events) {
     *m = (struct spend_meter){.api = api, .events = events};
     sse_init(&m->sse, LIMIT_MODEL_EVENT_BYTES, on_event, m);
-    buf_init(&m->whole, LIMIT_MODEL_REPLY_BYTES);
+    buf_init(&m->whole, LIMIT_MODEL_WHOLE_BYTES);
 }
 
 void spend_meter_finish(struct spend_meter *m) {

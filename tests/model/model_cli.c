@@ -47,6 +47,8 @@ struct cli {
     int64_t ended;
     int64_t failed;
     int64_t pieces;
+    int64_t turn_pieces; /* in this turn of the loop */
+    int64_t most_pieces; /* in one */
     struct model_meter meter;
 };
 
@@ -125,6 +127,7 @@ static void on_text_start(void *ctx) {
 static void on_text_delta(void *ctx, const char *text, size_t len) {
     struct one *o = ctx;
     o->c->pieces++;
+    o->c->turn_pieces++;
     if (!o->c->quiet)
         print(o, "text_delta", text_of(text, len));
     (void)seen(o, "text_delta");
@@ -308,8 +311,10 @@ static int run(struct cli *c, struct err *err) {
     int64_t begun = clock_mono_ns();
     for (int64_t i = 0; rc == 0 && i < c->parallel; i++)
         start(c);
-    while (rc == 0 && c->ended < c->times && uv_run(&c->loop, UV_RUN_ONCE))
-        ;
+    while (rc == 0 && c->ended < c->times && uv_run(&c->loop, UV_RUN_ONCE)) {
+        c->most_pieces = MAX(c->most_pieces, c->turn_pieces);
+        c->turn_pieces = 0;
+    }
     int64_t ns = clock_mono_ns() - begun;
     uv_close((uv_handle_t *)&c->gap, NULL);
     models_close(c->models, NULL, NULL);
@@ -323,6 +328,7 @@ static int run(struct cli *c, struct err *err) {
     (void)json_object_set_new(sum, "streams", json_integer(c->ended));
     (void)json_object_set_new(sum, "failed", json_integer(c->failed));
     (void)json_object_set_new(sum, "pieces", json_integer(c->pieces));
+    (void)json_object_set_new(sum, "most_pieces", json_integer(c->most_pieces));
     (void)json_object_set_new(sum, "cost_nusd", json_integer(c->meter.cost_nusd));
     (void)json_object_set_new(sum, "wall_us", json_integer(ns / 1000));
     (void)json_object_set_new(sum, "cpu_us",

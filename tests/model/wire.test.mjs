@@ -129,6 +129,15 @@ describe('the event stream', () => {
     }
   });
 
+  test('an answer that comes at once is read in turns with what else the loop does', async () => {
+    const piece = 'z'.repeat(1000);
+    const r = await against(whole(sse(...anthropicAnswer([textBlock(...Array(900).fill(piece))]))), ask('x'));
+    assert.equal(r.end.message.content[0].text.length, 900_000);
+    const { most_pieces: most } = r.of('end').at(-1);
+    // 32 KiB are a turn's, and what was on its way when they were full.
+    assert.ok(most > 0 && most < 100, `${most} pieces in one turn`);
+  });
+
   test('an answer of too many parts is an error', async () => {
     const blocks = Array.from({ length: 300 }, (_, i) => toolBlock(`t${i}`, 'executeCode', '{}'));
     const r = await against(whole(sse(...anthropicAnswer(blocks))), ask('x'));

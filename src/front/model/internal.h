@@ -8,6 +8,7 @@
 #include "front/model/model.h"
 #include "front/model/reply.h"
 #include "loop/fetch.h"
+#include "loop/later.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,6 +22,7 @@ struct models {
     struct fetch_pool *pool;
     char *urls[MODEL_PROVIDERS]; /* the address that requests go to; NULL for the demo */
     struct model_stream *streams;
+    struct later_queue turns;
 };
 
 enum { PROVIDER_HEADERS_MAX = 8 };
@@ -80,7 +82,9 @@ struct model_stream {
     bool input_known;
     bool output_known;
     enum model_stop stop;
-    int high; /* the first half of a split character, or 0 */
+    int high;          /* the first half of a split character, or 0 */
+    size_t turn_bytes; /* that came since others had a turn */
+    struct later turn; /* posted while it waits for the next one */
     unsigned depth;
 };
 

@@ -148,6 +148,7 @@ int models_create(uv_loop_t *loop, const struct models_options *options, struct 
         free(m);
         return rc;
     }
+    later_queue_init(&m->turns, loop);
     char *const *v = o->secrets->values;
     m->urls[MODEL_ANTHROPIC] =
         make_url(v[SECRET_ANTHROPIC_BASE_URL], "https://api.anthropic.com", "/v1", "/messages");
@@ -163,8 +164,8 @@ struct closing {
     void *ctx;
 };
 
-static void on_pool_closed(void *ctx) {
-    struct closing *c = ctx;
+static void on_turns_closed(uv_handle_t *h) {
+    struct closing *c = h->data;
     for (int i = 0; i < MODEL_PROVIDERS; i++)
         free(c->m->urls[i]);
     model_catalog_destroy(c->m->catalog);
@@ -172,6 +173,11 @@ static void on_pool_closed(void *ctx) {
     if (c->on_closed)
         c->on_closed(c->ctx);
     free(c);
+}
+
+static void on_pool_closed(void *ctx) {
+    struct closing *c = ctx;
+    later_queue_close(&c->m->turns, on_turns_closed, c);
 }
 
 void models_close(struct models *m, void (*on_closed)(void *ctx), void *ctx) {

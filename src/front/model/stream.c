@@ -18,6 +18,7 @@ enum {
     /* When the content is whole, or an error page has begun, the rest is not waited for long. */
     TAIL_MS = 5000,
     BYTES_PER_TOKEN = 4,
+    TURN_BYTES = 32768, /* of an answer that comes at once, before others have their turn */
 };
 
 static const struct sm_state states[] = {
@@ -69,6 +70,7 @@ static void on_stream_closed(uv_handle_t *h) {
 void stream_leave(struct model_stream *s) {
     if (--s->depth > 0 || !stream_is_over(s))
         return;
+    later_cancel(&s->turn);
     *s->link = s->next;
     if (s->next)
         s->next->link = s->link;
@@ -276,6 +278,22 @@ static bool on_event(void *ctx, const char *event, const char *data, size_t len)
     return false;
 }
 
+static void on_next_turn(void *ctx) {
+    const struct model_stream *s = ctx;
+    if (s->fetch)
+        fetch_resume(s->fetch);
+}
+
+/* Others have their turn before what comes next. */
+static void take_turns(struct model_stream *s, size_t len) {
+    s->turn_bytes += len;
+    if (s->turn_bytes < TURN_BYTES || !s->fetch)
+        return;
+    s->turn_bytes = 0;
+    fetch_pause(s->fetch);
+    later_post(&s->m->turns, &s->turn, on_next_turn, s);
+}
+
 static void on_data(void *ctx, const char *data, size_t len) {
     struct model_stream *s = ctx;
     struct err err;
@@ -289,6 +307,8 @@ static void on_data(void *ctx, const char *data, size_t len) {
         if (len >= room)
             fail_by_body(s);
     }
+    if (s->state == STREAM_EVENTS || s->state == STREAM_WHOLE)
+        take_turns(s, len);
     stream_leave(s);
 }
 
