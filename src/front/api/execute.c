@@ -137,33 +137,75 @@ static int write_task(struct front *f, const struct store_run *r, const json_t *
     return rc < 0 ? rc : success ? 200 : code_task_status(code);
 }
 
-/* Of a dialog the answer is enough, which is its first member: behind it is a prompt that may have
- * a megabyte. NULL: it is not there, or goes on behind what was read. */
-static json_t *read_answer(const char *text) {
-    static const char begin[] = "{\"answer\":";
-    size_t n = strlen(begin);
-    json_t *answer =
-        strncmp(text, begin, n) == 0 ? json_loads(text + n, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
-    return answer ? json_pack("{s:o}", "answer", answer) : NULL;
+/* What a dialog has answered: its result as it is written, and what else is in the answer. */
+struct ended_answer {
+    const char *result; /* JSON, inside the run's detail; NULL: there is none */
+    size_t len;
+    json_t *rest;
+};
+
+/* The answer is the first member of the detail and the result the first of the answer: neither a
+ * prompt nor a result of a megabyte is parsed. False: it goes on behind what was read. */
+static bool find_answer(const char *detail, struct ended_answer *ret) {
+    size_t len;
+    *ret = (struct ended_answer){0};
+    const char *answer = json_find_member(detail, strlen(detail), "\"answer\"", &len);
+    if (!answer)
+        return false;
+    _cleanup_(buf) struct buf rest;
+    buf_init(&rest, len + 1);
+    const char *at = answer + 1; /* behind the brace */
+    ret->result = json_find_member(answer, len, "\"result\"", &ret->len);
+    if (ret->result)
+        at = ret->result + ret->len;
+    at += *at == ',';
+    (void)buf_add_char(&rest, '{');
+    (void)buf_add(&rest, at, (size_t)(answer + len - at));
+    ret->rest = json_loadb(rest.data, rest.len, 0, NULL);
+    return true;
 }
 
-/* The run, and what of its detail is told. */
-static int read_ended(struct front *f, struct http_req *req, const char *id, struct store_run *r,
-                      json_t **ret_detail, struct err *err) {
-    json_t *detail = NULL;
-    int rc = store_run_look(f->store, id, front_scope(req), ANSWER_LOOK_BYTES, r, err);
-    if (rc < 0)
-        return rc;
-    if (r->detail && strcmp(r->kind, "execute") != 0)
-        detail = read_answer(r->detail);
-    if (r->detail && !detail) {
-        store_run_finish(r);
-        rc = store_run_get(f->store, id, front_scope(req), r, err);
-        detail = rc == 0 && r->detail ? json_loads(r->detail, 0, NULL) : NULL;
-    }
-    if (rc == 0)
-        *ret_detail = detail;
+static bool is_task(const struct store_run *r) {
+    return strcmp(r->kind, "execute") == 0;
+}
+
+static int read_dialog(struct front *f, struct http_req *req, const char *id, struct store_run *r,
+                       struct ended_answer *ret, struct err *err) {
+    if (!r->detail || find_answer(r->detail, ret))
+        return 0;
+    store_run_finish(r);
+    int rc = store_run_get(f->store, id, front_scope(req), r, err);
+    if (rc == 0 && r->detail)
+        (void)find_answer(r->detail, ret);
     return rc;
+}
+
+static int write_dialog(struct front *f, const struct store_run *r, const struct ended_answer *a,
+                        bool messages, struct buf *out, struct err *err) {
+    const json_t *metadata = json_object_get(a->rest, "metadata");
+    const json_t *status = json_object_get(a->rest, "status");
+    bool success = strcmp(r->status, "done") == 0;
+    char uuid[UUID_SIZE];
+    struct json_writer w;
+    int rc = 0;
+    json_writer_init(&w, out);
+    json_writer_object_begin(&w);
+    write_head(&w, success, id_to_uuid(r->id, uuid), r->created_ms);
+    json_writer_key(&w, "result");
+    if (a->result)
+        json_writer_raw(&w, a->result, a->len);
+    else
+        json_writer_str(&w, "");
+    if (messages)
+        rc = write_messages(f, r->id, &w, err);
+    if (metadata) {
+        json_writer_key(&w, "metadata");
+        json_writer_tree(&w, metadata);
+    }
+    if (!success)
+        write_error_of(&w, r, json_object_get(a->rest, "error"));
+    json_writer_object_end(&w);
+    return rc < 0 ? rc : status ? (int)json_integer_value(status) : 500;
 }
 
 /* The answer of a job that has ended; the HTTP status for it, or negative. ret_quota: its key had
@@ -171,40 +213,27 @@ static int read_ended(struct front *f, struct http_req *req, const char *id, str
 static int write_answer(struct front *f, struct http_req *req, const char *id, bool messages,
                         struct buf *out, bool *ret_quota, struct err *err) {
     struct store_run r;
-    _cleanup_(json) json_t *detail = NULL;
-    int rc = read_ended(f, req, id, &r, &detail, err);
+    struct ended_answer answer = {0};
+    int rc = store_run_look(f->store, id, front_scope(req), ANSWER_LOOK_BYTES, &r, err);
     if (rc < 0)
         return rc;
     *ret_quota = r.error_code && strcmp(r.error_code, err_name(ERR_QUOTA)) == 0;
-    bool is_task = strcmp(r.kind, "execute") == 0;
-    if (is_task) {
-        rc = write_task(f, &r, detail, messages, out, err);
+    if (is_task(&r)) {
         store_run_finish(&r);
-        return rc;
+        rc = store_run_get(f->store, id, front_scope(req), &r, err);
+        if (rc < 0)
+            return rc;
+        _cleanup_(json) json_t *detail = r.detail ? json_loads(r.detail, 0, NULL) : NULL;
+        rc = write_task(f, &r, detail, messages, out, err);
+    } else {
+        rc = read_dialog(f, req, id, &r, &answer, err);
+        if (rc < 0)
+            return rc;
+        rc = write_dialog(f, &r, &answer, messages, out, err);
+        json_decref(answer.rest);
     }
-    const json_t *answer = json_object_get(detail, "answer");
-    const char *result = json_string_value(json_object_get(answer, "result"));
-    const json_t *metadata = json_object_get(answer, "metadata");
-    const json_t *status = json_object_get(answer, "status");
-    bool success = strcmp(r.status, "done") == 0;
-    char uuid[UUID_SIZE];
-    struct json_writer w;
-    json_writer_init(&w, out);
-    json_writer_object_begin(&w);
-    write_head(&w, success, id_to_uuid(id, uuid), r.created_ms);
-    json_writer_key(&w, "result");
-    json_writer_str(&w, result ? result : "");
-    if (messages)
-        rc = write_messages(f, id, &w, err);
-    if (metadata) {
-        json_writer_key(&w, "metadata");
-        json_writer_tree(&w, metadata);
-    }
-    if (!success)
-        write_error_of(&w, &r, json_object_get(answer, "error"));
-    json_writer_object_end(&w);
     store_run_finish(&r);
-    return rc < 0 ? rc : status ? (int)json_integer_value(status) : 500;
+    return rc;
 }
 
 static void respond(struct front *f, struct http_req *req, const char *id) {
