@@ -282,9 +282,9 @@ async function main() {
       ['insert', insertInto('customers'), 'execute'], // the last to be measured: workerd has no other table
     ]) {
       const us = {};
-      for (let i = 0; i < 5; i++)
+      for (let i = 0; i < 15; i++)
         for (const s of [fresh, workerd]) {
-          // Timed inside the program where there is a clock, else from outside with the start taken off.
+          // From outside, since not every program has a clock, with the start taken off.
           const body = `export default async (env) => { for (let i = 0; i < ${loops}; i++) await env.db.${method}(${JSON.stringify(statement)}); return ${counter++}; }`;
           const empty = `export default async (env) => ${counter++}`;
           const r = await s.run(body);
