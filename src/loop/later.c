@@ -64,9 +64,9 @@ static void on_last(uv_prepare_t *h) {
     if (!run_rounds(q))
         return;
     if (q->first)
-        (void)uv_idle_start(&q->idle, stay_awake);
-    else
-        (void)uv_prepare_stop(h);
+        return; /* what was posted keeps the loop awake */
+    (void)uv_idle_stop(&q->idle);
+    (void)uv_prepare_stop(h);
 }
 
 void later_queue_init(struct later_queue *q, uv_loop_t *loop) {
@@ -107,9 +107,12 @@ void later_post(struct later_queue *q, struct later *l, void (*run)(void *ctx), 
     q->last = &l->next;
     if (q->closing)
         return;
-    if (q->goes_last)
+    if (q->goes_last) {
+        /* One that is started by another of its kind runs in the next turn: the loop must not sleep
+         * before. */
         (void)uv_prepare_start(&q->prepare, on_last);
-    else
+        (void)uv_idle_start(&q->idle, stay_awake);
+    } else
         (void)uv_idle_start(&q->idle, on_turn);
 }
 

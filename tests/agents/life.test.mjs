@@ -164,6 +164,28 @@ test('an execution that ends while the state is being read is in the next one', 
   a.close();
 });
 
+test('what a client sets while the state is being read is not undone', async (t) => {
+  const slowly = `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${slow} * 2000000) SELECT COUNT(*) AS n FROM n`;
+  const cay = await withAgents(t, {
+    slow: {
+      agent: {
+        facets: { db: { schema: 's.sql', methods: { slowly, touch: { kind: 'execute', sql: 'INSERT INTO t VALUES (1)' } } } },
+        state: { mood: { value: 'calm' }, rows: { facet: 'db', method: 'slowly' } },
+        rpc: { touch: { facet: 'db', method: 'touch' } },
+      },
+      files: { 's.sql': 'CREATE TABLE IF NOT EXISTS t (x);' },
+    },
+  });
+  const a = await Raw.ready(cay, 'x', { type: 'slow' });
+  a.send({ type: 'rpc', id: 'first', method: 'touch', args: [] });
+  await a.wait((f) => f.id === 'first'); // the state is being read now
+  const before = a.frames.length;
+  a.send({ type: 'cf_agent_state', state: { mood: 'new', rows: [] } });
+  await until(() => a.frames.slice(before).some((f) => f.type === 'cf_agent_state' && f.state.rows.length > 0), 'the state that was read', 30_000 * slow);
+  assert.equal(a.frames.findLast((f) => f.type === 'cf_agent_state').state.mood, 'new');
+  a.close();
+});
+
 const slowState = (ms = 1) => ({
   agent: {
     facets: {
@@ -229,6 +251,8 @@ test('a turn can be stopped while its last state is read', async (t) => {
   await a.done('t1');
   const [, message] = await messages(cay, 'x', 'slow');
   assert.equal(message.parts.find((p) => p.toolCallId).output.output, 'one');
+  const told = await a.wait((f) => f.type === 'cf_agent_chat_messages'); // its asker has not heard the result
+  assert.equal(told.messages.at(-1).parts.find((p) => p.toolCallId).output.output, 'one');
   const state = await a.wait((f) => f.type === 'cf_agent_state' && f.state.executions.length === 1);
   assert.equal(state.state.executions[0].output, 'one', 'the execution is kept');
   a.close();

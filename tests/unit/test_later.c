@@ -162,6 +162,49 @@ static void what_goes_last_does_not_wait_for_ever(void **state) {
     (void)uv_run(&loop, UV_RUN_DEFAULT);
 }
 
+static struct later_queue second;
+static struct later second_item;
+static int ran; /* of the second; -1: the loop has slept before */
+
+static void on_second(void *ctx) {
+    (void)ctx;
+    ran = ran == 0;
+}
+
+static void on_first(void *ctx) {
+    (void)ctx;
+    later_post(&second, &second_item, on_second, NULL);
+}
+
+static void on_slept(uv_timer_t *h) {
+    (void)h;
+    ran = ran == 0 ? -1 : ran;
+}
+
+static void the_loop_does_not_sleep_before_what_goes_last(void **state) {
+    (void)state;
+    struct later_queue first;
+    struct later item = {0};
+    uv_timer_t timer;
+    ran = 0;
+    later_queue_init_last(&first, &loop);
+    later_queue_init_last(&second, &loop);
+    (void)uv_timer_init(&loop, &timer);
+    (void)uv_timer_start(&timer, on_slept, 5000, 0);
+    later_post(&first, &item, on_first, NULL);
+    while (ran == 0)
+        (void)uv_run(&loop, UV_RUN_ONCE);
+    assert_int_equal(ran, 1);
+    /* And then it sleeps: nothing of theirs keeps it awake. */
+    (void)uv_run(&loop, UV_RUN_NOWAIT);
+    (void)uv_run(&loop, UV_RUN_NOWAIT);
+    assert_int_not_equal(uv_backend_timeout(&loop), 0);
+    uv_close((uv_handle_t *)&timer, NULL);
+    later_queue_close(&first, on_closed, &order);
+    later_queue_close(&second, on_closed, &order);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(items_run_from_the_loop_in_order_and_once, setup, teardown),
@@ -172,6 +215,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_queue_can_be_closed_by_one_of_its_items, setup, teardown),
         cmocka_unit_test_setup_teardown(what_goes_last_waits_for_what_is_due, setup, teardown),
         cmocka_unit_test_setup_teardown(what_goes_last_does_not_wait_for_ever, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_loop_does_not_sleep_before_what_goes_last, setup,
+                                        teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -136,10 +136,32 @@ static void add_executions(struct agent *a, const struct agent_state_item *item)
     add_tree(a, item->key, list);
 }
 
+/* Clients may have set it. */
+static void add_value(struct agent *a, const struct agent_state_item *item) {
+    const json_t *old = agent_state(a);
+    _cleanup_(buf) struct buf key;
+    size_t len;
+    buf_init(&key, INT_MAX);
+    write_key(item->key, &key);
+    const char *own =
+        old ? json_find_member(json_string_value(old), json_string_length(old), key.data, &len)
+            : NULL;
+    if (own)
+        add_text(a, item->key, own, len);
+    else
+        add_tree(a, item->key, item->value);
+}
+
+/* What clients may set meanwhile, and what programs add, is taken at the end: what was read before
+ * would undo it. */
 static void take_state(struct agent *a) {
-    for (size_t i = 0; i < a->def->nstate; i++)
-        if (a->def->state[i].kind == AGENT_STATE_EXECUTIONS)
-            add_executions(a, &a->def->state[i]);
+    for (size_t i = 0; i < a->def->nstate; i++) {
+        const struct agent_state_item *item = &a->def->state[i];
+        if (item->kind == AGENT_STATE_VALUE)
+            add_value(a, item);
+        else if (item->kind == AGENT_STATE_EXECUTIONS)
+            add_executions(a, item);
+    }
     if (json_object_size(a->sync_errors) > 0)
         add_tree(a, "errors", a->sync_errors);
     json_decref(a->sync_errors);
@@ -265,22 +287,6 @@ static void on_rows(void *ctx, bool ok, const char *json, size_t len, const stru
     miss_rows(a, key, json_text(why.message));
 }
 
-/* Clients may have set it. */
-static void add_value(struct agent *a, const struct agent_state_item *item) {
-    const json_t *old = agent_state(a);
-    _cleanup_(buf) struct buf key;
-    size_t len;
-    buf_init(&key, INT_MAX);
-    write_key(item->key, &key);
-    const char *own =
-        old ? json_find_member(json_string_value(old), json_string_length(old), key.data, &len)
-            : NULL;
-    if (own)
-        add_text(a, item->key, own, len);
-    else
-        add_tree(a, item->key, item->value);
-}
-
 static void on_end(void *ctx) {
     end(ctx);
 }
@@ -298,9 +304,7 @@ static void sync_next(struct agent *a) {
                 on_rows(a, false, NULL, 0, &err);
             return;
         }
-        if (item->kind == AGENT_STATE_VALUE)
-            add_value(a, item);
-        a->sync_item++; /* executions are read when those that are new were written */
+        a->sync_item++; /* the others are taken at the end */
     }
     /* The model may have been asked to go on meanwhile: that goes first. */
     later_post(&a->agents->last, &a->sync_end, on_end, a);

@@ -252,13 +252,15 @@ static void end_turn(struct turn *t, const char *outcome, const char *error) {
     _cleanup_(json) json_t *text = error ? json_text(error) : NULL;
     unlink_turn(t);
     turn_move(t, TURN_OVER);
+    /* Who asked has not heard what was held back. */
+    const struct agent_listener *knows = begun && chunks_are_held(t->chunks) ? NULL : t->from;
     if (begun) {
         close_turn(t, outcome, text);
         agent_sync_forget(a);
     }
     if (text)
         agent_tell_fail(a, t->id, text, t->user_ids);
-    agent_tell_messages(a, t->from);
+    agent_tell_messages(a, knows);
     agent_tell_end(a,
                    &(struct agent_turn_end){.turn = t->id,
                                             .outcome = outcome,
