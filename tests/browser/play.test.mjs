@@ -258,7 +258,8 @@ for (const [name, options] of Object.entries(viewports)) {
     await assertFits(page, 'error');
     await screenshot(page, `play-error-${name}`);
     // The page of the run shows the same.
-    await page.locator('.recent-runs a').first().click();
+    const newest = page.locator('.recent-runs li').first(); // when the list has it
+    await newest.filter({ hasText: 'failed' }).getByRole('link').click();
     await page.getByRole('region', { name: 'Program' }).locator('.code-mark').waitFor();
     await page.getByText(/RangeError: too far \(line 4/).waitFor();
     await assertFits(page, 'run');
